@@ -39,8 +39,9 @@ def emitted(sizes, here, outside, ranges, *, load, element_bytes=2, digits=1):
     buffer = Buffer(outer.name, ADDRESS, (rows, LANES), element_bytes)
     emitter = Emitter(graph, P, {outer.name: buffer})
     engine = Engine.LOAD if load else Engine.STORE
-    touched = {"writes": (piece,)} if load else {"reads": (piece,)}
-    move = Move(engine=engine, cycles=0, outer=outer, part=Part(piece, ranges), **touched)
+    part = (Part(piece, ranges),)
+    touched = {"writes": part} if load else {"reads": part}
+    move = Move(engine=engine, cycles=0, outer=outer, **touched)
     emitter.run([move], {storage: BASE})
     *transfers, end = emitter.descriptors
     assert isinstance(end, Halt)
@@ -144,8 +145,8 @@ def test_axes_that_go_on_evenly_are_one_level(counts, levels):
     x, z, zeros = parts = [
         Part(Piece("t", layout, sizes, {}, LANES, Storage("t", 0)), {}) for _ in range(3)
     ]
-    reads, bases = (x.piece, zeros.piece), (0, 1 << 18, 1 << 19)
+    bases = (0, 1 << 18, 1 << 19)
     at = {part.piece.storage: base for part, base in zip(parts, bases, strict=True)}
-    d = copy_nest(Copy(engine=Engine.PE2, cycles=0, reads=reads, writes=(z.piece,), x=x, z=z), at)
+    d = copy_nest(Copy(engine=Engine.PE2, cycles=0, reads=(x, zeros), writes=(z,)), at)
     assert [level.count for level in d.levels] == levels
     assert d.levels[-1].x == d.levels[-1].z == 1

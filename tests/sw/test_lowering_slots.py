@@ -23,9 +23,9 @@ from trainwright.timing import MemoryTiming, predict
 P = AcceleratorParameters(scratchpad_rows=256, lanes=8)
 
 
-def piece(name: str, rows: int) -> Piece:
+def piece(name: str, rows: int) -> Part:
     layout = Layout(("row",), ("lane",))
-    return Piece(name, layout, {"row": rows, "lane": 8}, {}, 8, Storage(name, rows))
+    return Part(Piece.new(name, layout, {"row": rows, "lane": 8}, {}, 8), {})
 
 
 def sliced(count: int, *, ahead: int = 0) -> Issue:
@@ -35,11 +35,8 @@ def sliced(count: int, *, ahead: int = 0) -> Issue:
     """
     x, y = piece("x", 32), piece("y", 24)
 
-    def made(engine: Engine, z: Piece, first: Piece, second: Piece) -> Call:
-        return Accumulate(
-            engine=engine, cycles=100, reads=(first, second), writes=(z,),
-            x=Part(first, {}), z=Part(z, {}), last=True,
-        )  # fmt: skip
+    def made(engine: Engine, z: Part, first: Part, second: Part) -> Call:
+        return Accumulate(engine=engine, cycles=100, reads=(first, second), writes=(z,), last=True)
 
     slices = [piece("a", 40) for _ in range(count)]
     first = [(100.0 * n, made(Engine.PE1, a, x, y)) for n, a in enumerate(slices)]

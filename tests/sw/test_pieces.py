@@ -33,7 +33,7 @@ def test_padding_that_another_reader_needs_comes_with_the_first_load():
     assert first.layout.padded == ("b",) and first.rows == 8 * LANES
     assert stage.ensure("t", ("l",), {}, ("b",)) is first
     (call,) = stage.calls
-    assert isinstance(call, Move) and call.writes == (first,)
+    assert isinstance(call, Move) and call.writes[0].piece is first
 
 
 WINDOW_AXES = ("n", "p", "k", "l")
@@ -61,4 +61,4 @@ def test_pieces_cut_along_lanes_is_transposed_whole(cut, transposed):
     piece = stage.ensure("t", ("a",), {"b": cut})
     assert piece.ranges == transposed and piece.covers({"b": cut})
     call = stage.calls[-1]
-    assert isinstance(call, Transpose) and call.x.piece is whole and call.x.is_even
+    assert isinstance(call, Transpose) and call.reads[0].piece is whole and call.reads[0].is_even

@@ -79,16 +79,17 @@ class Emitter:
                     for d in contraction_nests(call, self.p, at):
                         self._compute(d, Product(call.op.out), (call.impl.x, call.impl.g), name)
                 case Transpose():
-                    name = call.x.piece.tensor
+                    name = call.reads[0].piece.tensor
                     for d in transpose_nests(call, self.p, at):
                         self._compute(d, Product(name, exact=True), ("", name), COPIES)
                 case Copy():
-                    name, digits = call.x.piece.tensor, call.z.digits
-                    width = most_bits(digits, self.p) if call.x.digits != digits else 0
+                    x, digits = call.reads[0], call.writes[0].digits
+                    name = x.piece.tensor
+                    width = most_bits(digits, self.p) if x.digits != digits else 0
                     products = Product(name, exact=True)
                     self._compute(copy_nest(call, at), products, (name, ""), COPIES, width)
                 case Accumulate():
-                    name = call.z.piece.tensor
+                    name = call.writes[0].piece.tensor
                     slot = name if call.last else COPIES
                     self._compute(sum_nest(call, at), Product(name, exact=True), (name, name), slot)
                 case Elementwise():
@@ -107,7 +108,8 @@ class Emitter:
 
     def _check(self, call: Contract) -> None:
         operands = self.graph.tensors[call.impl.x].format, self.graph.tensors[call.impl.g].format
-        terms = prod(call.x.counts[a] for a in call.x.counts if a not in call.z.counts)
+        x, z = call.reads[0].counts, call.writes[0].counts
+        terms = prod(count for axis, count in x.items() if axis not in z)
         # By the terms of this command: a sum in parts is checked part by part, as each part is
         # rounded.
         require_accumulator(terms, operands, self.p, call.op.out)
@@ -161,7 +163,7 @@ class Emitter:
             self._commands.add(part)
 
     def _move(self, call: Move, at: Addresses) -> None:
-        part, outer = call.part, call.outer
+        (part,), outer = call.writes or call.reads, call.outer
         operation = Operation.LOAD if call.writes else Operation.STORE
         buffer = self.buffers[outer.name]
         sizes = {a: self.graph.sizes.get(a, part.piece.counts.get(a, 1)) for a in part.counts}
@@ -247,7 +249,7 @@ class Emitter:
     def _clear(self, call: Clear, at: Addresses) -> None:
         buffer, lanes = self.buffers["zeros"], self.p.lanes
         # Zeros are loaded from one block of ``lanes`` rows in memory, again and again.
-        base = at[call.writes[0].storage] + call.first
+        base = at[call.targets[0]] + call.first
         whole, rest = divmod(call.rows, lanes)
         for start, times, rows in ((0, whole, lanes), (whole * lanes, 1, rest)):
             if times and rows:

@@ -4,10 +4,11 @@
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from trainwright.compiler.forms.impls import Impl
-from trainwright.compiler.forms.layout import Layout, Part, Piece, Ranges, Storage
+from trainwright.compiler.forms.layout import Layout, Part, Ranges, Storage
 from trainwright.graph.ir import Add, Kernel, Mask, Op
 from trainwright.kernels import VectorPass
 from trainwright.program.fields import Engine
@@ -50,24 +51,33 @@ class Call:
 
     engine: Engine
     cycles: float
-    reads: tuple[Piece, ...] = ()
-    writes: tuple[Piece, ...] = ()
+    reads: tuple[Part, ...] = ()
+    """Operands in the scratchpad."""
+    writes: tuple[Part, ...] = ()
+    """Result first."""
+
+    @cached_property
+    def sources(self) -> tuple[Storage, ...]:
+        """Rows of the scratchpad that the command reads."""
+        return tuple(part.piece.storage for part in self.reads)
+
+    @cached_property
+    def targets(self) -> tuple[Storage, ...]:
+        """Rows of the scratchpad that the command writes."""
+        return tuple(part.piece.storage for part in self.writes)
 
     @property
     def storages(self) -> tuple[Storage, ...]:
         """Rows of the scratchpad that the command touches."""
-        return tuple(piece.storage for piece in (*self.writes, *self.reads))
+        return (*self.targets, *self.sources)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Contract(Call):
-    """Contraction of ``x`` and ``g`` to ``z``."""
+    """Contraction of two operands, the first and the second one of the descriptor."""
 
     op: Op
     impl: Impl
-    x: Part
-    g: Part
-    z: Part
     macs: int
     part: bool = False
     """Whether the command computes one of several parts of a sum."""
@@ -75,72 +85,58 @@ class Contract(Call):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Accumulate(Call):
-    """Addition of a part ``x`` of a sum to the sum so far in ``z``."""
+    """Addition to the sum so far, the first operand, of another part of it."""
 
-    x: Part
-    z: Part
     last: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Transpose(Call):
-    """Transpose of ``x`` to ``z``, with other axes along the lanes."""
-
-    x: Part
-    z: Part
+    """Transpose, with other axes along the lanes, by a product with the identity."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Copy(Call):
-    """Copy of ``x`` to ``z``, with the same axes along the lanes, in as many digits or more."""
-
-    x: Part
-    z: Part
+    """Copy with the same axes along the lanes, in as many digits or more, by adding zeros."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Elementwise(Call):
-    """Addition or mask of ``x`` and ``g``, on some blocks of the lanes of ``z``.
+    """Addition or mask of two operands, on some blocks of the lanes of the result.
 
-    ``blocks`` are the first block and their number; with ``broadcast`` ``g`` has one block for all.
+    ``blocks`` are the first block and their number; with ``broadcast`` the second operand has one
+    block for all.
     """
 
     op: Add | Mask
-    x: Part
-    g: Part
-    z: Part
     blocks: tuple[int, int]
     broadcast: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PassCall(Call):
-    """Passes of the vector engine: a kernel of each value of ``operands`` to ``z``."""
+    """Passes of the vector engine: a kernel of each value of the operands."""
 
     op: Kernel
     passes: tuple[VectorPass, ...]
-    operands: tuple[Part, ...]
-    z: Part
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GroupCall(Call):
-    """Passes of the vector engine for a kernel over groups of values."""
+    """Passes of the vector engine for a kernel over groups of values.
+
+    Rows that join the sums of threads, if there are any, are written, too.
+    """
 
     op: Kernel
     passes: "GroupPlan"
-    operands: tuple[Part, ...]
-    z: Part
-    scratch: Piece | None
-    """Rows that join the sums of threads."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Move(Call):
-    """Load of ``part`` from ``outer``, or store to it."""
+    """Load from ``outer``, or store to it."""
 
     outer: External
-    part: Part
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -229,9 +229,9 @@ class GroupPlan:
 def group_vectors(call: GroupCall, at: Addresses) -> Iterator[tuple[VectorPass, Vector]]:
     """Make the passes of a kernel over groups, each with its instructions, in order."""
     passes = call.passes
-    parts = (*call.operands, call.z)
-    bases = tuple(address_of(part, at) for part in parts)
-    scratch = at[call.scratch.storage] if call.scratch else 0
+    z, *joined = call.writes
+    bases = tuple(address_of(part, at) for part in (*call.reads, z))
+    scratch = address_of(joined[0], at) if joined else 0
     for block in passes.blocks:
         inner = passes.inner(block)
         phases = passes.phases(joined=inner is None)

@@ -208,6 +208,11 @@ class Part:
         lanes = self.piece.layout.lanes
         return -(-prod(self.counts[a] for a in lanes) // self.piece.width)
 
+    @property
+    def rows(self) -> int:
+        """Rows of values, one for all digits."""
+        return prod(self.counts[a] for a in self.piece.layout.rows) * self.blocks
+
     def stride(self, axis: str) -> int:
         """Return the rows from one value of an axis to the next; 0 where there is no such axis."""
         return 0 if axis in self.piece.layout.lanes else self.piece.strides.get(axis, 0)

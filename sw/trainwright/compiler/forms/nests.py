@@ -114,7 +114,7 @@ def _outer_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> lis
     and of the next one are then not evenly spaced, as the rows of other digits lie between them, so
     full rows have a level of their own, and the last row a nest.
     """
-    x, g, z, impl = call.x, call.g, call.z, call.impl
+    (x, g), (z,), impl = call.reads, call.writes, call.impl
     # PE2 takes ``pe2_rows`` scalars of a row of g at once, a *group*: addresses of g count groups.
     groups = p.lanes // p.pe2_rows
     count = prod(z.counts[a] for a in impl.rows)
@@ -150,7 +150,7 @@ def _outer_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> lis
 
 def _dot_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
     """Make the nest of PE1's array."""
-    x, g, z, impl = call.x, call.g, call.z, call.impl
+    (x, g), (z,), impl = call.reads, call.writes, call.impl
     count = prod(z.counts[a] for a in impl.rows)
     tiles = up(count, p.pe1_rows)
     x_stride, z_stride = _joint(x, impl.rows), _joint(z, impl.rows)
@@ -194,7 +194,7 @@ def transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) ->
 
     Full rows of lanes come first, then the last one. Each digit is transposed as a row of its own.
     """
-    x, z = call.x, call.z
+    (x, identity), (z,) = call.reads, call.writes
     old, new = x.piece.layout.lanes, z.piece.layout.lanes
     entry, step = _joint(x, new), _joint(z, old)
     outer = [
@@ -211,7 +211,7 @@ def transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) ->
         nests.append(
             _nest(
                 Operation.PE4, [*outer, Level(blocks, g=x.digits, z=p.lanes * step)], tile, [],
-                x=at[call.reads[1].storage], g=address_of(x, at) + first * x.digits,
+                x=address_of(identity, at), g=address_of(x, at) + first * x.digits,
                 z=address_of(z, at) + first * p.lanes * step,
                 last_rows=rows - (tiles - 1) * p.pe1_rows,
                 x_row_stride=1, z_row_stride=step, g_row_stride=entry,
@@ -222,7 +222,7 @@ def transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) ->
 
 def elementwise_nest(call: Elementwise, at: Addresses) -> Compute:
     """Make the nest of an addition or a mask on PE2's array, a row a cycle."""
-    x, g, z = call.x, call.g, call.z
+    (x, g), (z,) = call.reads, call.writes
     first, blocks = call.blocks
     levels = [
         Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
@@ -245,7 +245,7 @@ def copy_nest(call: Copy, at: Addresses) -> Compute:
     Each digit is copied as a row of its own, unless the result has another number of digits: then
     values are put together and cut into digits again.
     """
-    x, z = call.x, call.z
+    (x, zeros), (z,) = call.reads, call.writes
     levels = [Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows]
     levels.append(Level(z.blocks, x=x.digits, z=z.digits))
     widened = x.digits != z.digits
@@ -253,13 +253,14 @@ def copy_nest(call: Copy, at: Addresses) -> Compute:
         levels.append(Level(x.digits, x=1, z=1))
     return _elements(
         Operation.BIAS, levels, element_levels(x.digits, 1) if widened else [],
-        x=address_of(x, at), g=at[call.reads[1].storage], z=address_of(z, at),
+        x=address_of(x, at), g=address_of(zeros, at), z=address_of(z, at),
     )  # fmt: skip
 
 
 def sum_nest(call: Accumulate, at: Addresses) -> Compute:
     """Make the nest that adds a part of a sum to the sum so far, on PE2's array."""
-    x, z = call.x, call.z
+    _, x = call.reads
+    (z,) = call.writes
     levels = [
         Level(z.counts[a], x=z.stride(a), g=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
     ]

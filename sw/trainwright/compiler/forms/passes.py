@@ -37,16 +37,16 @@ def lowered(op: Kernel, tensors: Mapping[str, Tensor]) -> tuple[VectorPass, ...]
 
 def pass_vectors(call: PassCall, code: VectorPass, at: Addresses) -> Iterator[Vector]:
     """Make the descriptors of a pass: one for every index of the levels beyond two."""
-    parts = (*call.operands, call.z)
+    parts = (*call.reads, *call.writes)
     # A level has three steps, those of an array's operands and result: enough for two operands.
     assert len(parts) <= 3, call.op
-    first, second, z = parts[0], call.operands[-1], call.z
+    first, second, z = call.reads[0], call.reads[-1], call.writes[0]
     levels = [
         Level(z.counts[a], x=first.stride(a), g=second.stride(a), z=z.stride(a))
         for a in z.piece.layout.rows
     ]
     levels.append(Level(z.blocks, x=1, g=1, z=1))
-    steps = {1: ("x", "z"), 2: ("x", "g", "z")}[len(call.operands)]
+    steps = {1: ("x", "z"), 2: ("x", "g", "z")}[len(call.reads)]
     inner, outer, *unrolled = [
         *sorted(merged(levels), key=lambda level: -level.count), Level(1), Level(1)
     ]  # fmt: skip

@@ -27,10 +27,10 @@ def held(calls: Sequence[Call]) -> list[Storage]:
     for n, call in enumerate(calls):
         for storage in set(call.storages):
             touching.setdefault(storage, []).append(n)
-        for piece in call.writes:
-            writing[piece.storage] = writing.get(piece.storage, 0) | 1 << n
-        for piece in call.reads:
-            reading[piece.storage] = reading.get(piece.storage, 0) | 1 << n
+        for storage in call.targets:
+            writing[storage] = writing.get(storage, 0) | 1 << n
+        for storage in call.sources:
+            reading[storage] = reading.get(storage, 0) | 1 << n
     rows = [0] * len(calls)
     at: list[list[Storage]] = [[] for _ in calls]
     for storage, mine in touching.items():

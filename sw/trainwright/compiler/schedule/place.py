@@ -104,16 +104,16 @@ def _refuse(pieces: Sequence[Place | Storage], p: AcceleratorParameters) -> NoRe
 def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
     """Return the storages that a command reads, each with the rows read in a cycle."""
     if isinstance(call, Move) and call.reads:
-        return [(call.reads[0].storage, STORED / call.outer.element_bytes)]
+        return [(call.sources[0], STORED / call.outer.element_bytes)]
     if (
         not isinstance(call, Accumulate | Contract | Copy | Transpose | Elementwise)
         or not call.reads
     ):
         return []
     # A transpose is a product of the identity, its first operand, and of what is transposed.
-    operands = reversed(call.reads) if isinstance(call, Transpose) else call.reads
+    operands = reversed(call.sources) if isinstance(call, Transpose) else call.sources
     rates = ARRAYS[call.engine].rates(p)
-    return [(piece.storage, rate) for piece, rate in zip(operands, rates, strict=True)]
+    return list(zip(operands, rates, strict=True))
 
 
 def conflicts(
@@ -168,10 +168,9 @@ def waits(calls: Sequence[Call], places: Sequence[Place]) -> dict[Place, list[tu
     for n, call in enumerate(calls):
         counts.append(dict(issued))
         issued[call.engine] = issued.get(call.engine, 0) + 1
-        for piece in call.writes:
-            writer.setdefault(piece.storage, n)
-        for piece in (*call.reads, *call.writes):
-            reader[piece.storage] = n
+        for storage in call.targets:
+            writer.setdefault(storage, n)
+        reader |= dict.fromkeys(call.storages, n)
     begun: dict[int, list[Place]] = {}
     for place in places:
         begun.setdefault(writer.get(place.storages[0], place.first), []).append(place)

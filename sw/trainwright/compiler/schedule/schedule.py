@@ -48,16 +48,16 @@ def dependencies(calls: Sequence[Call]) -> list[list[int]]:
     stores: dict[str, list[int]] = {}
     earlier = []
     for n, call in enumerate(calls):
-        before = [w for piece in call.reads for w in writers.get(piece.storage, ())]
+        before = [w for storage in call.sources for w in writers.get(storage, ())]
         if isinstance(call, Move):  # a spilled tensor is stored before it is loaded
             name = call.outer.view_of or call.outer.tensor
             if call.engine is Engine.STORE:
                 stores.setdefault(name, []).append(n)
             else:
                 before += stores.get(name, ())
-        for piece in call.writes:
+        for storage in call.targets:
             # Only a clear must precede other writers of a piece; those write rows of their own.
-            mine = writers.setdefault(piece.storage, [])
+            mine = writers.setdefault(storage, [])
             before += [w for w in mine if isinstance(calls[w], Clear)]
             mine.append(n)
         earlier.append(sorted(set(before)))
@@ -94,8 +94,8 @@ class _ListScheduler:
         self.gone: dict[Group, list[float]] = {}
         """Times from which slices are free that no later command reads, sorted, by group."""
         self.array = [call.engine in ARRAYS for call in calls]
-        self.reads = [frozenset(piece.storage for piece in call.reads) for call in calls]
-        self.writes = [frozenset(piece.storage for piece in call.writes) for call in calls]
+        self.reads = [frozenset(call.sources) for call in calls]
+        self.writes = [frozenset(call.targets) for call in calls]
         self.end: dict[int, float] = {}
         self.missing = [set(earlier) for earlier in before]
         """Earlier commands, for each command, that it waits for and that are not issued yet."""
@@ -111,8 +111,8 @@ class _ListScheduler:
         self.running: dict[Engine, tuple[float, frozenset[Storage]]] = {}
         self.readers: dict[Storage, int] = {}
         for call in calls:
-            for piece in (*call.reads, *call.writes):
-                self.readers[piece.storage] = self.readers.get(piece.storage, 0) + 1
+            for storage in call.storages:
+                self.readers[storage] = self.readers.get(storage, 0) + 1
         self.held: set[int] = set()
         """Commands that could not start before there were rows for them."""
         self.extra: dict[int, list[int]] = {}
@@ -210,7 +210,7 @@ class _ListScheduler:
         Rows of pieces that are still read, but no longer needed by later commands, count as used
         until their last reader ends.
         """
-        new = {p.storage for p in self.calls[n].writes} | self._loaded(n)
+        new = self.writes[n] | self._loaded(n)
         used = self.used + sum(s.rows for s in new - self.alive)
         releases = self.leaving[_first_after(self.leaving, start) :]
         used += sum(rows for _, rows in releases)
@@ -231,7 +231,7 @@ class _ListScheduler:
         storages: set[Storage] = set()
         for b in self.missing[n]:
             if not self.array[b]:
-                storages |= {p.storage for p in self.calls[b].writes} | self._loaded(b)
+                storages |= self.writes[b] | self._loaded(b)
         return storages
 
     def _start(self, n: int) -> float | None:
@@ -278,8 +278,8 @@ class _ListScheduler:
         if call.engine in ARRAYS:
             self.running[call.engine] = end, self.reads[n]
         order.append(n)
-        for piece in (*call.reads, *call.writes):
-            self._touch(piece.storage, end)
+        for storage in call.storages:
+            self._touch(storage, end)
         for store in self.stores.get(n, ()):
             if all(b in self.end for b in self.before[store]):
                 self._issue(store, order)
@@ -362,10 +362,10 @@ def _readers(calls: Sequence[Call]) -> dict[int, list[int]]:
     """
     readers: dict[Storage, list[int]] = {}
     for n, call in enumerate(calls):
-        for piece in call.reads if call.engine in ARRAYS else ():
-            readers.setdefault(piece.storage, []).append(n)
+        for storage in call.sources if call.engine in ARRAYS else ():
+            readers.setdefault(storage, []).append(n)
     return {
-        n: readers.get(call.reads[0].storage, [])
+        n: readers.get(call.sources[0], [])
         for n, call in enumerate(calls)
         if call.engine is Engine.STORE
     }

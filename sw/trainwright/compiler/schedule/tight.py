@@ -114,7 +114,7 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
     order = list(calls)
     used = _used(order)
     last = {storage: n for n, call in enumerate(order) for storage in call.storages}
-    makers = {p.storage: call.engine for call in order for p in call.writes}
+    makers = {storage: call.engine for call in order for storage in call.targets}
     read = {
         (id(order[b]), id(call))
         for call, earlier in zip(order, dependencies(order), strict=True)
@@ -125,7 +125,7 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
     # From the last store back, so that the places of earlier ones stay true.
     for place in reversed(places):
         call = order[place]
-        (storage,) = {piece.storage for piece in call.reads}
+        (storage,) = call.sources
         held = storage.rows if last[storage] == place else 0
         at = place
         while at + 1 < len(order) and at - place < FAR:
@@ -161,7 +161,7 @@ def _times(calls: Sequence[Call], rows: int) -> list[Times]:
     for n, call in enumerate(calls):
         start = max((times[b][1] + AFTER for b in before[n]), default=0.0)
         issued = max(start, free.get(call.engine, 0.0), issued)
-        new = {piece.storage for piece in call.writes} - alive
+        new = {*call.targets} - alive
         alive |= new
         used += sum(storage.rows for storage in new)
         # The sequencer waits for the reader that ends first, then for the next, until there are

@@ -287,7 +287,8 @@ class Pieces:
             times = piece.rows // step
             self.calls.append(
                 Clear(
-                    engine=Engine.LOAD, cycles=self.p.beat_cycles * rows * times, writes=(piece,),
+                    engine=Engine.LOAD, cycles=self.p.beat_cycles * rows * times,
+                    writes=(Part(piece, {}),),
                     first=first, rows=rows, step=step, times=times,
                 )
             )  # fmt: skip
@@ -333,26 +334,18 @@ class Pieces:
     def move(self, engine: Engine, piece: Piece, ranges: Ranges, outer: External) -> None:
         """Append a load of a piece, or a store."""
         outer = self.outer.setdefault(outer.name, outer)
-        load = engine is Engine.LOAD
-        self.calls.append(
-            Move(
-                engine=engine,
-                cycles=self.p.beat_cycles * piece.rows * outer.element_bytes,
-                reads=() if load else (piece,),
-                writes=(piece,) if load else (),
-                outer=outer,
-                part=Part(piece, ranges),
-            )
-        )
+        cycles, part = self.p.beat_cycles * piece.rows * outer.element_bytes, (Part(piece, ranges),)
+        touched = {"writes" if engine is Engine.LOAD else "reads": part}
+        self.calls.append(Move(engine=engine, cycles=cycles, outer=outer, **touched))
 
-    def constant(self, name: str, rows: int) -> Piece:
+    def constant(self, name: str, rows: int) -> Part:
         """Return ``identity`` or ``zeros``, loaded when first needed."""
         if name not in self._constants:
             counts = {"row": rows, "lane": self.p.lanes}
             piece = Piece.new(name, ROW, counts, {}, self.p.lanes)
             self._constants[name] = piece
             self.move(Engine.LOAD, piece, {}, External(name, ROW, {}, 1))
-        return self._constants[name]
+        return Part(self._constants[name], {})
 
     # -- other layouts -----------------------------------------------------------------------------
 
@@ -410,7 +403,7 @@ class Pieces:
         self.calls.append(
             Transpose(
                 engine=Engine.PE1, cycles=transpose_cycles(rows, self.p),
-                reads=(source, identity), writes=(piece,), x=x, z=z,
+                reads=(x, identity), writes=(z,),
             )
         )  # fmt: skip
         return piece
@@ -492,11 +485,8 @@ class Pieces:
         self.views[name] = origin
 
     def _copy_into(self, piece: Piece, source: Piece, ranges: Ranges) -> None:
-        zeros = self.constant("zeros", self.p.lanes)
-        rows = piece.blocks * piece.digits * prod(piece.counts[a] for a in piece.layout.rows)
-        self.calls.append(
-            Copy(
-                engine=Engine.PE2, cycles=rows, reads=(source, zeros), writes=(piece,),
-                x=Part(source, ranges), z=Part(piece, ranges),
-            )
-        )  # fmt: skip
+        x, z = Part(source, ranges), Part(piece, ranges)
+        # Cycles are those of all rows of the piece, also where only a part is copied.
+        cycles = Part(piece, {}).rows * piece.digits
+        reads = x, self.constant("zeros", self.p.lanes)
+        self.calls.append(Copy(engine=Engine.PE2, cycles=cycles, reads=reads, writes=(z,)))

@@ -77,9 +77,9 @@ def _used(calls: Sequence[Call]) -> list[Call]:
     read: set[Storage] = set()
     kept = []
     for call in reversed(calls):
-        if not call.writes or any(piece.storage in read for piece in call.writes):
+        if not call.writes or not read.isdisjoint(call.targets):
             kept.append(call)
-            read.update(piece.storage for piece in call.reads)
+            read.update(call.sources)
     return kept[::-1]
 
 
@@ -362,37 +362,24 @@ class Tiler:
         # Counted without padding and digits, as the network has them.
         self.macs += free * summed
         cycles = contraction_cycles(graph, op, impl, p, sizes)
-        x, g = parts
         z = Part(target, written)
         if impl.array.along_lanes:
-            impl = self._even(impl, x, z)
+            impl = self._even(impl, parts[0], z)
         self.calls.append(
             Contract(
-                engine=impl.engine,
-                cycles=cycles,
-                reads=(x.piece, g.piece),
-                writes=(target,),
-                op=op,
-                impl=impl,
-                x=x,
-                g=g,
-                z=z,
-                macs=free * summed,
-                part=bool(op.parts),
+                engine=impl.engine, cycles=cycles, reads=tuple(parts), writes=(z,),
+                op=op, impl=impl, macs=free * summed, part=bool(op.parts),
             )
-        )
+        )  # fmt: skip
         if op.parts and follows:
             self._add(z, whole, last=cell == op.parts[-1])
 
     def _add(self, x: Part, z: Part, *, last: bool) -> None:
         """Add a part of a sum to the sum of those before it."""
-        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
+        cycles = elementwise_cycles(z.rows, x.digits, z.digits)
         self.calls.append(
-            Accumulate(
-                engine=Engine.PE2, cycles=elementwise_cycles(rows, x.digits, z.digits),
-                reads=(z.piece, x.piece), writes=(z.piece,), x=x, z=z, last=last,
-            )
-        )  # fmt: skip
+            Accumulate(engine=Engine.PE2, cycles=cycles, reads=(z, x), writes=(z,), last=last)
+        )
 
     def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
         op, lanes = choice.op, choice.lanes
@@ -428,8 +415,7 @@ class Tiler:
         self.calls.append(
             Elementwise(
                 engine=Engine.PE2, cycles=elementwise_cycles(rows, x.digits, z.digits),
-                reads=(x.piece, g.piece), writes=(z.piece,),
-                op=op, x=x, g=g, z=z, blocks=blocks, broadcast=broadcast,
+                reads=(x, g), writes=(z,), op=op, blocks=blocks, broadcast=broadcast,
             )
         )  # fmt: skip
 
@@ -443,28 +429,24 @@ class Tiler:
             self._group_pass(op, operands, z)
             return
         passes = lowered(op, self.graph.tensors)
-        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
-        cycles = sum(pass_cycles(rows, len(code.instructions), self.p) for code in passes)
+        cycles = sum(pass_cycles(z.rows, len(code.instructions), self.p) for code in passes)
         self.calls.append(
             PassCall(
-                engine=Engine.PE2, cycles=cycles,
-                reads=tuple(part.piece for part in operands), writes=(z.piece,),
-                op=op, passes=passes, operands=operands, z=z,
+                engine=Engine.PE2, cycles=cycles, reads=operands, writes=(z,), op=op, passes=passes
             )
-        )  # fmt: skip
+        )
 
     def _group_pass(self, op: Kernel, operands: tuple[Part, ...], z: Part) -> None:
         passes = GroupPlan(op, self.graph.tensors, (*operands, z), self.p)
-        scratch = None
+        writes = [z]
         if rows := passes.scratch_rows:
             counts = {"row": rows, "lane": self.p.lanes}
-            scratch = Piece.new(f"{op.out} sums", ROW, counts, {}, self.p.lanes)
+            joined = Piece.new(f"{op.out} sums", ROW, counts, {}, self.p.lanes)
+            writes.append(Part(joined, {}))
         self.calls.append(
             GroupCall(
-                engine=Engine.PE2, cycles=passes.cycles,
-                reads=tuple(part.piece for part in operands),
-                writes=(z.piece, *([scratch] if scratch else [])),
-                op=op, passes=passes, operands=operands, z=z, scratch=scratch,
+                engine=Engine.PE2, cycles=passes.cycles, reads=operands, writes=tuple(writes),
+                op=op, passes=passes,
             )
         )  # fmt: skip
 
