@@ -19,13 +19,14 @@ from trainwright.cli import main, sweep
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep import processes, ray_tune, results, spec
 from trainwright.cli.sweep.processes import MOST_KILLS, Trial, train, train_all
-from trainwright.cli.sweep.results import pareto, read_luts, settings, to_csv
+from trainwright.cli.sweep.results import read_luts, settings, to_csv
 from trainwright.cli.sweep.spec import command_options, points, read_spec
 from trainwright.cli.train.folder import LOCK
 from trainwright.cli.train.job import fresh_job
 from trainwright.cli.train.options import add_arguments
 from trainwright.cli.train.prepared import DataShelf, load_prepared
 from trainwright.data import load_data_set, own
+from trainwright.report.front import objectives, pareto, table
 from trainwright.support.locks import locked
 
 
@@ -189,9 +190,9 @@ def test_sweep_combines_seeds_before_the_front(tmp_path):
     assert (four.test_accuracy, four.least, four.greatest) == (0.625, 0.5, 0.75)
     assert four.model_bits == 200 and four.reduction == 1200 / 200
     assert [s.front for s in (four, eight, two)] == [True, False, True]
-    assert results.objectives([four]) == ["test_accuracy", "model_bits", "cycles"]
+    assert objectives([four]) == ["test_accuracy", "model_bits", "cycles"]
     with_luts = [replace(s, luts=luts) for s, luts in ((four, 9.0), (eight, None))]
-    assert "luts" not in results.objectives(with_luts) and "LUTs" in results.table(with_luts)
+    assert "luts" not in objectives(with_luts) and "LUTs" in table(with_luts)
     lines = list(csv.DictReader(to_csv(rows).splitlines()))
     assert lines[1]["ranks"] == "4" and lines[1]["seed"] == "1"
     assert lines[1]["test_accuracy"] == "0.75" and lines[5]["test_accuracy"] == ""

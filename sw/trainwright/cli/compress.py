@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.errors import OptionError, file_errors
+from trainwright.cli.errors import OptionError, file_errors, require_packages
 from trainwright.cli.options import JsonOptions
 from trainwright.cli.output import show
 from trainwright.network import load_network
@@ -52,10 +52,11 @@ class CompressOptions(JsonOptions):
 def _run(options: CompressOptions) -> int:
     import torch
 
-    from trainwright.cli.dense import describe, lossy, read_dense
+    from trainwright.train.dense import describe, lossy, read_dense
     from trainwright.train.pretrained import save_pretrained
     from trainwright.tt import Numbers
 
+    require_packages("safetensors")
     torch.set_num_threads(1)
     network = load_network(options.network)
     try:

@@ -141,18 +141,19 @@ def _write(
     trials: Sequence["Point"], failures: dict, luts: dict[int, int], out: Path, *, as_json: bool
 ) -> None:
     from trainwright.cli.sweep import results
+    from trainwright.report import front
 
     rows = [results.trial_row(trial, failures.get(trial), luts) for trial in trials]
     files: dict[str, bytes | str] = {"trials.csv": results.to_csv(rows)}
     if find_spec("pyarrow") is not None:
         files["trials.parquet"] = results.to_parquet(rows)
     combined = results.settings(trials, rows)
-    names = results.objectives(combined)
+    names = front.objectives(combined)
     content = {"objectives": names, "settings": combined, "trials": rows}
     text = ""
     if combined:
-        text = f"{results.table(combined)}\nfront: best in {', '.join(names)} together\n"
-        files |= {"table.md": text, "front.png": results.draw_front(combined)}
+        text = f"{front.table(combined)}\nfront: best in {', '.join(names)} together\n"
+        files |= {"table.md": text, "front.png": front.draw_front(combined)}
     write_results(out, files | {"results.json": to_json(content) + "\n"})
     show(as_json, content, f"{text}table, picture and trials: {out}")
     if left := sum(row["status"] == results.UNFINISHED for row in rows):

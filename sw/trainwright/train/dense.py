@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from trainwright import tt
-from trainwright.cli.errors import OptionError, file_errors, require_packages
+from trainwright.data import DataError
 from trainwright.data.arrays import read_arrays
 from trainwright.network import Network
 from trainwright.train.pretrained import Pretrained, fit_weight
@@ -55,7 +55,7 @@ def lossy(rows: Sequence[Compressed]) -> list[str]:
 
 
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
-    """Read the tensors of a file by name. Raises ``OptionError``, ``DataError``."""
+    """Read the tensors of a file by name. Raises ``DataError``."""
     if path.suffix == ".npz":
         types = {"f": "f8", "i": "f8", "u": "f8", "b": "f8", "c": "c16"}
         arrays = read_arrays(path).items()
@@ -64,25 +64,25 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
             for name, array in arrays
             if array.dtype.kind in types
         }
-    require_packages("safetensors")
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    with file_errors(f"cannot read {path}"):
-        try:
-            return load_file(path)
-        except (SafetensorError, LookupError, ValueError, TypeError) as error:
-            raise OptionError(f"{path} is not a safetensors file: {error}") from None
+    try:
+        return load_file(path)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    except (SafetensorError, LookupError, ValueError, TypeError) as error:
+        raise DataError(f"{path} is not a safetensors file: {error}") from None
 
 
 def _real(path: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in float64. Raises ``OptionError`` for an empty one, or of no numbers."""
+    """Return a tensor in float64. Raises ``DataError`` for an empty one, or of no numbers."""
     if tensor.is_complex() or not tensor.numel():
         what = "complex" if tensor.is_complex() else "empty"
-        raise OptionError(f"{path}: {name} is {what}; weights are matrices of real numbers")
+        raise DataError(f"{path}: {name} is {what}; weights are matrices of real numbers")
     real = tensor.double()
     if not bool(real.isfinite().all()):
-        raise OptionError(f"{path}: {name} has NaN or infinite elements")
+        raise DataError(f"{path}: {name} has NaN or infinite elements")
     return real
 
 
@@ -95,18 +95,16 @@ def _natural(name: str) -> list[Any]:
 def read_dense(path: Path, network: Network, keys: Sequence[str] | None) -> list[Dense]:
     """Read the weight of every layer of ``network``, and its bias where there is one.
 
-    Raises ``OptionError`` or ``DataError`` where the file cannot be read, has other matrices than
-    layers, or elements that are no real numbers.
+    Raises ``DataError`` where the file cannot be read, has other matrices than layers, or elements
+    that are no real numbers.
     """
     tensors = _tensors(path)
     matrices = sorted((name for name, t in tensors.items() if t.dim() == 2), key=_natural)
     chosen = list(keys or matrices)
     if missing := [key for key in chosen if key not in matrices]:
-        raise OptionError(
-            f"--weight: no matrix {missing[0]!r} in {path}; has {', '.join(matrices)}"
-        )
+        raise DataError(f"--weight: no matrix {missing[0]!r} in {path}; has {', '.join(matrices)}")
     if len(chosen) != len(network.layers):
-        raise OptionError(
+        raise DataError(
             f"{path} has {len(chosen)} matrices ({', '.join(chosen) or 'none'}) for the "
             f"{len(network.layers)} layers of {network.name!r}: name them with --weight"
         )
