@@ -71,6 +71,12 @@ class Bench:
         ]
         return torch.tensor(words).reshape(a.shape)
 
+    def apply_power(self, a, exponent):
+        """Raise to a number, which ``test_posit_functions`` holds against exact arithmetic."""
+        return posit.encode(
+            apply("power", round_to(self.value(a), self.fmt), self.fmt, exponent), self.fmt
+        )
+
     def rsqrt(self, a):
         n, es = self.fmt.n, self.fmt.es
         words = [reciprocal_root(code, n, es) for code in a.flatten().tolist()]

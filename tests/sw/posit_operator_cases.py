@@ -8,9 +8,11 @@ import posit_operator_indexed
 import posit_operator_layers
 import posit_operator_norms
 import posit_operator_places
+import posit_operator_resampling
 import posit_operator_sequences
 import posit_operator_sums
 import posit_operator_volumes
+import posit_operator_wider
 
 CASES = (
     posit_operator_sums.CASES
@@ -21,4 +23,6 @@ CASES = (
     | posit_operator_activations.CASES
     | posit_operator_sequences.CASES
     | posit_operator_volumes.CASES
+    | posit_operator_resampling.CASES
+    | posit_operator_wider.CASES
 )

@@ -47,6 +47,14 @@ def _mish(x):
 
 
 EXACT = {
+    **{
+        name: getattr(mpmath, name)
+        for name in "sin cos tan asin acos atan sinh cosh asinh acosh atanh erf erfc".split()
+    },
+    "exp2": lambda x: mpmath.power(2, x),
+    "log2": lambda x: mpmath.log(x, 2),
+    "log10": mpmath.log10,
+    "logit": lambda x: mpmath.log(x / (1 - x)),
     "exp": mpmath.exp,
     "expm1": mpmath.expm1,
     "log": mpmath.log,
@@ -64,7 +72,21 @@ EXACT = {
     "mish slope": lambda x: _mish(x)[0] + x * _mish(x)[1],
     "softplus": lambda x: mpmath.log1p(mpmath.exp(x)),
 }
+DOMAINS = {
+    "log": lambda x: x > 0,
+    "log2": lambda x: x > 0,
+    "log10": lambda x: x > 0,
+    "log1p": lambda x: x > -1,
+    "asin": lambda x: abs(x) <= 1,
+    "acos": lambda x: abs(x) <= 1,
+    "acosh": lambda x: x >= 1,
+    "atanh": lambda x: abs(x) < 1,
+    "logit": lambda x: 0 < x < 1,
+}
+"""Arguments of functions that are not defined everywhere."""
+ZEROS = {("log", 1), ("log2", 1), ("log10", 1), ("acos", 1), ("acosh", 1), ("logit", 0.5)}
 AT_ZERO = {
+    "exp2": 1, "cos": 1, "cosh": 1, "erfc": 1,
     "exp": 1, "sigmoid": 0.5, "gelu slope": 0.5, "gelu by tanh slope": 0.5, "silu slope": 0.5,
     "mish slope": 0.6,
 }  # fmt: skip
@@ -76,16 +98,19 @@ UNITS = 4
 def exact(name, code, fmt):
     """Return the code of the function at a code, by 60 digits."""
     x = value(code, fmt.n, fmt.es)
-    if (name == "log" and x <= 0) or (name == "log1p" and x <= -1):
+    if name in DOMAINS and not DOMAINS[name](x):
         return fmt.nar
-    if name == "log" and x == 1:
+    if (name, x) in ZEROS:
         return 0
-    if x == 0 and name != "softplus":
+    if x == 0 and name not in ("softplus", "acos"):
         return nearest(Fraction(str(AT_ZERO.get(name, 0))), fmt.n, fmt.es)
     with mpmath.workdps(60):
-        y = EXACT[name](mpmath.mpf(x.numerator) / x.denominator)
+        argument = mpmath.mpf(x.numerator) / x.denominator
+        if name in ("sin", "cos", "tan"):  # as many digits more as the argument has
+            mpmath.mp.dps += 160
+        y = EXACT[name](argument)
         if y == 0:  # nothing but 0 becomes 0, and what has negative values is below 0 here
-            return 1 if name in ("exp", "sigmoid", "softplus") else fmt.mask
+            return 1 if name in ("exp", "exp2", "sigmoid", "softplus", "erfc") else fmt.mask
         sign, man, exponent, _ = y._mpf_
         if abs(exponent) > 10_000:
             size = fmt.nar - 1 if exponent > 0 else 1
@@ -107,7 +132,7 @@ def test_functions_of_every_word_of_up_to_16_bits(name, fmt):
     sure = (sides[0] == sides[1]) & y.isfinite() & (y != 0)
     assert torch.equal(got[sure], sides[0][sure])
     rest = (~sure).nonzero().squeeze(1).tolist()
-    assert len(rest) < 40_000
+    assert len(rest) < 50_000  # undefined words included: acosh has most
     # Beyond the range of float64 there are as many as there are regimes; they are all alike.
     step = max(1, len(rest) // 500)
     for code in {*rest[::step], *rest[:100], *rest[-100:]} - {fmt.nar}:

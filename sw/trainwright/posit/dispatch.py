@@ -5,6 +5,7 @@ operator without a rule raises an error: nothing becomes a float silently.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Self
 
 import torch
@@ -21,7 +22,8 @@ from trainwright.posit.rounding import round_to
 below = torch._C._DisableTorchDispatch
 """Context in which torch sees the values as plain floats, not as posits."""
 _COPY = torch.ops.aten.copy_.default
-_NUMBERS = {operator(name) for name in ("where.self", "fill_.Tensor", "index_put", "index_put_")}
+_NUMBERS = {operator(name) for name in ("where.self", "fill_.Tensor", "index_put", "index_put_",
+                                       "clamp_min_.Tensor")}  # fmt: skip
 """Operators for which torch wraps Python numbers in tensors before dispatch."""
 _SAMPLED = {operator(f"fractional_max_pool{dimensions}d") for dimensions in (2, 3)}
 """Operators that torch gives random floats from 0 to 1 to choose windows by."""
@@ -30,9 +32,28 @@ RESHAPES = {
     for name in ("squeeze_", "squeeze_.dim", "squeeze_.dims", "unsqueeze_", "transpose_", "t_")
 }
 """Operators that change a shape in place; a vector-matrix product uses them."""
+_CAT = operator("cat")
 _SET = torch.ops.aten.set_.source_Tensor
+_LISTED = """
+    abs add addcdiv addcmul clamp_max clamp_min div exp lerp log maximum minimum mul neg norm pow
+    reciprocal rsqrt sigmoid sign sqrt sub
+""".split()
+EACH = {
+    getattr(packet, overload): name
+    for name in (*_LISTED, *(f"{name}_" for name in (*_LISTED, "copy", "zero")))
+    if (packet := getattr(torch.ops.aten, f"_foreach_{name}", None)) is not None
+    for overload in packet.overloads()
+    if not overload.endswith("out") and (name[:4], overload) != ("addc", "Tensor")
+}
+"""Operators of lists of tensors, which optimisers use (``foreach=True``), and their names."""
+_ELEMENTARY = {
+    "norm": "linalg_vector_norm",
+    "maximum": "clamp_min", "maximum_": "clamp_min_",
+    "minimum": "clamp_max", "minimum_": "clamp_max_",
+}  # fmt: skip
+"""Operators on the elements of a list whose names differ; those of limits also take numbers."""
 _MASKED = {operator(name) for name in ("add.Tensor", "add_.Tensor", "baddbmm")}
-"""Operators to which attention gives float tensors of 0 and -inf as masks."""
+"""Operators to which attention gives masks: floats of 0, and -inf or the least number."""
 
 
 class GridTensor(Tensor):
@@ -69,10 +90,23 @@ class GridTensor(Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if func in EACH:
+            return _each(EACH[func], args, kwargs)
         if func not in RULES and func._can_decompose():
             return func.decompose(*args, **kwargs)  # whole, as in ``torch.inference_mode``
         with below():
             return _dispatch(cls, func, args, kwargs)
+
+
+def _each(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
+    """Run an operator of lists as the elementary operator on the elements of each place."""
+    call = getattr(torch.ops.aten, _ELEMENTARY.get(name, name))
+    columns = [x if isinstance(x, list | tuple) else repeat(x) for x in args]
+    results = []
+    for row in zip(*columns, strict=False):
+        named = {"value": row[3]} if name.startswith("addc") and len(row) > 3 else kwargs
+        results.append(call(*row[:3], **named))
+    return None if name.endswith("_") else results
 
 
 def same_format(target: Tensor, source: Tensor, what: object) -> None:
@@ -123,9 +157,11 @@ def _read_floats(func: OpOverload, x: Tensor, fmt: PositFormat) -> Any:
         return x.item()
     if func in _SAMPLED:
         return x
-    if not bool(x.any()):
+    # The gradient of a product puts ones in front of running products; a graph task has a number.
+    ones = func is _CAT and torch._C._current_graph_task_id() >= 0 and bool((x == 1).all())
+    if ones or not bool(x.any()):
         return x.to(carrier(fmt))
-    if func in _MASKED and bool(((x == 0) | (x == float("-inf"))).all()):
+    if func in _MASKED and bool(((x == 0) | (x <= torch.finfo(x.dtype).min)).all()):
         return FloatMask(x != 0)
     raise PositError(
         f"{func} mixes posits and {x.dtype}: PositTensor(x, fmt) makes posits of "

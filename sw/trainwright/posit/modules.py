@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -68,12 +68,13 @@ def convert_module(module: nn.Module, formats: Precision | Mapping[str, Precisio
     """
     plan = dict(formats) if isinstance(formats, Mapping) else {"": formats}
     _check(module, plan)
-    parameters: dict[int, nn.Parameter] = {}  # tied parameters stay tied
-    for name, part in module.named_modules(remove_duplicate=True):
-        if isinstance(part, parametrize.ParametrizationList | FormatConversion):
-            continue
+    for part in module.modules():
         _undo(part)
+    parameters: dict[int, nn.Parameter] = {}  # tied parameters stay tied
+    for name, part in list(module.named_modules(remove_duplicate=True)):
         precision = _precision(name, plan)
+        if "parametrizations" in name.split("."):  # computes in the format of the parameters
+            precision = precision and _storage(precision)
         for key, parameter in part.named_parameters(recurse=False):
             if parameter.is_floating_point():
                 part._parameters[key] = _posit_parameter(parameter, _storage(precision), parameters)
@@ -81,7 +82,10 @@ def convert_module(module: nn.Module, formats: Precision | Mapping[str, Precisio
             if buffer.is_floating_point():
                 part._buffers[key] = PositTensor(buffer, _computing(precision))
         if isinstance(precision, Mixed):
-            for key in [key for key, _ in part.named_parameters(recurse=False)]:
+            keys = [key for key, _ in part.named_parameters(recurse=False)]
+            if parametrize.is_parametrized(part):
+                keys += cast(nn.ModuleDict, part.parametrizations)
+            for key in keys:
                 rounding = FormatConversion(precision.compute)
                 parametrize.register_parametrization(part, key, rounding, unsafe=True)
         if isinstance(formats, Mapping) and name in plan:
@@ -127,7 +131,7 @@ def _posit_parameter(
 
 
 def _undo(part: nn.Module) -> None:
-    """Remove the hooks and parametrisations of an earlier conversion."""
+    """Remove hooks and conversions of weights that an earlier call of ``convert`` added."""
     for number, hook in list(part._forward_pre_hooks.items()):
         if isinstance(hook, _Entry):
             del part._forward_pre_hooks[number]
@@ -135,5 +139,9 @@ def _undo(part: nn.Module) -> None:
     if parametrize.is_parametrized(part):
         lists: Any = part.parametrizations
         for key, steps in list(lists.items()):
-            if any(isinstance(step, FormatConversion) for step in steps):
+            if not isinstance(steps[-1], FormatConversion):
+                continue
+            if len(steps) == 1:
                 parametrize.remove_parametrizations(part, key, leave_parametrized=False)
+            else:
+                del steps[-1]

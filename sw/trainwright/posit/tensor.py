@@ -88,6 +88,9 @@ class PositTensor(GridTensor):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return self.decode().__array__(dtype)
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         head = "PositTensor("
         text = torch._tensor_str._tensor_str(self.decode(), len(head))  # pyright: ignore[reportAttributeAccessIssue]

@@ -11,6 +11,7 @@ from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.arithmetic import scaled
 from trainwright.posit.operators.functions import apply
 from trainwright.posit.operators.registry import covers, number, operand
+from trainwright.posit.rounding import round_to
 
 
 def _gelu_name(approximate: str) -> str:
@@ -136,6 +137,41 @@ def prelu_backward(fmt: PositFormat, g: Tensor, x: Tensor, weight: Tensor) -> tu
     """Return gradients of x and weight, element by element."""
     dx = torch.where(x > 0, g, grid.mul(g, weight, fmt))
     return dx, torch.where(x > 0, 0.0, grid.mul(g, x, fmt))
+
+
+@covers("rrelu_with_noise")
+def rrelu(
+    fmt: PositFormat,
+    x: Tensor,
+    noise: Tensor,
+    low: float = 0.125,
+    high: float = 1 / 3,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Compute x above 0, else x times a number drawn between the limits, or their mean."""
+    if not training:
+        return leaky_relu(fmt, x, (low + high) / 2)
+    drawn = round_to(torch.empty_like(x).uniform_(low, high, generator=generator), fmt)
+    noise.copy_(torch.where(x > 0, 1.0, drawn))
+    return grid.mul(x, noise, fmt)
+
+
+@covers("rrelu_with_noise_backward")
+def rrelu_backward(
+    fmt: PositFormat,
+    g: Tensor,
+    x: Tensor,
+    noise: Tensor,
+    low: float,
+    high: float,
+    training: bool,
+    is_result: bool,
+) -> Tensor:
+    """Multiply g by the number that x was multiplied by."""
+    if training:
+        return grid.mul(g, noise, fmt)
+    return leaky_relu_backward(fmt, g, x, (low + high) / 2, is_result)
 
 
 @covers("hardtanh")

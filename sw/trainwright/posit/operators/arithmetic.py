@@ -5,12 +5,22 @@ alpha x + (alpha y), addcmul x + ((value a) b), addcdiv x + ((value a) / b), ler
 y - (y - x) (1 - w) for w >= 1/2.
 """
 
+import math
+
+import torch
 from torch import Tensor
 
 from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators import functions
-from trainwright.posit.operators.registry import FloatMask, covers, number, operand
+from trainwright.posit.operators.registry import (
+    RULES,
+    FloatMask,
+    covers,
+    number,
+    operand,
+    operator,
+)
 
 Value = Tensor | float
 
@@ -57,7 +67,7 @@ def mul(fmt: PositFormat, x: Value, y: Value) -> Tensor:
     return grid.mul(*_pair(x, y, fmt), fmt)
 
 
-@covers("div.Tensor", "div.Scalar")
+@covers("div.Tensor", "div.Scalar", out="div.out")
 def div(fmt: PositFormat, x: Value, y: Value) -> Tensor:
     """Divide ``x`` by ``y``; NaR where ``y`` is 0."""
     return grid.div(*_pair(x, y, fmt), fmt)
@@ -88,7 +98,7 @@ def power(fmt: PositFormat, x: Tensor, exponent: float) -> Tensor:
     A negative one of these, and -1/2, takes the reciprocal last. Others are one function of x.
     """
     if exponent == 0:
-        return x.new_ones(x.shape)
+        return torch.where(x.isnan(), x, 1.0)
     if abs(exponent) not in (0.5, 1, 2, 3):
         return functions.raised(x, exponent, fmt)
     if exponent < 0:
@@ -99,6 +109,42 @@ def power(fmt: PositFormat, x: Tensor, exponent: float) -> Tensor:
     for _ in range(int(exponent) - 1):
         product = grid.mul(product, x, fmt)
     return product
+
+
+@covers("pow.Tensor_Tensor", in_place="pow_.Tensor")
+def powers(fmt: PositFormat, x: Value, exponents: Tensor) -> Tensor:
+    """Raise to a tensor of exponents: one function of both, rounded once; NaR for NaR."""
+    x = operand(x, fmt, exponents)
+    bases, exponents = torch.broadcast_tensors(x, operand(exponents, fmt, x))
+    return functions.raised(bases, exponents, fmt)
+
+
+RULES[operator("pow.Scalar")] = powers  # in place, torch gives the name to ``power``
+
+
+@covers("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")
+def xlogy(fmt: PositFormat, x: Value, y: Value) -> Tensor:
+    """Compute x log y, and 0 for x = 0 unless y is NaR."""
+    x, y = _pair(x, y, fmt)
+    product = grid.mul(x, functions.apply("log", y, fmt), fmt)
+    return torch.where((x == 0) & ~y.isnan(), 0.0, product)
+
+
+@covers("logaddexp")
+def logaddexp(fmt: PositFormat, x: Tensor, y: Tensor) -> Tensor:
+    """Compute max + log1p(exp(min - max))."""
+    high, low = torch.maximum(x, y), torch.minimum(x, y)
+    e = functions.apply("exp", grid.sub(low, high, fmt), fmt)
+    return grid.add(high, functions.apply("log1p", e, fmt), fmt)
+
+
+@covers("logit_backward")
+def logit_backward(fmt: PositFormat, g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
+    """Compute g / (x (1 - x)); 0 beyond the limits of ``eps``, NaR outside 0 to 1."""
+    low = 0.0 if eps is None else number(eps, fmt)
+    high = 1.0 if eps is None else number(1 - eps, fmt)
+    y = grid.div(g, grid.mul(x, grid.sub(x.new_ones(()), x, fmt), fmt), fmt)
+    return torch.where((x < low) | (x > high), math.nan if eps is None else 0.0, y)
 
 
 @covers("addcmul")
@@ -121,3 +167,13 @@ def lerp(fmt: PositFormat, x: Tensor, y: Tensor, weight: float) -> Tensor:
         return grid.add(x, scaled(difference, weight, fmt), fmt)
     remainder = number(1 - weight, fmt)
     return grid.sub(y, scaled(difference, remainder, fmt), fmt)
+
+
+@covers("lerp.Tensor")
+def lerp_between(fmt: PositFormat, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Compute ``lerp`` with a weight for each element; 1 - w is rounded."""
+    difference = grid.sub(y, x, fmt)
+    rest = grid.sub(weight.new_ones(()), weight, fmt)
+    near = grid.add(x, grid.mul(weight, difference, fmt), fmt)
+    far = grid.sub(y, grid.mul(difference, rest, fmt), fmt)
+    return torch.where(weight.abs() < 0.5, near, far)

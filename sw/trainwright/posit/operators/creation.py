@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainwright.posit.format import PositFormat
+from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators.registry import covers, number, operand, operator, own_type, writes
 from trainwright.posit.rounding import round_to
 
@@ -59,8 +59,18 @@ def new_full(
 def to_copy(
     fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None, **kwargs: Any
 ) -> Tensor:
-    """Copy to another device or memory layout, but not to another type."""
-    own_type(dtype, fmt)
+    """Copy to another device or memory layout, or to truth values or integers, cutting fractions.
+
+    Raises ``PositError`` for other float types, and for NaR and numbers that no integer stands for.
+    """
+    _real_type(dtype, fmt)
+    if dtype not in (None, torch.bool) and not dtype.is_floating_point:
+        ends = torch.iinfo(dtype)
+        whole = x.trunc()
+        outside = x[~((whole >= float(ends.min)) & (whole < float(ends.max + 1)))]
+        if outside.numel():
+            value = "NaR" if outside[0].isnan() else f"{outside[0].item():g}"
+            raise PositError(f"{value} is no {dtype}; clamp the posits, or use decode()")
     return operator("_to_copy")(x, dtype=dtype, **kwargs)
 
 

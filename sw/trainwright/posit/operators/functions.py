@@ -14,7 +14,7 @@ from torch import Tensor
 from trainwright.posit import grid
 from trainwright.posit.exactness import carrier
 from trainwright.posit.format import PositFormat
-from trainwright.posit.operators.registry import covers
+from trainwright.posit.operators.registry import covers, number
 from trainwright.posit.rounding import codes_of, decode, round_to
 from trainwright.support.errorfree import round_to_odd
 
@@ -73,11 +73,23 @@ _ROOT_HALF = math.sqrt(0.5)
 _FAR = 300.0
 """Argument from which every activation is x or its limit in float64, and no intermediate is inf."""
 
-ELEMENTARY = ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "silu", "mish")
+
+def _logit(x: Tensor) -> Tensor:
+    """Compute log(x / (1 - x)), by log1p from 1/4 to 3/4, where log would lose digits."""
+    near = torch.log1p((2 * x - 1) / (1 - x))
+    return torch.where((x - 0.5).abs() < 0.25, near, x.log() - (-x).log1p())
+
+
+_OF_TORCH = """
+    exp exp2 expm1 log log2 log10 log1p tanh sigmoid sin cos tan asin acos atan sinh cosh
+    asinh acosh atanh erf erfc
+""".split()
+ELEMENTARY = (*_OF_TORCH, "silu", "mish")
 """Functions that are operators of torch without further arguments."""
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    **{name: getattr(torch, name) for name in ELEMENTARY[:-2]},
+    **{name: getattr(torch, name) for name in _OF_TORCH},
+    "logit": _logit,
     "gelu": _gelu,
     "gelu slope": _gelu_slope,
     "gelu by tanh": lambda x: _above_half(x, x * _tanh_argument(x).sigmoid()),
@@ -89,7 +101,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softplus": _softplus,
 }
 """Functions by name; a slope is the derivative, rounded as one function."""
-_POSITIVE = ("exp", "sigmoid", "softplus")
+_EXPONENTIAL = ("exp", "exp2", "expm1", "sinh", "cosh")
+_POSITIVE = ("exp", "exp2", "sigmoid", "softplus", "erfc")
 _POWER = "power"
 _ZERO_AT_ZERO = ("gelu", "gelu by tanh", "silu", "mish")
 _TABLED = 16
@@ -105,19 +118,24 @@ def _table(name: str, exponent: float, fmt: PositFormat, device: torch.device) -
 def _finite(name: str, exponent: float, x: Tensor, fmt: PositFormat) -> Tensor:
     """Apply a function, replacing float64 overflow by maxpos and underflow by minpos."""
     if name == _POWER:
-        values = x**exponent
-        beyond = (x != 0) & values.isinf()
-        values = torch.where(beyond, torch.copysign(values.new_tensor(fmt.maxpos), values), values)
-        none = (x != 0) & (values == 0)
-        return torch.where(none, torch.copysign(values.new_tensor(fmt.minpos), values), values)
+        return _power(x, x.new_tensor(exponent), fmt)
     values = FUNCTIONS[name](x)
-    if name in ("exp", "expm1"):
-        values = torch.where(values == float("inf"), fmt.maxpos, values)
+    if name in _EXPONENTIAL:
+        values = torch.where(values.isinf(), values.sign() * fmt.maxpos, values)
     if name in _POSITIVE:
         values = torch.where(values == 0, fmt.minpos, values)
     elif name in _ZERO_AT_ZERO or name.endswith("slope"):
         values = torch.where((values == 0) & (x < 0), -fmt.minpos, values)
     return values
+
+
+def _power(x: Tensor, exponents: Tensor, fmt: PositFormat) -> Tensor:
+    values = x**exponents
+    beyond = (x != 0) & values.isinf()
+    values = torch.where(beyond, torch.copysign(values.new_tensor(fmt.maxpos), values), values)
+    none = (x != 0) & (values == 0)
+    values = torch.where(none, torch.copysign(values.new_tensor(fmt.minpos), values), values)
+    return torch.where(x.isnan() | exponents.isnan(), math.nan, values)
 
 
 def apply(name: str, x: Tensor, fmt: PositFormat, exponent: float = 1) -> Tensor:
@@ -127,18 +145,26 @@ def apply(name: str, x: Tensor, fmt: PositFormat, exponent: float = 1) -> Tensor
     return round_to(_finite(name, exponent, x.to(torch.float64), fmt), fmt).to(carrier(fmt))
 
 
-def raised(x: Tensor, exponent: float, fmt: PositFormat) -> Tensor:
+def raised(x: Tensor, exponent: float | Tensor, fmt: PositFormat) -> Tensor:
     """Raise each value to a number; NaR for a root of a negative value and 0 to a negative."""
+    if isinstance(exponent, Tensor):
+        wide = x.to(torch.float64), exponent.to(torch.float64)
+        return round_to(_power(*wide, fmt), fmt)
     return apply(_POWER, x, fmt, exponent)
+
+
+def _within(x: Tensor, eps: float, fmt: PositFormat) -> Tensor:
+    """Clamp the argument of ``logit``; limits are rounded to the format."""
+    return x.clamp(number(eps, fmt), number(1 - eps, fmt))
 
 
 def _function(name: str) -> None:
     @covers(name)
-    def rule(fmt: PositFormat, x: Tensor) -> Tensor:
-        return apply(name, x, fmt)
+    def rule(fmt: PositFormat, x: Tensor, eps: float | None = None) -> Tensor:
+        return apply(name, x if eps is None else _within(x, eps, fmt), fmt)
 
 
-for _name in ELEMENTARY:
+for _name in (*ELEMENTARY, "logit"):
     _function(_name)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators import functions
-from trainwright.posit.operators.registry import UncoveredError, covers, own_type
+from trainwright.posit.operators.registry import covers, number, operand, own_type
 from trainwright.posit.operators.sums import divided, products_along, total
 
 NONE, MEAN, SUM = range(3)
@@ -95,8 +95,159 @@ def mse_loss(fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN) -> T
 def mse_loss_backward(fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
     """Compute (2 (x - y)) g, divided by the count for a mean."""
     difference = grid.sub(x, y, fmt)
-    gradient = grid.mul(grid.add(difference, difference, fmt), g, fmt)
-    return divided(gradient, x.numel(), fmt) if reduction == MEAN else gradient
+    return _shared(grid.mul(grid.add(difference, difference, fmt), g, fmt), reduction, fmt)
+
+
+@covers("huber_loss")
+def huber_loss(
+    fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN, width: float = 1.0
+) -> Tensor:
+    """Compute (1/2) d^2 up to the width w, w (|d| - (1/2) w) from there, d = x - y."""
+    d, half, w = grid.sub(x, y, fmt), operand(0.5, fmt, x), operand(width, fmt, x)
+    far = grid.mul(w, grid.sub(d.abs(), grid.mul(half, w, fmt), fmt), fmt)
+    near = grid.mul(half, grid.mul(d, d, fmt), fmt)
+    return _reduced(torch.where(d.abs() > w, far, near), reduction, fmt)
+
+
+@covers("huber_loss_backward")
+def huber_loss_backward(
+    fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int, width: float
+) -> Tensor:
+    """Compute d g, d clamped to the width; divided by the count for a mean."""
+    w = number(width, fmt)
+    return _shared(grid.mul(grid.sub(x, y, fmt).clamp(-w, w), g, fmt), reduction, fmt)
+
+
+@covers("smooth_l1_loss")
+def smooth_l1_loss(
+    fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN, width: float = 1.0
+) -> Tensor:
+    """Compute ((1/2) d^2) / w below the width w, |d| - (1/2) w from there, d = x - y."""
+    d, half, w = grid.sub(x, y, fmt), operand(0.5, fmt, x), operand(width, fmt, x)
+    far = grid.sub(d.abs(), grid.mul(half, w, fmt), fmt)
+    near = grid.div(grid.mul(half, grid.mul(d, d, fmt), fmt), w, fmt)
+    return _reduced(torch.where(d.abs() < w, near, far), reduction, fmt)
+
+
+@covers("smooth_l1_loss_backward")
+def smooth_l1_loss_backward(
+    fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int, width: float
+) -> Tensor:
+    """Compute g clamp(d, -w, w) / w, sign d where w is 0, by the count for a mean."""
+    d, w = grid.sub(x, y, fmt), operand(width, fmt, x)
+    slope = torch.where(d.abs() < w, grid.div(d, w, fmt), d.sign() + 0.0)
+    return _shared(grid.mul(torch.where(d.isnan(), d, slope), g, fmt), reduction, fmt)
+
+
+def _shared(gradient: Tensor, reduction: int, fmt: PositFormat) -> Tensor:
+    """Divide a gradient by its count for a mean."""
+    return divided(gradient, gradient.numel(), fmt) if reduction == MEAN else gradient
+
+
+@covers("binary_cross_entropy")
+def binary_cross_entropy(
+    fmt: PositFormat,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = MEAN,
+) -> Tensor:
+    """Compute -(t log x + (1 - t) log(1 - x)), whose logarithms are -100 at least."""
+    unit, low = x.new_ones(()), number(-100.0, fmt)
+
+    def logarithm(t: Tensor) -> Tensor:
+        return torch.where(t == 0, low, functions.apply("log", t, fmt).clamp(min=low))
+
+    parts = (
+        grid.mul(target, logarithm(x), fmt),
+        grid.mul(grid.sub(unit, target, fmt), logarithm(grid.sub(unit, x, fmt)), fmt),
+    )
+    loss = 0 - grid.add(*parts, fmt)
+    return _reduced(loss if weight is None else grid.mul(loss, weight, fmt), reduction, fmt)
+
+
+@covers("binary_cross_entropy_backward")
+def binary_cross_entropy_backward(
+    fmt: PositFormat,
+    g: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = MEAN,
+) -> Tensor:
+    """Compute (g (x - t)) / max((1 - x) x, 1e-12), by the count for a mean."""
+    slope = grid.mul(grid.sub(x.new_ones(()), x, fmt), x, fmt).clamp(min=number(1e-12, fmt))
+    y = grid.div(grid.mul(g, grid.sub(x, target, fmt), fmt), slope, fmt)
+    return _shared(y if weight is None else grid.mul(y, weight, fmt), reduction, fmt)
+
+
+@covers("soft_margin_loss")
+def soft_margin_loss(fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
+    """Compute softplus(-(y x)), which is log(1 + exp(-y x)) as one function."""
+    z = grid.mul(operand(y, fmt, x), x, fmt)
+    return _reduced(functions.apply("softplus", 0 - z, fmt), reduction, fmt)
+
+
+@covers("soft_margin_loss_backward")
+def soft_margin_loss_backward(
+    fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int
+) -> Tensor:
+    """Compute -((y sigmoid(-(y x))) g), by the count for a mean."""
+    y = operand(y, fmt, x)
+    s = functions.apply("sigmoid", 0 - grid.mul(y, x, fmt), fmt)
+    return _shared(0 - grid.mul(grid.mul(y, s, fmt), g, fmt), reduction, fmt)
+
+
+def _margins(
+    fmt: PositFormat, x: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return places (B, 1), margins m - x_t + x_j above 0, and their weights, (B, C) each.
+
+    The own class has margin 0. A weight is that of the target, or 1.
+    """
+    place = target.reshape(-1, 1)
+    z = grid.add(grid.sub(operand(margin, fmt, x), x.gather(1, place), fmt), x, fmt)
+    z = z.clamp(min=0).scatter(1, place, 0.0)
+    return place, z, z.new_ones(()) if weight is None else weight[place]
+
+
+@covers("multi_margin_loss")
+def multi_margin_loss(
+    fmt: PositFormat,
+    x: Tensor,
+    target: Tensor,
+    p: float = 1,
+    margin: float = 1,
+    weight: Tensor | None = None,
+    reduction: int = MEAN,
+) -> Tensor:
+    """Compute (sum of w z^p, z = m - x_t + x_j above 0) / C of each sample."""
+    rows = x if x.dim() == 2 else x.unsqueeze(0)
+    _, z, w = _margins(fmt, rows, target, p, margin, weight)
+    terms = grid.mul(z if p == 1 else grid.mul(z, z, fmt), w, fmt)
+    loss = divided(total(terms, 1, False, fmt), rows.shape[1], fmt)
+    return _reduced(loss if x.dim() == 2 else loss.squeeze(0), reduction, fmt)
+
+
+@covers("multi_margin_loss_backward")
+def multi_margin_loss_backward(
+    fmt: PositFormat,
+    g: Tensor,
+    x: Tensor,
+    target: Tensor,
+    p: float,
+    margin: float,
+    weight: Tensor | None = None,
+    reduction: int = MEAN,
+) -> Tensor:
+    """Compute ((w or (2 z) w) / C) g where z is above 0; less the sum of these at the target."""
+    rows = x if x.dim() == 2 else x.unsqueeze(0)
+    place, z, w = _margins(fmt, rows, target, p, margin, weight)
+    slope = w.expand(z.shape) if p == 1 else grid.mul(grid.add(z, z, fmt), w, fmt)
+    slope = torch.where(z == 0, 0.0, divided(slope, rows.shape[1], fmt))
+    y = grid.mul(slope, g.reshape(-1, 1) if g.dim() else g, fmt)
+    y = divided(y, len(rows), fmt) if reduction == MEAN else y
+    return y.scatter(1, place, 0 - total(y, 1, True, fmt)).reshape(x.shape)
 
 
 def _weights(
@@ -106,8 +257,6 @@ def _weights(
 
     ``x`` is (B, C).
     """
-    if x.dim() != 2:
-        raise UncoveredError(f"nll_loss of {x.dim()} dimensions is not covered for posits, only 2")
     counts = target != ignored
     place = target.where(counts, 0).unsqueeze(1)
     w = x.new_ones(place.shape) if weight is None else weight[place]
@@ -125,8 +274,12 @@ def nll_loss(
 ) -> tuple[Tensor, Tensor]:
     """Compute -w x at the target, its sum, or the sum divided by the sum of w.
 
-    ``x`` is (B, C) and ``target`` (B).
+    ``x`` is (B, C) and ``target`` (B), or both without B.
     """
+    if x.dim() == 1:
+        how = fmt, x.unsqueeze(0), target.reshape(1), weight, reduction, ignore_index
+        loss, weights = nll_loss(*how)
+        return loss.reshape(()), weights
     place, w = _weights(fmt, x, target, weight, ignore_index)
     loss = grid.mul(0 - x.gather(1, place), w, fmt)
     loss = torch.where(w == 0, 0.0, loss).squeeze(1)
@@ -149,6 +302,9 @@ def nll_loss_backward(
     weights: Tensor,
 ) -> Tensor:
     """Return -w g at the target and 0 elsewhere; a mean uses g / sum of w for g."""
+    if x.dim() == 1:
+        how = target.reshape(1), weight, reduction, ignore_index, weights
+        return nll_loss_backward(fmt, g.reshape(()), x.unsqueeze(0), *how).squeeze(0)
     place, w = _weights(fmt, x, target, weight, ignore_index)
     g = grid.div(g, weights, fmt) if reduction == MEAN else g
     g = g.unsqueeze(1) if g.dim() else g.expand(w.shape)

@@ -16,7 +16,7 @@ from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.arithmetic import lerp
 from trainwright.posit.operators.registry import covers, operand
-from trainwright.posit.operators.sums import divided, products_along, total
+from trainwright.posit.operators.sums import dim_mean, divided, products_along, total
 
 Optional = Tensor | None
 Gradients = tuple[Optional, Optional, Optional]
@@ -257,6 +257,24 @@ def variance(
     for d in over if keepdim else ():
         y = y.unsqueeze(d)
     return y
+
+
+@covers("var_mean.correction")
+def variance_and_mean(
+    fmt: PositFormat, x: Tensor, dims: list[int] | None = None, *, keepdim: bool = False, **how: Any
+) -> tuple[Tensor, Tensor]:
+    """Return the variance and the mean."""
+    mean = dim_mean(fmt, x, dims, keepdim)
+    return variance(fmt, x, dims, keepdim=keepdim, **how), mean
+
+
+@covers("std_mean.correction")
+def deviation_and_mean(
+    fmt: PositFormat, x: Tensor, dims: list[int] | None = None, **how: Any
+) -> tuple[Tensor, Tensor]:
+    """Return the root of the variance, and the mean."""
+    variances, mean = variance_and_mean(fmt, x, dims, **how)
+    return grid.sqrt(variances, fmt), mean
 
 
 @covers("std.correction")

@@ -1,7 +1,7 @@
 """Pooling over one to three dimensions, and the gradients of operators that select elements."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,7 +12,7 @@ from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.indexed import by_place
 from trainwright.posit.operators.registry import covers, operator
-from trainwright.posit.operators.sums import total
+from trainwright.posit.operators.sums import products_along, total
 from trainwright.posit.rounding import round_to
 
 NOTHING = -1
@@ -58,8 +58,8 @@ def _inverse(places: Tensor, size: int) -> Tensor:
     return torch.tensor([row + [NOTHING] * (longest - len(row)) for row in windows])
 
 
-def _gathered_total(x: Tensor, places: Sequence[Tensor], fmt: PositFormat) -> Tensor:
-    """Sum, along each of the last dimensions, the elements at the places of each row."""
+def _gathered(x: Tensor, places: Sequence[Tensor]) -> Tensor:
+    """Replace each of the last dimensions by rows of the elements at places, 0 for ``NOTHING``."""
     first = x.dim() - len(places)
     for i, index in enumerate(places):
         dim, index = first + 2 * i, index.to(x.device)
@@ -67,10 +67,33 @@ def _gathered_total(x: Tensor, places: Sequence[Tensor], fmt: PositFormat) -> Te
         outside = index == NOTHING
         if bool(outside.any()):
             x = x.masked_fill(outside.reshape(*index.shape, *[1] * (x.dim() - dim - 2)), 0.0)
+    return x
+
+
+def _gathered_total(x: Tensor, places: Sequence[Tensor], fmt: PositFormat) -> Tensor:
+    """Sum, along each of the last dimensions, the elements at the places of each row."""
+    first, x = x.dim() - len(places), _gathered(x, places)
     over = [first + 2 * i + 1 for i in range(len(places))]
     if math.prod(x.shape[d] for d in over) == 1:
         return x.squeeze(over)
     return total(x, over, False, fmt)
+
+
+def _weighted_total(
+    x: Tensor, places: Sequence[Tensor], weights: Sequence[Tensor], fmt: PositFormat
+) -> Tensor:
+    """Sum the elements at the places of each row times their weights, by the mode.
+
+    ``weights`` are like ``places``, one for each dimension; their products are rounded first.
+    """
+    count, first = len(places), x.dim() - len(places)
+    y, w = _gathered(x, places), torch.ones((), dtype=torch.float64)
+    for weight in weights:
+        w = w[..., None, None] * weight
+    order = [*range(0, 2 * count, 2), *range(1, 2 * count, 2)]
+    w = round_to(w.permute(order).flatten(count), fmt).to(x.device)
+    y = y.permute([*range(first), *(first + d for d in order)]).flatten(first + count)
+    return products_along(y, w, fmt)
 
 
 def _counts(sizes: Sequence[Tensor], fmt: PositFormat, like: Tensor) -> Tensor:
@@ -201,7 +224,7 @@ for _dimensions in (2, 3):
 def _selection(name: str) -> None:
     """Cover an operator that repeats elements of its input, and its gradient."""
     forward: Callable[..., Tensor] = operator(name)
-    resizes = name.startswith("upsample")
+    resizes = "upsample" in name
 
     @covers(name)
     def rule(fmt: PositFormat, x: Tensor, *how: Any) -> Tensor:
@@ -219,5 +242,86 @@ def _selection(name: str) -> None:
 
 
 for _dimensions in (1, 2, 3):
-    for _name in ("reflection_pad", "replication_pad", "upsample_nearest"):
+    for _name in ("reflection_pad", "replication_pad", "upsample_nearest",
+                  "_upsample_nearest_exact"):  # fmt: skip
         _selection(f"{_name}{_dimensions}d")
+
+
+def _resampling(name: str, dimensions: int) -> None:
+    """Cover an operator that interpolates linearly or by cubics along each dimension."""
+    forward: Callable[..., Tensor] = operator(name)
+
+    def matrices(out: Sequence[int], sizes: Sequence[int], corners: bool, scales: Sequence[Any]):
+        """Return the weights (size, result's size) of each dimension, as torch has them.
+
+        Other sides are 2: the operators with anti-aliasing mistake a side of 1 for channels.
+        """
+        for d, (count, size) in enumerate(zip(out, sizes, strict=True)):
+            sides, ends = [2] * dimensions, [2] * dimensions
+            steps: list[float | None] = [None] * dimensions
+            sides[d], ends[d], steps[d] = size, count, (*scales, *steps)[d]
+            units = torch.eye(size, dtype=torch.float64)
+            units = units.reshape(1, size, *[1] * d, size, *[1] * (dimensions - 1 - d))
+            y = forward(units.expand(1, size, *sides).contiguous(), ends, corners, *steps)[0]
+            yield y.movedim(1 + d, 1).reshape(size, count, -1)[..., 0]
+
+    def resampled(x: Tensor, ways: Iterable[Tensor], fmt: PositFormat) -> Tensor:
+        """Apply matrices (size, result's size) along the last dimensions."""
+        places, weights = [], []
+        for way in ways:
+            most = max(1, int((way != 0).sum(0).max()))
+            which = (way != 0).to(torch.int8).topk(most, 0).indices.sort(0).values.t()
+            weight = way.t().gather(1, which)
+            places.append(which.where(weight != 0, NOTHING))
+            weights.append(weight)
+        return _weighted_total(x, places, weights, fmt)
+
+    @covers(name)
+    def rule(
+        fmt: PositFormat, x: Tensor, out: Sequence[int], corners: bool, *scales: Any
+    ) -> Tensor:
+        return resampled(x, matrices(out, x.shape[2:], corners, scales), fmt)
+
+    @covers(f"{name}_backward")
+    def backward(
+        fmt: PositFormat,
+        g: Tensor,
+        out: Sequence[int],
+        shape: Sequence[int],
+        corners: bool,
+        *scales: Any,
+    ) -> Tensor:
+        """Sum the gradients of all results times the weights that an element has in them."""
+        ways = matrices(out, shape[2:], corners, scales)
+        return resampled(g, (way.t() for way in ways), fmt)
+
+
+for _name in ("bilinear2d", "bicubic2d"):
+    _resampling(f"upsample_{_name}", 2)
+    _resampling(f"_upsample_{_name}_aa", 2)
+_resampling("upsample_linear1d", 1)
+_resampling("upsample_trilinear3d", 3)
+
+
+@covers("col2im")
+def folded(
+    fmt: PositFormat, x: Tensor, size: Sequence[int], kernel: Sequence[int], *how: Sequence[int]
+) -> Tensor:
+    """Sum the elements of patches that share a place of the image, in the order of the patch."""
+    batch = x if x.dim() == 3 else x.unsqueeze(0)
+    shape = torch.Size((len(batch), batch.shape[1] // math.prod(kernel), *size))
+    numbers = torch.arange(1, shape.numel() + 1, dtype=torch.float64, device=x.device)
+    places = operator("im2col")(numbers.reshape(shape), kernel, *how).to(torch.int64) - 1
+    rows = batch.transpose(1, 2)[(inside := places.transpose(1, 2) >= 0)].unsqueeze(1)
+    y = by_place(rows, places.transpose(1, 2)[inside], shape.numel(), fmt).reshape(shape)
+    return y if x.dim() == 3 else y.squeeze(0)
+
+
+@covers("unfold_backward")
+def unfold_backward(
+    fmt: PositFormat, g: Tensor, sizes: Sequence[int], dim: int, size: int, step: int
+) -> Tensor:
+    """Sum the gradients of the windows that hold an element."""
+    shape = torch.Size(sizes)
+    numbers = torch.arange(shape.numel(), device=g.device).reshape(shape)
+    return to_places(g, numbers.unfold(dim, size, step), shape, fmt)

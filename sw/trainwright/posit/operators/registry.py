@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 
 from trainwright.posit.exactness import carrier
 from trainwright.posit.format import PositError, PositFormat
+from trainwright.posit.rounding import round_to
 from trainwright.posit.word import round_exact, value
 
 Rule = Callable[..., Any]
@@ -90,10 +91,10 @@ def number(x: float, fmt: PositFormat) -> float:
 def operand(x: Any, fmt: PositFormat, like: Tensor) -> Tensor:
     """Return a tensor unchanged; turn a number, rounded to the format, into a 0-d tensor.
 
-    Counts, which torch passes as 0-d integer tensors, are treated as numbers.
+    Tensors of integers, such as counts, and of truth values (masks) are rounded like numbers.
     """
-    if isinstance(x, Tensor) and x.dim() == 0 and not x.is_floating_point():
-        x = x.item()
+    if isinstance(x, Tensor) and not (x.is_floating_point() or x.is_complex()):
+        return round_to(x.to(torch.int64), fmt)
     if isinstance(x, Tensor):
         if x.dtype is not carrier(fmt):
             raise PositError(
@@ -106,10 +107,10 @@ def operand(x: Any, fmt: PositFormat, like: Tensor) -> Tensor:
 
 
 class FloatMask(NamedTuple):
-    """Float tensor of 0 and -inf that is added to scores before a softmax."""
+    """Float tensor of 0, and -inf or its type's least number, added to scores before a softmax."""
 
     hidden: Tensor
-    """Whether the mask is -inf."""
+    """Whether the mask is not 0."""
 
     def hide(self, scores: Tensor, fmt: PositFormat) -> Tensor:
         """Replace hidden scores by -maxpos, for which a softmax is 0."""

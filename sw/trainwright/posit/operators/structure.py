@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators.registry import (
+    IN_PLACE,
     RULES,
     covers,
     filling,
@@ -15,13 +17,18 @@ from trainwright.posit.operators.registry import (
 )
 
 MOVES = """
-    _reshape_alias _unsafe_view alias as_strided cat clone detach diagonal expand flip gather
-    index.Tensor index_select masked_select max_unpool2d max_unpool3d permute repeat pixel_shuffle
-    pixel_unshuffle roll select.int slice.Tensor split.Tensor split_with_sizes squeeze squeeze.dim
-    squeeze.dims stack t take transpose.int tril triu unbind.int unfold unsafe_split.Tensor
-    unsqueeze view select_backward slice_backward diagonal_backward
-    amax amin argmax argmin max max.dim min min.dim sort sort.stable topk
-    isnan isinf nonzero _local_scalar_dense
+    _reshape_alias _unsafe_view alias as_strided block_diag cat channel_shuffle clone detach
+    diag_embed diagonal diagonal_scatter expand flip gather im2col index.Tensor index_copy
+    index_select masked_scatter masked_select max_unpool2d max_unpool3d permute pixel_shuffle
+    pixel_unshuffle repeat roll rot90 select.int select_scatter slice.Tensor slice_scatter
+    split.Tensor split_with_sizes squeeze squeeze.dim squeeze.dims stack t take transpose.int tril
+    triu unbind.int unfold unsafe_split.Tensor unsqueeze view
+    masked_scatter_backward select_backward slice_backward diagonal_backward
+    amax amin aminmax argmax argmin cummax cummin fmax fmin kthvalue max max.dim median median.dim
+    min min.dim mode nanmedian nanmedian.dim sort sort.stable topk _unique2 unique_dim
+    all all.dim all.dims any any.dim any.dims bucketize.Tensor count_nonzero
+    count_nonzero.dim_IntList isinf isnan isneginf isposinf logical_and logical_not logical_or
+    logical_xor nonzero searchsorted.Tensor _local_scalar_dense
 """.split()
 """Operators that return values of their arguments, 0, or tensors that hold no posits."""
 
@@ -37,6 +44,8 @@ def _move(name: str) -> None:
 
 for _name in MOVES:
     _move(_name)
+for _name in ("index_copy", "masked_scatter", "tril", "triu"):
+    IN_PLACE[operator(f"{_name}_")] = RULES[operator(_name)]
 
 
 @covers("masked_fill.Scalar")
@@ -71,6 +80,22 @@ def scatter(fmt: PositFormat, x: Tensor, dim: int, index: Tensor, source: Tensor
     if isinstance(source, Tensor):
         return x.scatter(dim, index, operand(source, fmt, x))
     return x.scatter(dim, index, number(source, fmt))
+
+
+@covers("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(
+    fmt: PositFormat, x: Tensor, dim: int, index: Tensor, value: Tensor | float
+) -> Tensor:
+    """Fill slices with a value; a number is rounded to the format."""
+    return x.index_fill(dim, index, operand(value, fmt, x))
+
+
+@covers("nan_to_num")
+def nan_to_num(
+    fmt: PositFormat, x: Tensor, nan: float | None = None, *infinities: float | None
+) -> Tensor:
+    """Replace NaR by a number rounded to the format, 0 by default; posits have no infinities."""
+    return torch.where(x.isnan(), number(nan or 0.0, fmt), x)
 
 
 @covers("constant_pad_nd")

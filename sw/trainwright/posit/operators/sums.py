@@ -1,7 +1,7 @@
 """Sums, means and matrix products in the mode that ``trainwright.posit.accumulation`` sets."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -9,10 +9,9 @@ from torch import Tensor
 from trainwright.posit import grid, products
 from trainwright.posit.accumulation import get_accumulation
 from trainwright.posit.format import PositFormat
-from trainwright.posit.operators.arithmetic import scaled
+from trainwright.posit.operators.arithmetic import power, scaled
 from trainwright.posit.operators.registry import (
     FloatMask,
-    UncoveredError,
     covers,
     operand,
     own_type,
@@ -88,6 +87,84 @@ def dim_mean(
     return divided(sums, x.numel() // max(1, sums.numel()), fmt)
 
 
+@covers("nansum")
+def nansum(
+    fmt: PositFormat,
+    x: Tensor,
+    dims: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Sum over dimensions, with 0 for NaR."""
+    return dim_sum(fmt, torch.where(x.isnan(), 0.0, x), dims, keepdim, dtype=dtype)
+
+
+@covers("trace")
+def trace(fmt: PositFormat, x: Tensor) -> Tensor:
+    """Sum the diagonal."""
+    return total(x.diagonal(), None, False, fmt)
+
+
+@covers("cumsum")
+def cumulative_sum(
+    fmt: PositFormat, x: Tensor, dim: int, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Sum the elements up to each place, by the mode: ``quire`` rounds every such sum once."""
+    own_type(dtype, fmt)
+    if get_accumulation() == "sequential":
+        return _running(grid.add, x, dim, fmt)
+    lines = x.movedim(dim, -1) if x.dim() else x.unsqueeze(0)
+    sums = [total(lines[..., : k + 1], -1, False, fmt) for k in range(lines.shape[-1])]
+    return torch.stack(sums, dim if x.dim() else -1).reshape(x.shape) if sums else x.clone()
+
+
+def _running(
+    operation: Callable[[Tensor, Tensor, PositFormat], Tensor],
+    x: Tensor,
+    dim: int,
+    fmt: PositFormat,
+) -> Tensor:
+    """Combine the elements up to each place, in order, rounding every step."""
+    results = list(x.unbind(dim) if x.dim() else [x])
+    for k in range(1, len(results)):
+        results[k] = operation(results[k - 1], results[k], fmt)
+    return torch.stack(results, dim).reshape(x.shape) if results else x.clone()
+
+
+@covers("cumprod")
+def cumulative_product(
+    fmt: PositFormat, x: Tensor, dim: int, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Multiply the elements up to each place, in order, rounding every product."""
+    own_type(dtype, fmt)
+    return _running(grid.mul, x, dim, fmt)
+
+
+@covers("prod.dim_int")
+def product_along(
+    fmt: PositFormat,
+    x: Tensor,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Multiply along a dimension, in order, rounding every product; 1 without elements."""
+    own_type(dtype, fmt)
+    if not x.dim():
+        return x.clone()
+    factors = x.movedim(dim, 0)
+    y = _running(grid.mul, factors, 0, fmt)[-1] if len(factors) else factors.sum(0) + 1
+    return y.unsqueeze(dim) if keepdim else y
+
+
+@covers("prod")
+def full_product(fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Multiply all elements in row-major order, rounding every product."""
+    return product_along(fmt, x.flatten(), 0, dtype=dtype)
+
+
 @covers("linalg_vector_norm")
 def norm(
     fmt: PositFormat,
@@ -98,7 +175,10 @@ def norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Take the root of the sum of squares, the sum of magnitudes, or their extreme."""
+    """Take the root of the sum of squares, the sum of magnitudes, or their extreme.
+
+    Order p computes (sum of |x|^p)^(1/p), and 0 the count of elements other than 0.
+    """
     own_type(dtype, fmt)
     over = _dims(x, dims) if x.dim() else []
     if order == 2:
@@ -114,9 +194,88 @@ def norm(
     if abs(order) == math.inf:
         extreme = torch.amax if order > 0 else torch.amin
         return extreme(x.abs(), over, keepdim)
-    raise UncoveredError(
-        f"the norm of order {order} is not covered for posits, only 1, 2, inf and -inf"
-    )
+    if order == 0:
+        return total((x != 0).to(x.dtype).where(~x.isnan(), x), dims, keepdim, fmt)
+    sums = total(power(fmt, x.abs(), order), dims, keepdim, fmt)
+    return power(fmt, sums, 1 / order)
+
+
+@covers("norm.Scalar", "norm.ScalarOpt_dim")
+def older_norm(
+    fmt: PositFormat, x: Tensor, order: float | None = 2, dims: Dims = None, keepdim: bool = False
+) -> Tensor:
+    """Take the norm under the arguments of an older operator."""
+    return norm(fmt, x, 2 if order is None else order, dims, keepdim)
+
+
+@covers("renorm")
+def renorm(fmt: PositFormat, x: Tensor, order: float, dim: int, most: float) -> Tensor:
+    """Scale slices of norm above ``most`` by ``most`` / (norm + 1e-7)."""
+    over = [d for d in range(x.dim()) if d != dim % x.dim()]
+    norms, limit = norm(fmt, x, order, over, True), operand(most, fmt, x)
+    factor = grid.div(limit, grid.add(norms, operand(1e-7, fmt, x), fmt), fmt)
+    return torch.where(norms > limit, grid.mul(x, factor, fmt), x)
+
+
+def _slices(x: Tensor, dim: int) -> Tensor:
+    """Return the slices of each place along a dimension as lines."""
+    return x.movedim(dim, 0).reshape(x.shape[dim], -1)
+
+
+@covers("_weight_norm_interface")
+def weight_norm(fmt: PositFormat, v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    """Compute v (g / norm), with the norm of each slice of v; return the norms, too."""
+    lines = _slices(v, dim)
+    sides = [v.shape[d] if d == dim % v.dim() else 1 for d in range(v.dim())]
+    norms = grid.sqrt(products_along(lines, lines, fmt), fmt).reshape(sides)
+    return grid.mul(v, grid.div(g, norms, fmt), fmt), norms
+
+
+@covers("_weight_norm_interface_backward")
+def weight_norm_backward(
+    fmt: PositFormat, h: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int
+) -> tuple[Tensor, Tensor]:
+    """Return (g / norm) (h - u a) and a = sum of h u, where u = v / norm."""
+    unit = grid.div(v, norms, fmt)
+    a = products_along(_slices(h, dim), _slices(unit, dim), fmt).reshape(norms.shape)
+    inner = grid.fma(0 - unit, a, h, fmt)
+    return grid.mul(grid.div(g, norms, fmt), inner, fmt), a
+
+
+@covers("_trilinear")
+def trilinear(
+    fmt: PositFormat,
+    x: Tensor,
+    weight: Tensor,
+    y: Tensor,
+    *where: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    """Multiply x and the weight, summing where y does not vary; then multiply by y and sum.
+
+    ``where`` holds the dimensions that x, the weight and y lack, and those that are summed.
+    """
+    *lacking, summed = where
+    for at, dims in enumerate(lacking):
+        for d in sorted(dims):
+            x, weight, y = (t.unsqueeze(d) if i == at else t for i, t in enumerate((x, weight, y)))
+    first = [d for d in summed if d in lacking[2]]
+    z = _summed_product(x, weight, first, fmt)
+    y = _summed_product(z, y, [d for d in summed if d not in first], fmt)
+    return y.squeeze(list(summed))
+
+
+def _summed_product(x: Tensor, y: Tensor, dims: Sequence[int], fmt: PositFormat) -> Tensor:
+    """Multiply with broadcasting and sum over ``dims``, which are kept with one element."""
+    if not dims:
+        return grid.mul(x, y, fmt)
+    x, y = torch.broadcast_tensors(x, y)
+    kept = [d for d in range(x.dim()) if d not in dims]
+    x, y = (t.permute([*kept, *dims]).flatten(len(kept)) for t in (x, y))
+    z = products_along(x, y, fmt)
+    for d in sorted(dims):
+        z = z.unsqueeze(d)
+    return z
 
 
 @covers("mm", "bmm")
@@ -125,7 +284,7 @@ def mm(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
     return products.matmul(a, b, fmt, get_accumulation())
 
 
-@covers("dot")
+@covers("dot", "vdot")
 def dot(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
     """Multiply two vectors."""
     return products_along(a, b, fmt)
@@ -155,3 +314,59 @@ def addmm(
     if alpha == 1:
         return products.matmul(a, b, fmt, mode, start)
     return grid.add(start, scaled(products.matmul(a, b, fmt, mode), alpha, fmt), fmt)
+
+
+@covers("addmv")
+def addmv(
+    fmt: PositFormat,
+    start: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> Tensor:
+    """Compute ``addmm`` of a matrix and a vector."""
+    start = start.expand(a.shape[0]).unsqueeze(1)
+    return addmm(fmt, start, a, b.unsqueeze(1), beta=beta, alpha=alpha).squeeze(1)
+
+
+@covers("addr")
+def addr(
+    fmt: PositFormat,
+    start: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> Tensor:
+    """Compute ``addmm`` of a column and a row."""
+    return addmm(fmt, start, a.unsqueeze(1), b.unsqueeze(0), beta=beta, alpha=alpha)
+
+
+@covers("addbmm")
+def addbmm(
+    fmt: PositFormat,
+    start: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> Tensor:
+    """Compute ``addmm`` of the matrices of a batch, side by side: one sum for each element."""
+    wide, long = a.transpose(0, 1).flatten(1), b.flatten(0, 1)
+    return addmm(fmt, start, wide, long, beta=beta, alpha=alpha)
+
+
+@covers("linalg_cross")
+def cross(fmt: PositFormat, x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Compute the cross product; each element is a sum of two products, by the mode."""
+    (a, b, c), (d, e, f) = (t.unbind(dim) for t in torch.broadcast_tensors(x, y))
+    pairs = ((b, f, c, e), (c, d, a, f), (a, e, b, d))
+    parts = [
+        products_along(torch.stack([p, 0 - r], -1), torch.stack([q, s], -1), fmt)
+        for p, q, r, s in pairs
+    ]
+    return torch.stack(parts, dim)
