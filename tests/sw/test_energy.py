@@ -91,5 +91,9 @@ def test_profile_with_energy_prints_ranges_and_json(capsys):
     text = capsys.readouterr().out
     assert "a model" in text and "low mJ" in text and "2.5 W x 5.34 s: 13,350.0 mJ" in text
     assert main([*line.split(), "--json"]) == 0
-    energy = json.loads(capsys.readouterr().out)["energy"]
+    results = json.loads(capsys.readouterr().out)
+    energy = results["energy"]
+    for source, use in results["energy_sources"].items():
+        assert f"{source}: {use}" in text
+        assert ("unconfirmed" in use) == source.startswith("Chen")
     assert energy[-1]["event"] == "total" and len(energy[-1]["joules"]) == 2

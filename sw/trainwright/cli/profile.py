@@ -163,7 +163,7 @@ def _energy(network: Network, parts: list[ProfiledProgram], p: AcceleratorParame
 
 
 def _energy_text(lines: list[Any], cycles: int) -> str:
-    from trainwright.timing.energy import references
+    from trainwright.timing.energy import SOURCES, references
 
     cells = [
         [line.event, line.count or "", *(f"{1e3 * joules:.4f}" for joules in line.joules)]
@@ -175,6 +175,8 @@ def _energy_text(lines: list[Any], cycles: int) -> str:
         (
             "energy of the step, a model: dynamic energy of these events, no static power",
             table,
+            "sources:",
+            *(f"  {source}: {use}" for source, use in SOURCES.items()),
             "beside it power times time, as estimated for a whole device by the paper:",
             *(f"  {name}: {1e3 * joules:,.1f} mJ" for name, joules in compared),
         )
@@ -182,6 +184,7 @@ def _energy_text(lines: list[Any], cycles: int) -> str:
 
 
 def _run(options: ProfileOptions) -> int:
+    from trainwright.timing.energy import SOURCES
     from trainwright.timing.lost import lost_cycles
     from trainwright.timing.profile import as_rows
 
@@ -202,6 +205,7 @@ def _run(options: ProfileOptions) -> int:
     }  # fmt: skip
     if options.energy:
         results["energy"] = _energy(network, parts, p)
+        results["energy_sources"] = SOURCES
     files = _files(options, parts, p, results) if options.out else {}
     if options.out:
         write_results(options.out, files)

@@ -52,6 +52,15 @@ LOGIC_FACTOR = 1.0, 14.0
 NODE_FACTOR = 16 / 45 * (0.85 / 0.9) ** 2, 1.0
 """Ratio by C V^2 of 16 nm and 0.85 V (ZU3EG) to 45 nm and 0.9 V, and 1 for an ECP5, not scaled."""
 
+SOURCES = {
+    "Horowitz, ISSCC 2014": "multiply, add, scratchpad and external: its table, as two works quote "
+    "it",
+    "Kuon and Rose, IEEE TCAD 26(2), 2007": "the factor of 14: its abstract",
+    "Chen, Emer and Sze, ISCA 2016, table IV": "the high energy of a register: unconfirmed, cited "
+    "from memory",
+}
+"""Part of the model that each source is for, and where its figures were read."""
+
 PAPER_WATTS, PAPER_SECONDS, PAPER_HZ = 1.2, 0.09, 100e6
 """Estimate of the paper for its accelerator, forward and backward of 64 samples of `fashion`."""
 EMBEDDED_WATTS, EMBEDDED_SECONDS = 2.5, 5.34
