@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.cli.errors import OptionError, one_line
+from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters
+from trainwright.support.errors import one_line
 from trainwright_hw.external.sdram.timing import SdramTiming
 from trainwright_sim.board import SDRAM_CLOCK_HZ, SimulatedLine, open_line
 

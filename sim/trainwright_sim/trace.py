@@ -12,12 +12,13 @@ import numpy as np
 from trainwright.accelerator import Accelerator, CommandRecord, Run
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.errors import OptionError, file_errors
+from trainwright.cli.errors import OptionError
 from trainwright.cli.options import SeedOptions, StepOptions, accelerator_parameters
 from trainwright.program.descriptors import Descriptor, End, Halt, Loop, Program, Transfer
 from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import Operation
 from trainwright.program.listing import listing
+from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.settings import OneOf, Option
 

@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from trainwright.cli import main
-from trainwright.cli.errors import MOST_LINE, one_line
 from trainwright.network import NetworkError, load_network, network_from_dict
 from trainwright.network.layer import MOST_SIZE
 from trainwright.posit import PositError
 from trainwright.posit.explain import parse_number
+from trainwright.support.errors import MOST_LINE, one_line
 from trainwright.support.text import MOST_SHOWN, shortened, shown
 
 TOML = """

@@ -12,10 +12,10 @@ import pytest
 
 from trainwright.accelerator import backend_names
 from trainwright.cli import main
-from trainwright.cli.errors import OptionError
-from trainwright.cli.train.logs import EVERY, Curves, JsonLines, check_curves, own
 from trainwright.network import load_network
+from trainwright.support.errors import FileError
 from trainwright.train.history import EvaluationRecord, History, ScaleRecord, StepRecord
+from trainwright.train.logs import EVERY, Curves, JsonLines, LogError, check_curves, own
 from trainwright.train.trainer import Trainer
 
 NETWORK = load_network("digits")
@@ -76,7 +76,7 @@ def test_half_a_line_of_a_killed_run_is_gone(tmp_path):
 
 def test_logs_file_that_cannot_be_written_is_told_in_one_line(tmp_path):
     log = JsonLines(tmp_path / "none" / "h", History())
-    with pytest.raises(OptionError, match=r"cannot write .*none/h: No such file"):
+    with pytest.raises(FileError, match=r"cannot write .*none/h: No such file"):
         log.started(0, 9, NETWORK)
 
 
@@ -104,9 +104,9 @@ def test_points_of_event_files(tmp_path):
 
 
 def test_without_the_package_the_option_says_so(monkeypatch):
-    monkeypatch.setattr("trainwright.cli.train.logs.find_spec", lambda name: None)
+    monkeypatch.setattr("trainwright.train.logs.find_spec", lambda name: None)
     check_curves([])
-    with pytest.raises(OptionError, match="--tensorboard needs tensorboard: pip install"):
+    with pytest.raises(LogError, match="--tensorboard needs tensorboard: pip install"):
         check_curves(["csv", "tensorboard"])
 
 
@@ -223,7 +223,7 @@ def test_log_that_is_not_there_or_fails_is_told_in_one_line(tmp_path, monkeypatc
         "class Log:\n def __init__(s, *a): pass\n def add(s, *a): raise KeyError('no net')\n"
         " def close(s): pass\n"
     )
-    with pytest.raises(OptionError, match="--log failing:Log: 'no net'"):
+    with pytest.raises(LogError, match="--log failing:Log: 'no net'"):
         some_steps("failing:Log", tmp_path)
 
 

@@ -8,7 +8,8 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Any
 
-from trainwright.cli.errors import OptionError, one_line
+from trainwright.cli.errors import OptionError
+from trainwright.support.errors import one_line
 
 GROUP = "trainwright.commands"
 ALL = "*"

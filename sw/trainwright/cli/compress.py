@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.errors import OptionError, file_errors, require_packages
+from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
 from trainwright.cli.output import show
 from trainwright.network import load_network
+from trainwright.support.errors import file_errors
 from trainwright.support.settings import Option, Positive
 from trainwright.support.tables import table
 

@@ -13,9 +13,8 @@ from typing import NoReturn
 from trainwright import __version__
 from trainwright.cli.command import Command, LazyCommand, add_commands, registered
 from trainwright.cli.declare import add_options, describe
-from trainwright.cli.errors import MOST_LINE, one_line
 from trainwright.cli.screen import screen_width
-from trainwright.support.errors import UserError
+from trainwright.support.errors import MOST_LINE, UserError, one_line
 from trainwright.support.text import shortened, suggestion
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from trainwright.cli.backend import MEMORY_BYTES
 from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import add_options, describe, read_options
-from trainwright.cli.errors import OptionError, file_errors
+from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     ALONE,
     JsonOptions,
@@ -20,6 +20,7 @@ from trainwright.cli.options import (
 from trainwright.cli.train import options as train_options
 from trainwright.data.own import OwnOptions
 from trainwright.network import BUILT_IN
+from trainwright.support.errors import file_errors
 from trainwright.support.settings import Option, Positive, settings_of
 
 if TYPE_CHECKING:

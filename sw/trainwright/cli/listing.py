@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.errors import OptionError, file_errors
+from trainwright.cli.errors import OptionError
 from trainwright.cli.options import StepOptions, WideOptions, accelerator_parameters
 from trainwright.cli.screen import folded, screen_width
 from trainwright.network import UserNames
 from trainwright.program.descriptors import Program
+from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.settings import OneOf, Option
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from trainwright.cli.errors import OptionError, file_errors
+from trainwright.cli.errors import OptionError
+from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.tables import markdown
 

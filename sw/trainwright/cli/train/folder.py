@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from trainwright.cli.errors import OptionError, file_errors
+from trainwright.cli.errors import OptionError
+from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.locks import Locked, locked
 

@@ -20,7 +20,6 @@ from trainwright.cli.options import (
     with_ranks,
 )
 from trainwright.cli.train.folder import RunFolder
-from trainwright.cli.train.logs import check_curves, own
 from trainwright.cli.train.options import OTHER_OPTION as _AGREE
 from trainwright.cli.train.options import RunOptions, check_same, check_same_settings, make_settings
 from trainwright.data import DataSet, OwnOptions, load_data_set, own_data
@@ -35,6 +34,7 @@ from trainwright.train.batches import class_names
 from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.export import Origin, samples_crc
 from trainwright.train.fitting import fitting_network
+from trainwright.train.logs import check_curves, own
 from trainwright.train.pretrained import Pretrained, load_pretrained, pretrained_model
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import TrainingState, initial_state

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from trainwright.cli.errors import OptionError, file_errors
+from trainwright.cli.errors import OptionError
 from trainwright.cli.train.job import RunOptions, load_data
 from trainwright.data import DataSet, Split
 from trainwright.data.registry import OWN
+from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.plain import NONSENSE
 from trainwright.support.tensor_file import CheckpointError, decode, encode

@@ -14,7 +14,6 @@ from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.output import on_terminal
 from trainwright.cli.train import machine, outcome
 from trainwright.cli.train.job import FLOAT, Job, fresh_job, resumed_job
-from trainwright.cli.train.logs import check_curves, logging, own
 from trainwright.cli.train.progress import LiveProgress, PlainProgress, Progress
 from trainwright.driver.resident import ResidentDriver
 from trainwright.report.memory import resident_memory
@@ -22,6 +21,7 @@ from trainwright.report.summary import Summary
 from trainwright.support.errors import UserError
 from trainwright.train.batches import check_data, text_notes
 from trainwright.train.interrupts import Interrupts
+from trainwright.train.logs import check_curves, logging, own
 from trainwright.train.observers import Observers
 from trainwright.train.trainer import Stopped, Trainer
 from trainwright.train.workers import Workers, joined

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from trainwright.cli.errors import OptionError, file_errors, one_line
 from trainwright.network import Network
+from trainwright.support.errors import UserError, file_errors, one_line
 from trainwright.support.files import write_whole
 from trainwright.support.text import suggestion
 from trainwright.train.history import (
@@ -28,6 +28,11 @@ from trainwright.train.history import (
     with_flat_ranks,
 )
 from trainwright.train.interfaces import Observer
+
+
+class LogError(UserError, ValueError):
+    """A log that there is not, or that fails."""
+
 
 # -- sinks of curves -------------------------------------------------------------------------------
 EVENTS = "tensorboard"
@@ -101,20 +106,20 @@ def own(names: Iterable[str] | None) -> list[str]:
 
 
 def check_curves(names: Iterable[str] | None) -> None:
-    """Raise ``OptionError`` where a sink is not there."""
+    """Raise ``LogError`` where a sink is not there."""
     for name in names or ():
         find_sink(name)
         if name == "tensorboard" and find_spec("tensorboard") is None:
-            raise OptionError("--tensorboard needs tensorboard: pip install 'trainwright[train]'")
+            raise LogError("--tensorboard needs tensorboard: pip install 'trainwright[train]'")
 
 
 def find_sink(name: str) -> OpenSink:
-    """Find a sink by name or, in the current folder too, MODULE:CLASS. Raises ``OptionError``."""
+    """Find a sink by name or, in the current folder too, MODULE:CLASS. Raises ``LogError``."""
     if name in OWN:
         return OWN[name]
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise OptionError(
+        raise LogError(
             f"--log: no {name!r}; there are {', '.join(OWN)}, and MODULE:CLASS"
             f"{suggestion(name, OWN)}"
         )
@@ -123,7 +128,7 @@ def find_sink(name: str) -> OpenSink:
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:  # whatever its module does
-        raise OptionError(f"--log {name}: {one_line(error)}") from error
+        raise LogError(f"--log {name}: {one_line(error)}") from error
 
 
 # -- logs ------------------------------------------------------------------------------------------
@@ -171,7 +176,7 @@ class Curves(Observer):
 
     Means over ``EVERY`` steps, ranks and size when they change, test accuracy, and exponents and
     saturation of all tensors in the steps whose scales are kept. ``network`` is that of the start
-    of the run. Errors of the sink become ``OptionError``.
+    of the run. Errors of the sink become ``LogError``.
     """
 
     def __init__(
@@ -271,7 +276,7 @@ class Curves(Observer):
         try:
             yield
         except Exception as error:  # a sink may be anyone's
-            raise OptionError(f"--log {self._name}: {one_line(error)}") from error
+            raise LogError(f"--log {self._name}: {one_line(error)}") from error
 
 
 @contextmanager
