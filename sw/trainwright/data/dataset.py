@@ -1,7 +1,7 @@
 """Data sets in memory, whatever they were read from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -22,11 +22,14 @@ class Split:
     """Images with their labels.
 
     ``images`` uint8 (samples, rows, columns), or int32 (samples, 1, words) numbers of words, and
-    ``labels`` (samples,): uint8 classes, or float64 targets of a regression.
+    ``labels`` (samples,): uint8 classes, or float64 targets of a regression; of a data set whose
+    words are classified, its ``tags``.
     """
 
     images: npt.NDArray[Any]
     labels: npt.NDArray[Any]
+    tags: npt.NDArray[Any] | None = None
+    """Classes of the words of lines, int16 (samples, words), -1 where a line has no word."""
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.labels):
@@ -37,7 +40,8 @@ class Split:
 
     def first(self, samples: int) -> "Split":
         """Return the first ``samples``, or all where there are fewer."""
-        return Split(self.images[:samples], self.labels[:samples])
+        tags = None if self.tags is None else self.tags[:samples]
+        return Split(self.images[:samples], self.labels[:samples], tags)
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class DataSet:
     """Mean and deviation of a regression's targets: labels are (target - mean) / deviation."""
     notes: tuple[str, ...] = ()
     """Lines for the user on what was read, and on what was filled in."""
+    tag_names: tuple[str, ...] = ()
+    """Names of the classes of words, where lines of text have a label for each."""
 
     def __post_init__(self) -> None:
         for split in self.splits:
@@ -92,6 +98,27 @@ class DataSet:
     def is_text(self) -> bool:
         """Whether a sample is a sequence of words."""
         return self.samples_are == "lines"
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether each word has a label, and not each line."""
+        return self.train.labels.ndim == 2
+
+    def labelled(self, *, words: bool) -> "DataSet":
+        """Return the data set with the labels of its words, or with those of its lines alone."""
+        if not self.tag_names:
+            return self
+        train, test = (
+            Split(split.images, split.tags if words and split.tags is not None else split.labels)
+            for split in self.splits
+        )
+        names = self.tag_names if words else self.class_names
+        # A model of words knows no classes of lines, and the reverse.
+        omitted = "classes" if words else "tags"
+        kept = {k: v for k, v in (self.preparation or {}).items() if k != omitted}
+        return replace(
+            self, train=train, test=test, class_names=names, tag_names=(), preparation=kept
+        )
 
     @property
     def image(self) -> tuple[int, int]:

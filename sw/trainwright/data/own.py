@@ -117,6 +117,8 @@ class OwnSamples:
 
     images: npt.NDArray[Any]
     labels: npt.NDArray[Any] | None
+    tags: npt.NDArray[Any] | None = None
+    """Classes of the words of lines (``Split.tags``), where the model classifies words."""
     notes: tuple[str, ...] = ()
     """Lines for the user on cells that are unlike those of the training."""
 
@@ -162,7 +164,7 @@ def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
             cells = _cells(path)
             images, labels = _inputs(cells, preparation), _labels(cells, preparation)
             notes = [n for column in preparation["columns"] for n in _surprises(cells, column)]
-            return OwnSamples(images, labels, tuple(notes))
+            return OwnSamples(images, labels, notes=tuple(notes))
         size = preparation["rows"], preparation["columns"]
         pictures = read_pictures(
             path, size if preparation["resized"] else None, preparation["channels"]

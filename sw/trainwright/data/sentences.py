@@ -2,8 +2,8 @@
 
 A file has a label, a tab and a text in each line. A folder has ``train.txt`` and ``test.txt``, or
 ``train`` and ``test`` with the words of each line in ``seq.in`` and its label in ``label``, as data
-of intent detection are published. Words are separated by spaces; capital letters and punctuation
-around a word do not count.
+of intent detection are published; ``seq.out`` may have a label for each word (slot filling). Words
+are separated by spaces; capital letters and punctuation around a word do not count.
 """
 
 from collections import Counter
@@ -26,6 +26,8 @@ PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
 """Numbers of no token, of a word outside the vocabulary, and of the most frequent word."""
 OTHER = "UNK"
 """Name of a class for labels of the test split that no training line has."""
+NO_TAG = -1
+"""Class of a place without a word."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Sentences:
     path: Path
     words: list[list[str]]
     labels: list[str] | None
+    tags: list[list[str]] | None = None
+    """Label of each word of each line, where words have labels."""
 
 
 def words_of(text: str) -> list[str]:
@@ -49,6 +53,7 @@ def is_text_folder(root: Path) -> bool:
 
 def read_sentences(path: Path, part: str = TEST) -> Sentences:
     """Read a file of lines, or one part of a folder. Raises ``DataError``."""
+    tags = None
     if path.is_dir():
         if (path / f"{TRAIN}{TEXT}").is_file():
             return read_sentences(path / f"{part}{TEXT}")
@@ -60,6 +65,8 @@ def read_sentences(path: Path, part: str = TEST) -> Sentences:
                 f"{folder}: seq.in has {len(texts):,} lines, label has {len(labels):,}: give both "
                 "one line for each sample"
             )
+        if (folder / "seq.out").is_file():
+            tags = _tags(folder, texts)
     else:
         # Lines without a single tab have no labels: eval predicts them.
         pairs = [line.partition("\t") for line in _lines(path) if line.strip()]
@@ -73,7 +80,24 @@ def read_sentences(path: Path, part: str = TEST) -> Sentences:
                 f"{path}: sample {number} lacks its text or its label: each line is a label, a "
                 "tab and a text"
             )
-    return Sentences(path, list(map(words_of, texts)), labels)
+    return Sentences(path, list(map(words_of, texts)), labels, tags)
+
+
+def _tags(folder: Path, texts: Sequence[str]) -> list[list[str]]:
+    """Read the labels of words. Raises ``DataError`` unless each word of each line has one."""
+    tags = [line.split() for line in _lines(folder / "seq.out")]
+    if len(tags) != len(texts):
+        raise DataError(
+            f"{folder}: seq.in has {len(texts):,} lines, seq.out has {len(tags):,}: give both one "
+            "line for each sample"
+        )
+    for number, (text, names) in enumerate(zip(texts, tags, strict=True), 1):
+        if len(text.split()) != len(names):
+            raise DataError(
+                f"{folder}: line {number} of seq.in has {len(text.split())} words, seq.out has "
+                f"{len(names)} labels: give each word one"
+            )
+    return tags
 
 
 def _lines(path: Path) -> list[str]:
@@ -116,6 +140,7 @@ def load_sentences(path: Path) -> DataSet:
         )
         classes += [OTHER] * (OTHER not in classes)
     preparation = {"kind": "text", "words": vocabulary, "classes": classes, "longest": longest}
+    preparation |= _tag_classes(train, test, notes)
     return DataSet(
         "text",
         _split(train, preparation),
@@ -124,21 +149,65 @@ def load_sentences(path: Path) -> DataSet:
         tuple(classes),
         preparation=preparation,
         notes=tuple(notes),
+        tag_names=tuple(preparation.get("tags", ())),
     )
+
+
+def _tag_classes(train: Sentences, test: Sentences, notes: list[str]) -> dict[str, list[str]]:
+    """Return the classes of words, where the words of both splits have labels."""
+    if train.tags is None or test.tags is None:
+        return {}
+    tags = sorted({tag for line in train.tags for tag in line})
+    if len(tags) >= MOST_CLASSES:
+        raise DataError(
+            f"{train.path}: words have {len(tags):,} different labels, at most {MOST_CLASSES - 1} "
+            "can be classes: correct seq.out"
+        )
+    unseen = [tag for line in test.tags for tag in line if tag not in tags]
+    notes.append(
+        f"words have {len(tags)} labels"
+        + (f"; {len(unseen):,} test words have others: class {OTHER}" if unseen else "")
+    )
+    return {"tags": tags + [OTHER] * (bool(unseen) and OTHER not in tags)}
 
 
 def load_sentence_samples(
     path: Path, preparation: Mapping[str, Any]
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8] | None]:
-    """Read the lines of a file, or the test part of a folder, by a model's vocabulary."""
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8] | None, npt.NDArray[np.int16] | None]:
+    """Read the lines of a file, or the test part of a folder, by a model's vocabulary.
+
+    Returns numbers of words, labels of lines and labels of words.
+    """
     lines = read_sentences(path)
-    return _numbers(lines, preparation), _labels(lines, preparation)
+    return (
+        _numbers(lines, preparation),
+        _labels(lines, preparation),
+        _word_labels(lines, preparation),
+    )
 
 
 def _split(lines: Sentences, preparation: Mapping[str, Any]) -> Split:
     labels = _labels(lines, preparation)
     assert labels is not None
-    return Split(_numbers(lines, preparation), labels)
+    return Split(_numbers(lines, preparation), labels, _word_labels(lines, preparation))
+
+
+def _word_labels(lines: Sentences, preparation: Mapping[str, Any]) -> npt.NDArray[np.int16] | None:
+    """Return the class of each word (lines, most words of a line), ``NO_TAG`` behind the last."""
+    if lines.tags is None or "tags" not in preparation:
+        return None
+    places = {name: n for n, name in enumerate(preparation["tags"])}
+    labels = np.full((len(lines.tags), max(map(len, lines.tags))), NO_TAG, np.int16)
+    for row, names in zip(labels, lines.tags, strict=True):
+        for n, name in enumerate(names):
+            known = name if name in places else OTHER
+            if known not in places:
+                raise DataError(
+                    f"{lines.path}: label {name!r} of a word is no class of the model: "
+                    f"{', '.join(preparation['tags'][:20])}"
+                )
+            row[n] = places[known]
+    return labels
 
 
 def _chosen(whole: Sentences, places: npt.NDArray[np.int64]) -> Sentences:
@@ -158,9 +227,9 @@ def _numbers(lines: Sentences, preparation: Mapping[str, Any]) -> npt.NDArray[np
 
 def _labels(lines: Sentences, preparation: Mapping[str, Any]) -> npt.NDArray[np.uint8] | None:
     """Return the class of each line; of a label that the model does not know, `OTHER`."""
-    classes: Sequence[str] = preparation["classes"]
-    if lines.labels is None:
+    if lines.labels is None or "classes" not in preparation:
         return None
+    classes: Sequence[str] = preparation["classes"]
     places = {name: n for n, name in enumerate(classes)}
     for label in lines.labels:
         if label not in places and OTHER not in places:

@@ -353,8 +353,9 @@ def items(network: "Network") -> dict[str, Any]:
     if files := dict.fromkeys(definition.source for definition in maps if definition.source):
         result["kernels"] = list(files)
     given = [node for node in wiring if isinstance(node, Input | Positions)]
-    default = given[-1:] == given and isinstance(given[0], Input)
-    if not default or (given[0].name, given[0].channels) != (IMAGE, 1):
+    first = given[0]
+    default = isinstance(first, Input) and (first.name, first.channels) == (IMAGE, 1)
+    if not default or len(given) > 1:
         result["inputs"] = [_input_keys(node) for node in given]
     return result | ({"heads": list(network.results)} if network.results else {})
 

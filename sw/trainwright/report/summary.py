@@ -39,6 +39,8 @@ class Summary:
     """Seconds of the forward and backward passes of all steps."""
     test_accuracy: float
     """Fraction classified correctly; R2 for a regression, as in every accuracy of this class."""
+    test_f1: float | None
+    """F1 score of the spans of words, where words are classified; else None."""
     test_r2: float | None
     test_mae: float | None
     test_rmse: float | None
@@ -120,6 +122,7 @@ def summarise(
         test_r2=fit and fit.r2,
         test_mae=fit and fit.mae,
         test_rmse=fit and fit.rmse,
+        test_f1=evaluation.words and evaluation.words.f1,
         test_samples=len(evaluation.labels),
         best_test_accuracy=best.accuracy,
         best_epoch=best.epoch,
@@ -205,9 +208,11 @@ def _score_rows(s: Summary) -> list[tuple[str, str]]:
             ("best epoch", f"R2 {s.best_test_accuracy:.4f} after epoch {s.best_epoch}, by the "
              "test samples"),
         ]  # fmt: skip
+    counted = "samples" if s.test_f1 is None else "words"
     best = f"{s.best_test_accuracy:.2%} after epoch {s.best_epoch}, by the test samples"
     return [
-        ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} samples"),
+        ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} {counted}"),
+        *([("test F1", f"{s.test_f1:.2%} of spans of words")] if s.test_f1 is not None else []),
         ("best epoch", best),
         ("training accuracy", f"{s.train_accuracy:.2%} in the last epoch"),
     ]

@@ -9,7 +9,7 @@ import torch
 
 from trainwright.data import DataError, DataSet, Split
 from trainwright.data.dataset import TASKS
-from trainwright.data.sentences import PADDING, UNKNOWN
+from trainwright.data.sentences import NO_TAG, PADDING, UNKNOWN
 from trainwright.fixed.quantise import quantise
 from trainwright.network import Input, Network
 from trainwright.onchip.samples import epoch_order, expanded, stored_pixels
@@ -23,6 +23,16 @@ def check_data(network: Network, data: DataSet, batch: int) -> None:
             f"batch {batch} is more than the {len(data.train)} training samples of {data.name!r}: "
             f"give --batch {1 << (len(data.train).bit_length() - 1)} or less"
         )
+
+
+def classifies_words(network: Network) -> bool:
+    """Return whether a network gives logits for every token, and none for whole sequences."""
+    return network.tokens > 1 and not set(network.heads) & network.of_sequences
+
+
+def labelled_for(network: Network, data: DataSet) -> DataSet:
+    """Return a data set with the labels that a network predicts: of lines, or of words."""
+    return data.labelled(words=classifies_words(network))
 
 
 def check_fit(network: Network, data: DataSet) -> None:
@@ -64,11 +74,11 @@ def _check_sequences(network: Network, data: DataSet) -> None:
             f"{data.name!r} has {data.samples_are}: give --data with lines of text"
         )
     vocabulary_digits(network)
-    every = [name for name in network.heads if name not in network.of_sequences]
-    if every:
+    if not set(network.heads) <= network.of_sequences and not data.has_tags:
         raise DataError(
             f"network {network.name!r} gives logits for every token, a line of text has one label: "
-            'put a layer with over_tokens = "mean" before the last one'
+            'put a layer with over_tokens = "mean" before the last one, or give a folder with '
+            "labels of words in seq.out"
         )
     if not network.padding:
         raise DataError(
@@ -114,8 +124,16 @@ def text_notes(network: Network, data: DataSet) -> list[str]:
     return notes
 
 
-def label_tensor(labels: np.ndarray) -> torch.Tensor:
-    """Return classes as int64, targets of a regression as float64."""
+def label_tensor(labels: np.ndarray, tokens: int = 1) -> torch.Tensor:
+    """Return classes as int64, targets of a regression as float64.
+
+    Classes of words (samples, words) are cut and filled up with ``NO_TAG`` to (samples, tokens).
+    """
+    if labels.ndim == 2:
+        cut = np.full((len(labels), tokens), NO_TAG, np.int64)
+        words = labels[:, :tokens]
+        cut[:, : words.shape[1]] = words
+        return torch.from_numpy(cut)
     kind = np.float64 if labels.dtype.kind == "f" else np.int64
     return torch.from_numpy(labels.astype(kind))
 

@@ -61,6 +61,8 @@ class StepResult:
     statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
     """Statistics by which the host moves exponents; empty if the accelerator moves them."""
     verification: Verification | None = None
+    words: int = 0
+    """Words with a label, of which ``correct`` counts some; 0 where samples have labels."""
 
 
 class StepEngine(Protocol):

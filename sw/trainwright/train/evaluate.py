@@ -1,6 +1,6 @@
 """Accuracy through the accelerator itself: forward programs over a split."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from trainwright.train.batches import ImageQuantiser
 from trainwright.train.chip_update import ChipModel, operands_of
 from trainwright.train.interfaces import StepDriver
 from trainwright.train.model import Model
+from trainwright.train.spans import OUTSIDE, f1
 from trainwright.train.state import Scales, copy_scales
 
 
@@ -53,8 +54,21 @@ class Regression:
 
 
 @dataclass(frozen=True)
+class WordLabels:
+    """Names of the classes of the words of each line: predicted, and as labelled."""
+
+    predicted: Sequence[Sequence[str]]
+    labelled: Sequence[Sequence[str]]
+
+    @property
+    def f1(self) -> float:
+        """Return the F1 score of the spans of words (``train.spans``)."""
+        return f1(self.predicted, self.labelled)
+
+
+@dataclass(frozen=True)
 class Evaluation:
-    """Classes predicted of a split; ``predictions`` and ``labels`` int64 (samples,).
+    """Classes predicted of a split; ``predictions`` and ``labels`` int64 (samples,), or (words,).
 
     Both are all 0 for a regression, whose numbers are in ``regression``.
     """
@@ -65,6 +79,8 @@ class Evaluation:
     seconds: float
     """Wall time on the accelerator."""
     regression: Regression | None = None
+    words: WordLabels | None = None
+    """Labels of words, where words are classified: ``predictions`` and ``labels`` are theirs."""
 
     @property
     def accuracy(self) -> float:
@@ -92,9 +108,13 @@ def evaluate(
     batch: int,
     *,
     scale: tuple[float, float] | None = None,
+    names: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, samples: None,
 ) -> Evaluation:
     """Classify every sample of a split; the last batch is filled up with blank images.
+
+    Words are classified where labels are (samples, words); ``names`` are those of the classes.
+    Words behind the last token of the network count as predicted outside of any span.
 
     With the ``scale`` of a regression's targets the first output is the number predicted.
 
@@ -105,13 +125,19 @@ def evaluate(
     counters, seconds = Counters(), 0.0
     predictions: list[npt.NDArray[np.int64]] = []
     outputs: list[npt.NDArray[np.float64]] = []
+    classes, by_word = model.network.classes, split.labels.ndim == 2
     for start in range(0, len(split), batch):
         inputs, real = quantiser.padded_batch(split, start, batch)
         result = driver.forward(inputs, quantised, scales)
         # numpy takes the first of equal logits, torch whichever its kernel meets.
-        logits = result.logits[:real, : model.network.classes].numpy()
-        predictions.append(np.argmax(logits, 1))
-        outputs.append(logits[:, 0])
+        if by_word:
+            head = result.logits[:real, : model.network.head_sizes[0]]
+            every = head.reshape(real, model.network.tokens, -1)[..., :classes].numpy()
+            predictions.append(np.argmax(every, 2))
+        else:
+            logits = result.logits[:real, :classes].numpy()
+            predictions.append(np.argmax(logits, 1))
+            outputs.append(logits[:, 0])
         counters, seconds = counters + result.counters, seconds + result.seconds
         progress(start + real, len(split))
     if scale is not None:
@@ -120,5 +146,17 @@ def evaluate(
         values = Regression(predicted, mean + deviation * split.labels)
         nothing = np.zeros(len(split), np.int64)
         return Evaluation(nothing, nothing, counters, seconds, values)
-    labels = split.labels.astype(np.int64)
-    return Evaluation(np.concatenate(predictions), labels, counters, seconds)
+    labels, predicted_classes = split.labels.astype(np.int64), np.concatenate(predictions)
+    if not by_word:
+        return Evaluation(predicted_classes, labels, counters, seconds)
+    whole = np.full_like(labels, names.index(OUTSIDE) if OUTSIDE in names else 0)
+    tokens = min(predicted_classes.shape[1], labels.shape[1])
+    whole[:, :tokens] = predicted_classes[:, :tokens]
+    kept = labels >= 0
+    words = WordLabels(
+        *(
+            [[names[n] for n in row[own]] for row, own in zip(classes_of, kept, strict=True)]
+            for classes_of in (whole, labels)
+        )
+    )
+    return Evaluation(whole[kept], labels[kept], counters, seconds, words=words)

@@ -28,6 +28,7 @@ class StepRecord:
     correct: int
     """Samples that were classified correctly, each before the update of its step."""
     samples: int
+    """Samples, or words where words have labels."""
     learning_rate: float
     prior_weight: float
     cycles: int

@@ -81,6 +81,7 @@ class HostEngine:
             underflows=sum(s.underflows for s in statistics.values()),
             statistics=statistics,
             verification=self._verify(case),
+            words=loss.words,
         )
 
     def _verify(self, case: StepCase) -> Verification | None:

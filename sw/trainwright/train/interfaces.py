@@ -88,6 +88,8 @@ class BatchLoss:
     """Derivative of the mean by the logits, float64 (batch, outputs)."""
     exponent: int | None = None
     """Exponent of the gradient's integers; None for the finest at which none saturates."""
+    words: int = 0
+    """Words with a label, of which ``correct`` counts some; 0 where samples have labels."""
 
 
 class Update(Protocol):

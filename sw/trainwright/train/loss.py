@@ -10,8 +10,12 @@ def heads_loss(
 ) -> tuple[float, torch.Tensor]:
     """Return the sum of the heads' losses, and its derivative.
 
-    ``logits`` float64 (batch, outputs of all heads), of ``heads`` outputs each.
+    ``logits`` float64 (batch, outputs of all heads), of ``heads`` outputs each. Labels (batch,
+    tokens) are those of words: the loss is the mean over the words.
     """
+    if labels.dim() == 2:
+        words = [words_loss(part, labels, classes) for part in logits.split(list(heads), 1)]
+        return sum(mean for mean, _ in words), torch.cat([part for _, part in words], 1)
     if labels.is_floating_point():
         parts = [squared_error(part, labels) for part in logits.split(list(heads), 1)]
     else:
@@ -39,6 +43,26 @@ def cross_entropy(
     gradient[:, :classes] = log_probabilities.exp()
     gradient[rows, labels] -= 1
     return loss.item(), gradient / batch
+
+
+def words_of(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logits of a head (batch, tokens, outputs) and which tokens are words."""
+    return logits.reshape(*labels.shape, -1), labels >= 0
+
+
+def words_loss(
+    logits: torch.Tensor, labels: torch.Tensor, classes: int
+) -> tuple[float, torch.Tensor]:
+    """Return the mean cross-entropy over all words of a batch, and its derivative.
+
+    ``logits`` float64 (batch, tokens x outputs); ``labels`` int64 (batch, tokens), below 0 where a
+    sequence has no word: the derivative is 0 there.
+    """
+    every, kept = words_of(logits, labels)
+    mean, gradient = cross_entropy(every[kept], labels[kept], classes)
+    whole = torch.zeros_like(every)
+    whole[kept] = gradient
+    return mean, whole.reshape(logits.shape)
 
 
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:

@@ -132,7 +132,7 @@ class Trainer:
             epoch=state.step // self._steps_an_epoch() + 1,
             loss=done.loss,
             correct=done.correct,
-            samples=count * state.settings.batch,
+            samples=done.words or count * state.settings.batch,
             learning_rate=rates[0],
             prior_weight=rates[1],
             cycles=done.cycles,
@@ -183,6 +183,7 @@ class Trainer:
                 self._test,
                 self.state.settings.batch,
                 scale=self._data.scale,
+                names=self._data.class_names,
                 progress=self._evaluating,
             )
         self._evaluated(result.accuracy)
@@ -239,12 +240,19 @@ class Trainer:
         train, settings = self._data.train, self.state.settings
         draw = batch_indices if settings.chip is None else chip_batch_indices
         indices = draw(len(train), settings.batch, settings.seed, step)
-        return self._quantiser(train.images[indices]), label_tensor(train.labels[indices])
+        return self._quantiser(train.images[indices]), label_tensor(
+            train.labels[indices], self.state.network.tokens
+        )
 
     def _make_update(self) -> Update:
         state, classes = self.state, self.state.network.classes
         samples = len(self._data.train)
         if isinstance(state.model, ChipModel):
+            if self._data.has_tags:
+                raise ValueError(
+                    f"the update on the chip takes one label a sample, network "
+                    f"{state.network.name!r} has one for each word: use --update host"
+                )
             return ChipUpdate(
                 state.model,
                 state.settings,

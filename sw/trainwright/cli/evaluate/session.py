@@ -14,6 +14,7 @@ from trainwright.cli.output import teller, to_json, write_results
 from trainwright.data import DataError, DataSet, Split, load_data_set, load_samples, own_data
 from trainwright.data.npz import TEST_PART, cut_off_test
 from trainwright.data.registry import OWN
+from trainwright.data.sentences import NO_TAG, PADDING
 from trainwright.driver import Driver
 from trainwright.report.classes import class_results, class_table
 from trainwright.train.batches import check_fit, class_names, input_quantiser
@@ -83,12 +84,17 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
     for note in samples.notes:
         print(note, file=sys.stderr)
     images, labels = samples.images, samples.labels
+    if by_word := "tags" in preparation:
+        labels = samples.tags
     if labels is not None and len(labels) >= TEST_PART:
         order, count = cut_off_test(path, len(labels))
         train, held = order[:-count], order[-count:]
         if samples_crc(images[train], labels[train]) == origin.data_crc:
             images, labels = images[held], labels[held]
-    known = Split(images, np.zeros(len(images), np.uint8) if labels is None else labels)
+    unknown = np.zeros(len(images), np.uint8)
+    if by_word:
+        unknown = np.where(images[:, 0] == PADDING, NO_TAG, 0).astype(np.int16)
+    known = Split(images, unknown if labels is None else labels)
     scale = preparation.get("scale")
     data = DataSet(
         path.name, known, known, origin.full_scale, origin.class_names, preparation,
@@ -109,7 +115,7 @@ def _classify(
         quantiser = input_quantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
         return evaluate(
             driver, trained.model, trained.scales, quantiser, test, origin.batch, scale=data.scale,
-            progress=tell,
+            names=data.class_names, progress=tell,
         )  # fmt: skip
 
     if network.widths.is_float:
@@ -157,6 +163,9 @@ def _predictions(
     if (fit := evaluation.regression) is not None:
         predictions: list[Any] = fit.predictions.tolist()
         text = "\n".join(f"{value:.6g}" for value in predictions)
+    elif evaluation.words is not None:
+        predictions = list(evaluation.words.predicted)
+        text = "\n".join(map(" ".join, predictions))
     else:
         predictions = [str(names[n]) for n in evaluation.predictions.tolist()]
         text = "\n".join(predictions)
@@ -186,11 +195,15 @@ def _accuracy(
         "classes": results,
         "confusion": evaluation.confusion(len(names)).tolist(),
     }
+    counted, score = data.samples_are, ""
+    if evaluation.words is not None:
+        figures["test_f1"] = evaluation.words.f1
+        counted, score = "words", f"F1 of spans {evaluation.words.f1:.2%}, "
     text = (
-        f"{class_table(results, data.samples_are)}\n"
-        f"{evaluation.accuracy:.2%} of {common['test_samples']:,} test {data.samples_are} of "
-        f"{data.name}, {common['model_bits']:,} bits, {common['reduction']:.1f} times smaller "
-        "than dense float32"
+        f"{class_table(results, counted)}\n"
+        f"{evaluation.accuracy:.2%} of {common['test_samples']:,} test {counted} of "
+        f"{data.name}, {score}{common['model_bits']:,} bits, {common['reduction']:.1f} times "
+        "smaller than dense float32"
     )
     return figures, text
 

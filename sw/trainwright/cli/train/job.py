@@ -30,7 +30,7 @@ from trainwright.report.memory import MemoryItem
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.settings import part_of, settings_of
 from trainwright.support.tensor_file import CheckpointError
-from trainwright.train.batches import class_names
+from trainwright.train.batches import class_names, labelled_for
 from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.export import Origin, samples_crc
 from trainwright.train.fitting import fitting_network
@@ -262,7 +262,7 @@ def fresh_state(
     args: argparse.Namespace, new: Asked, load: Load = load_data
 ) -> tuple[TrainingState, DataSet]:
     """Return initial state and data of a new run. Raises ``DataError``, ``OptionError``."""
-    data = new.data or load(new.options)
+    data = labelled_for(new.network, new.data or load(new.options))
     _check_task(data, new.settings)
     model = None if new.pretrained is None else pretrained_model(new.pretrained)
     try:
@@ -365,7 +365,7 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
         check_same(name, given.get(name), getattr(stored, name))
     options = replace(stored, **given)
     _check_options(options, state.network, state.settings)
-    data = _loader(args)(options)
+    data = labelled_for(state.network, _loader(args)(options))
     if data_crc(data) != crc:
         raise OptionError(
             f"--resume: data set {options.dataset!r} has changed since the run began; give the "

@@ -16,7 +16,8 @@ from trainwright.support.plain import NONSENSE
 from trainwright.support.tensor_file import CheckpointError, decode, encode
 
 FORMAT = "trainwright-data-1"
-_ARRAYS = ("images", "labels")
+_ARRAYS = ("images", "labels", "tags")
+"""Arrays of a split; only lines of text have the last one."""
 
 
 def save_prepared(path: Path, data: DataSet) -> None:
@@ -25,6 +26,7 @@ def save_prepared(path: Path, data: DataSet) -> None:
         f"{part}.{name}": torch.from_numpy(getattr(split, name).copy())
         for part, split in (("train", data.train), ("test", data.test))
         for name in _ARRAYS
+        if getattr(split, name) is not None
     }
     plain: dict[str, Any] = {
         name: value for name, value in vars(data).items() if not isinstance(value, Split)
@@ -42,10 +44,12 @@ def load_prepared(path: Path) -> DataSet:
         metadata, tensors = decode(path, FORMAT)
         plain = metadata["data"]
         splits = {
-            part: Split(*(tensors[f"{part}.{name}"].numpy() for name in _ARRAYS))
+            part: Split(
+                **{n: tensors[k].numpy() for n in _ARRAYS if (k := f"{part}.{n}") in tensors}
+            )
             for part in ("train", "test")
         }
-        lists = {name: tuple(plain[name]) for name in ("class_names", "notes")}
+        lists = {name: tuple(plain[name]) for name in ("class_names", "notes", "tag_names")}
         scale = plain["scale"] and tuple(plain["scale"])
         return DataSet(**{**plain, **lists, **splits, "scale": scale})
     except (CheckpointError, *NONSENSE) as error:
