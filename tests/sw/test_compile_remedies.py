@@ -13,8 +13,13 @@ from trainwright.compiler.base.errors import CompileError, DoesNotFitError, Reso
 from trainwright.compiler.base.progress import CompileProgress, count, followed, is_spent
 from trainwright.compiler.step import blocks
 from trainwright.compiler.step.compile import compile_network
-from trainwright.compiler.step.remedies import MOST_BATCHES, MOST_PRESETS, with_remedies
-from trainwright.compiler.step.stored import SWITCH, cached_step
+from trainwright.compiler.step.stored import (
+    MOST_BATCHES,
+    MOST_PRESETS,
+    SWITCH,
+    cached_step,
+    with_remedies,
+)
 from trainwright.graph import order
 from trainwright.network import UserNames, network_from_dict
 from trainwright.parameters import AcceleratorParameters

@@ -8,7 +8,7 @@ from odd_networks import odd_network
 
 from trainwright.compiler import PLANS, CompileError, compile_step
 from trainwright.compiler.base.errors import ResourceError
-from trainwright.compiler.base.nests import fitted
+from trainwright.compiler.forms.nests import fitted
 from trainwright.network import Layer, Network, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level

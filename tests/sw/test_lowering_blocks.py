@@ -10,15 +10,14 @@ from hazards import check_waits
 from test_lowering import DEFAULT, checked, in_parts, stored_bytes
 
 from trainwright.compiler.choose import huge
-from trainwright.compiler.choose.balance import balanced
 from trainwright.compiler.choose.choose import Chooser
 from trainwright.compiler.choose.clocks import SearchState
+from trainwright.compiler.choose.divisions import balanced
 from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.step import blocks
 from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.blocks import MODES, blocks_of, places_of
-from trainwright.compiler.step.compile import compile_network, order_cost
-from trainwright.compiler.step.crossing import with_ones
+from trainwright.compiler.step.compile import compile_network, order_cost, with_ones
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Add, Einsum, View
 from trainwright.graph.order import ordered

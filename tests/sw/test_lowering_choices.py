@@ -4,14 +4,13 @@ import pytest
 from test_lowering import DEFAULT, LOW
 
 from trainwright.compiler.choose.choose import Chooser
-from trainwright.compiler.choose.divide import variants
+from trainwright.compiler.choose.divisions import variants
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.forms.choices import Choice, Given, ProgramSpec, Work
 from trainwright.compiler.forms.impls import implementations
 from trainwright.compiler.schedule import place as place_module
 from trainwright.compiler.step import lower as lower_module
-from trainwright.compiler.step.compile import compile_network
-from trainwright.compiler.step.crossing import with_ones
+from trainwright.compiler.step.compile import compile_network, with_ones
 from trainwright.compiler.step.lower import MODES, SMALL
 from trainwright.graph.ir import Einsum, urgent
 from trainwright.graph.order import ordered

@@ -2,7 +2,7 @@
 
 In: a graph of products of two, the layouts that external memory imposes, and a ``SearchMode``. Out:
 ``forms.choices.Chosen``. ``choose`` is a beam search whose states (``clocks``) estimate when arrays
-and loads are free; ``divisions`` lists the implementations of both arrays and ``pairs`` where they
-divide an operation; ``huge`` keeps axes free for slices where a tensor exceeds the scratchpad;
-``balance`` moves divisions for programs of blocks of samples, ``divide`` those of cut stages.
+and loads are free; ``divisions`` lists the implementations of both arrays and where they divide an
+operation, and moves divisions; ``huge`` keeps axes free for slices where a tensor exceeds the
+scratchpad.
 """

@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.progress import count, is_spent
-from trainwright.compiler.choose.balance import balanced
 from trainwright.compiler.choose.clocks import InPlace, Replica, SearchState, ToLoad
-from trainwright.compiler.choose.divisions import Divisions
+from trainwright.compiler.choose.divisions import Divisions, Pair, balanced
 from trainwright.compiler.choose.huge import Sliced, sliced_axes
-from trainwright.compiler.choose.pairs import Pair
 from trainwright.compiler.forms.choices import (
     AFTER,
     Choice,
@@ -28,10 +26,9 @@ from trainwright.compiler.forms.choices import (
     SearchMode,
     Work,
 )
-from trainwright.compiler.forms.group_passes import estimated_cycles, may_lie
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.layout import Axes
-from trainwright.compiler.forms.passes import lowered
+from trainwright.compiler.forms.passes import estimated_cycles, lowered, may_lie
 from trainwright.graph.ir import Add, Einsum, Kernel, Mask, Op, Unfold, View
 from trainwright.program.engines import pass_cycles
 from trainwright.program.fields import Engine

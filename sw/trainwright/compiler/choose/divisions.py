@@ -1,22 +1,32 @@
-"""List how an operation can be computed: by which array, from which layouts, divided how.
+"""Divide contractions between both arrays: where, by which implementations, and how to move it.
 
-``Divisions`` has the implementations of every contraction of a program, and the pairs of one of
-each array that can divide it; ``choose.Chooser`` searches among them.
+``Divisions`` lists the implementations of each contraction, and the pairs of one of each array that
+can divide it; ``choose.Chooser`` searches among them. ``balanced`` moves every division of a
+program until both arrays have as much to do, where blocks of samples follow each other: no array
+waits for the other one then. ``variants`` divides along axes that slices are cut along, so that
+each array has slices of its own, and the arrays do not read the same rows at the same time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from trainwright.compiler.choose.clocks import OperandSources
-from trainwright.compiler.choose.divide import divides
+from trainwright.compiler.choose.clocks import OperandSources, SearchState
 from trainwright.compiler.choose.huge import Sliced, sliced_implementations
-from trainwright.compiler.choose.pairs import Pair
-from trainwright.compiler.forms.choices import Cut, ProgramSpec, SearchMode
+from trainwright.compiler.cut.slices import Stage
+from trainwright.compiler.forms.choices import Choice, Cut, Pad, ProgramSpec, SearchMode, Work
 from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import Axes
-from trainwright.graph.ir import Einsum
+from trainwright.graph.ir import Einsum, Graph
 from trainwright.graph.network import SAMPLES
 from trainwright.program.fields import Engine
 
+UNEVEN = 0.1
+"""Share of an operation that may move to the other array so that the division falls between slices.
+"""
+
+
+Cycles = Callable[[Einsum, Impl, Cut], float]
+"""Cycles of an array for an operation, or for its values in a cut."""
 MOST_OF_AN_ARRAY = 4
 """Implementations of an array that are tried where the arrays' results have different layouts."""
 MOST_STEADY = 12
@@ -24,6 +34,101 @@ MOST_STEADY = 12
 """
 MOST_AXES = 4
 """Axes along which an operation is divided between the arrays that are tried."""
+ROUNDS = 3
+"""Times that every division is moved to its best place; each move changes what is best for the
+rest."""
+
+
+def divides(axis: str, impl: Impl) -> bool:
+    """Return whether an implementation can have some values of an axis of its result."""
+    # Rows of a tile are one even index over their axes. Any axis but the outermost that is cut
+    # leaves gaps in it; PE2 takes the rows from one operand's lanes, so none of them can be cut.
+    if axis in impl.rows[1:] or (axis in impl.rows and not impl.array.along_lanes):
+        return False
+    return axis not in impl.along or impl.along == (axis,)
+
+
+def variants(graph: Graph, stages: Sequence[Stage], lanes: int) -> Iterator[list[Stage]]:
+    """Yield the stages unchanged, then with operations divided along axes of slices."""
+    yield list(stages)
+    for number, stage in enumerate(stages):
+        # Innermost first: its slices alternate most often between the arrays.
+        for axis, _ in reversed(stage.loops):
+            choices = tuple(_along(graph, choice, axis, lanes) for choice in stage.choices)
+            if choices != stage.choices:
+                new = list(stages)
+                new[number] = replace(stage, choices=choices)
+                yield new
+                break
+
+
+def _along(graph: Graph, choice: Choice, axis: str, lanes: int) -> Choice:
+    """Return an operation divided along an axis, or unchanged where that is impossible."""
+    if len(choice.works) != 2 or not isinstance(choice.op, Einsum):
+        return choice
+    first, second = choice.works
+    if not (first.impl and second.impl and first.cut) or first.impl.along != second.impl.along:
+        return choice
+    impls = first.impl, second.impl
+    axes = graph.tensors[choice.op.out].axes
+    if first.cut[0] not in axes:  # parts of a sum: their operands lie for one array each
+        return choice
+    if axis not in axes or not all(divides(axis, impl) for impl in impls):
+        return choice
+    size, share = graph.sizes[axis], first.cut[2] / graph.sizes[first.cut[0]]
+    unit = lanes if axis in first.impl.along else 1
+    middle = round(share * size / unit) * unit
+    # The arrays were balanced for ``share``: a coarse axis that moves more work than ``UNEVEN``
+    # would undo that.
+    if not 0 < middle < size or abs(middle / size - share) > UNEVEN:
+        return choice
+    works = Work(first.impl, (axis, 0, middle)), Work(second.impl, (axis, middle, size))
+    return replace(choice, works=works)
+
+
+class Pair:
+    """Implementations of both arrays for an operation that is divided along an axis."""
+
+    def __init__(
+        self, op: Einsum, impls: tuple[Impl, Impl], axis: str, size: int, lanes: int, cycles: Cycles
+    ):
+        self.op, self.impls, self.axis, self.size, self.cycles = op, impls, axis, size, cycles
+        self.unit = lanes if any(axis in impl.along for impl in impls) else 1
+        self._known: dict[int, tuple[float, float, tuple[Work, Work]]] = {}
+
+    def middles(
+        self, state: SearchState, due: tuple[float, float], fixed: set[Cut]
+    ) -> Sequence[int]:
+        """Return where to divide the axis: at a place that ends both arrays together.
+
+        Operands that lie in parts impose their own place.
+        """
+        size, unit = self.size, self.unit
+        if fixed:
+            if any(cut[0] != self.axis for cut in fixed if cut):
+                return ()
+            places = {cut[2] for cut in fixed if cut and cut[1] == 0}
+            return sorted(m for m in places if m % unit == 0)
+        dot, outer = self.impls
+        # Solve dots + due[0] + m * dot = outers + due[1] + (1 - m) * outer for the share m: both
+        # arrays are done at the same time, with what only one of them can do later.
+        ahead = state.outers + due[1] - state.dots - due[0]
+        share = (outer.cycles + ahead) / (dot.cycles + outer.cycles)
+        best = round(size * min(1.0, max(0.0, share)) / unit) * unit
+        middle = min(max(best, unit), (size - 1) // unit * unit)
+        return (middle,) if middle else ()
+
+    def divided(self, middle: int) -> tuple[float, float, tuple[Work, Work]]:
+        """Return the cycles of each array and the work of each, PE1 first."""
+        if middle not in self._known:
+            dot, outer = self.impls
+            first = Work(dot, (self.axis, 0, middle))
+            second = Work(outer, (self.axis, middle, self.size))
+            self._known[middle] = (
+                self.cycles(self.op, dot, first.cut), self.cycles(self.op, outer, second.cut),
+                (first, second),
+            )  # fmt: skip
+        return self._known[middle]
 
 
 class Divisions:
@@ -169,3 +274,84 @@ class Divisions:
             axes = [axis for axis in axes if self._goes_on(op.out, axis)] or axes
         # Long axes can be divided more evenly; beyond 16 values the gain is below 1/16.
         return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """Choices, and the cycles of the busier array or of the loads."""
+
+    cycles: float
+    choices: tuple[Choice, ...]
+    pads: tuple[Pad, ...]
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """Operations that are divided at one place of one axis."""
+
+    axis: str
+    size: int
+    unit: int
+    places: tuple[int, ...]
+    """Places of the operations among all choices."""
+
+
+def _joints(graph: Graph, choices: Sequence[Choice], lanes: int) -> Iterator[_Joint]:
+    """Yield what is divided together.
+
+    Usually that is one operation. Where a tensor lies in two layouts, its maker and its readers
+    have to be divided at the same value: each array reads the layout that it wrote.
+    """
+    apart: dict[str, list[int]] = {}
+    alone: list[int] = []
+    two_layouts = {c.op.out for c in choices if len({w.impl.along for w in c.works if w.impl}) > 1}
+    for n, choice in enumerate(choices):
+        if len(choice.works) != 2 or not (cut := choice.works[0].cut):
+            continue
+        linked = two_layouts & {choice.op.out, *choice.op.operands}
+        if linked:
+            apart.setdefault(cut[0], []).append(n)
+        else:
+            alone.append(n)
+    for places in (*apart.values(), *([n] for n in alone)):
+        cut = choices[places[0]].works[0].cut
+        assert cut
+        every = [w.impl.along for n in places for w in choices[n].works if w.impl]
+        unit = lanes if any(cut[0] in along for along in every) else 1
+        yield _Joint(cut[0], graph.sizes[cut[0]], unit, tuple(places))
+
+
+def balanced(graph: Graph, state: SearchState, cycles: Cycles, lanes: int) -> Balanced:
+    """Return a state's choices, every division moved to where both arrays have as much to do."""
+    choices = list(state.choices)
+
+    def taken(works: Sequence[Work], op: Einsum) -> tuple[float, float]:
+        first, second = (cycles(op, work.impl, work.cut) for work in works if work.impl)
+        return first, second
+
+    def moved(choice: Choice, joint: _Joint, middle: int) -> Choice:
+        first, second = choice.works
+        cuts = (joint.axis, 0, middle), (joint.axis, middle, joint.size)
+        works = tuple(replace(w, cut=c) for w, c in zip((first, second), cuts, strict=True))
+        return replace(choice, works=works)
+
+    dots, outers = state.dots, state.outers
+    joints = list(_joints(graph, choices, lanes))
+    # Coordinate descent: moving one division changes the sums that the others balance.
+    for _ in range(ROUNDS):
+        for joint in joints:
+            old = [choices[n] for n in joint.places]
+            now = [taken(c.works, c.op) for c in old if isinstance(c.op, Einsum)]
+            rest = dots - sum(d for d, _ in now), outers - sum(o for _, o in now)
+            moves = []
+            # All places are tried: cycles jump where a part fills another tile or row of lanes.
+            for middle in range(joint.unit, joint.size, joint.unit):
+                new = [moved(choice, joint, middle) for choice in old]
+                then = [taken(c.works, c.op) for c in new if isinstance(c.op, Einsum)]
+                both = rest[0] + sum(d for d, _ in then), rest[1] + sum(o for _, o in then)
+                moves.append((max(both), middle, both, new))
+            if moves:
+                _, _, (dots, outers), new = min(moves, key=lambda move: move[:2])
+                for n, choice in zip(joint.places, new, strict=True):
+                    choices[n] = choice
+    return Balanced(max(dots, outers, state.loads), tuple(choices), state.pads)

@@ -3,6 +3,6 @@
 In: the choice of array and layouts for every operation (``choose``). Out: lists of
 ``slices.Stage``, the likely fastest first, from which ``tile`` makes commands. A stage computes its
 operations on one slice at a time, so that a tensor too large for the scratchpad exists a slice at a
-time. ``groups`` decides what is computed together, ``costs`` estimates what a cut costs, ``stages``
-enumerates and ranks cuts, ``slices`` has the values that come out.
+time. ``stages`` decides what is computed together, and enumerates and ranks cuts; ``slices`` has
+the values that come out.
 """

@@ -1,25 +1,59 @@
-"""Enumerate and rank the cuts of a program's stages.
+"""Cut the operations of a program into stages: which are computed together, and in which slices.
 
-``Stages.options`` yields lists of stages, the likely fastest first; ``step.drafts`` takes as many
-as it has patience for. Where the scratchpad is long, a cut is judged by the share of it that slices
-take (``BUDGETS``). Where it is short (``deep``), cuts are ranked by estimated cycles and rows
-(``cut.costs``), as most of them would not fit.
+A tensor too large to lie in the scratchpad whole is computed and used up slice by slice: the
+operations that compute and read it form one group, cut along axes that all their results have. Such
+a cut divides no sum, so it changes no bit of a result. Where no such axis exists the tensor goes
+through external memory ("spilled"), or its sums are taken in parts.
+
+A cut is a tuple of loops, each an axis and the number of its values in a slice. ``Stages.options``
+yields lists of stages, the likely fastest first; ``step.drafts`` takes as many as it has patience
+for. Where the scratchpad is long, a cut is judged by the share of it that slices take
+(``BUDGETS``). Where it is short (``deep``), cuts are ranked by estimated cycles and rows, as most
+of them would not fit. Estimates only have to put cuts in order: the best ones are tiled, issued and
+timed afterwards.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, permutations
 from math import prod
 from typing import NamedTuple
 
 from trainwright.compiler.base.progress import count
-from trainwright.compiler.cut.costs import Costs, Loops
-from trainwright.compiler.cut.groups import BUDGETS, LARGEST, Group
 from trainwright.compiler.cut.slices import Stage
+from trainwright.compiler.forms.choices import Choice, Chosen, Cut, ProgramSpec
+from trainwright.compiler.forms.digits import word_bytes
 from trainwright.compiler.forms.impls import up
+from trainwright.compiler.forms.layout import Axes
+from trainwright.compiler.forms.windows import share
+from trainwright.graph.ir import Op
 from trainwright.graph.network import SAMPLES
+from trainwright.program.fields import Engine
 
+BUDGETS = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
+"""Shares of the scratchpad that the slices of a stage may take, the likely best first.
+
+Small slices come first: tensors that are read together then find room in different banks, and two
+reads of one bank take twice the cycles.
+"""
+LARGEST = max(BUDGETS)
+"""Share of the scratchpad above which no slice of a group is tried."""
+
+
+Loops = tuple[tuple[str, int], ...]
+"""Axes that are cut and how many values a slice has, outermost first."""
+PLACES = 3
+"""Slices of a tensor that are in the scratchpad at once: one is written, one read, one on its way.
+"""
+SLICE = 200
+"""Approximate cycles that the arrays lose between two slices."""
+KEPT = 0.25
+"""Share of the scratchpad that tensors may take which stay loaded because other slices read them.
+"""
+TURNED = 4
+"""Cost of loading a row that is then transposed. Rows read as they lie cost their word's bytes."""
 FULL = 0.92
 """Share of a short scratchpad that a stage may take by the estimate; the rest absorbs its errors.
 """
@@ -31,6 +65,42 @@ MOST_AXES = 3
 """Axes that a stage is cut along, at most: permutations of more take too long to rank."""
 
 
+@dataclass
+class Group:
+    """Operations of one stage, by their numbers in the program."""
+
+    members: tuple[int, ...]
+    big: set[str]
+    chained: bool = False
+    """Whether the group holds every operation on samples, and its slices are of samples alone."""
+
+
+class _Read(NamedTuple):
+    """Tensor that a group reads and does not compute."""
+
+    name: str
+    axes: frozenset[str]
+    rows: int
+    weight: int
+    """Cost of loading a row, from ``Costs._weight``."""
+    given: bool
+
+    def again(self, counted: Sequence[tuple[str, int]]) -> list[int]:
+        """Return the rows loaded by the first 0, 1, 2, .. loops (axis, slices) of a nest.
+
+        Inner loops along other axes reuse the rows that are loaded, so only loops outside the
+        tensor's deepest axis count.
+        """
+        loaded, outside, times = [self.rows], 1, 1
+        for axis, slices in counted:
+            if axis in self.axes:
+                times = outside
+            else:
+                outside *= slices
+            loaded.append(self.rows * times)
+        return loaded
+
+
 class _Cuts(NamedTuple):
     """Axes that are cut, and the values of a slice of each."""
 
@@ -39,8 +109,417 @@ class _Cuts(NamedTuple):
     """Whether ``Stages._ordered`` chooses the order of the loops later."""
 
 
-class Stages(Costs):
-    """Stages of one program, cut."""
+class Stages:
+    """Stages of one program: its groups of operations, and the cuts of each.
+
+    A tensor of more than ``large`` rows is used up in slices. With ``deep`` sums are cut along
+    several axes, too. With ``chained`` all operations on samples are one group if possible: the
+    small ones before and after a large tensor are then computed next to other slices.
+    """
+
+    def __init__(
+        self,
+        spec: ProgramSpec,
+        chosen: Chosen,
+        *,
+        large: int,
+        deep: bool = False,
+        chained: bool = False,
+    ):
+        self.large, self.deep, self.chained = large, deep, chained
+        self.graph, self.given, self.p = spec.graph, spec.given, spec.p
+        self.chosen, self.stored = chosen, set(spec.stored)
+        self.choices = chosen.choices
+        self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
+        self.readers: dict[str, list[int]] = {}
+        for n, choice in enumerate(self.choices):
+            for name in choice.op.operands:
+                self.readers.setdefault(name, []).append(n)
+        self._rows: dict[str, int] = {}
+        self._lanes = self._every_layout()
+        self._known: dict[tuple[int, bool], list[tuple]] = {}
+        self._reads: dict[tuple[int, ...], list[str]] = {}
+        self._read_in: dict[tuple[tuple[int, ...], str], float] = {}
+        self._constants: dict[tuple[int, ...], list[_Read]] = {}
+        self._cuts: dict[tuple[tuple[int, ...], bool], tuple[_Cuts, ...]] = {}
+        self.groups = self._grouped()
+
+    # -- groups ------------------------------------------------------------------------------------
+    def rows(self, name: str) -> int:
+        """Return the rows of a tensor in the layout in which it is computed, or first read."""
+        if name not in self._rows:
+            self._rows[name] = self._count(name)
+        return self._rows[name]
+
+    def _count(self, name: str) -> int:
+        window = self.graph.windows.get(name)
+        if window:
+            return int(self.rows(window.x) * share(self.graph, window, {}))
+        lanes = next(iter(self._layouts(name)), self.graph.tensors[name].axes[-1:])
+        size = prod(self.graph.sizes[a] for a in lanes)
+        digits = self.graph.tensors[name].digits
+        return self.graph.count(name) // size * up(size, self.p.lanes) * digits
+
+    def _layouts(self, name: str) -> list[Axes]:
+        return self._lanes.get(name, [])
+
+    def _every_layout(self) -> dict[str, list[Axes]]:
+        """Return for each tensor the axes along the lanes, as it is written and as it is read."""
+        lanes: dict[str, list[Axes]] = {}
+        for choice in self.choices:
+            for work in choice.works:
+                if work.impl is None:
+                    lanes.setdefault(choice.op.out, []).append(choice.lanes)
+                    continue
+                lanes.setdefault(work.impl.z, []).append(work.impl.along)
+                for need in work.impl.needs:
+                    lanes.setdefault(need.tensor, []).append(need.lanes)
+        return lanes
+
+    def _common(self, members: Sequence[int]) -> set[str]:
+        """Return the axes that all results have."""
+        sets = [set(self.graph.tensors[self.choices[n].op.out].axes) for n in members]
+        return {a for a in set.intersection(*sets) if self.graph.sizes[a] > 1}
+
+    def _grouped(self) -> list[Group]:
+        """Join operations to groups, and sort the groups so that each follows what it reads."""
+        group_by_op = {n: Group((n,), set()) for n in range(len(self.choices))}
+        names = set(self.place) | set(self.graph.given)
+        large = [name for name in names if self.rows(name) > self.large]
+        # The largest tensor chooses first: it gains most from slices, and every join removes axes
+        # that a later join could be cut along.
+        for name in sorted(large, key=lambda name: (-self.rows(name), name)):
+            members = {n for n in self.readers.get(name, ()) if not self.choices[n].op.is_alias}
+            members |= {self.place[name]} if name in self.place else set()
+            # A view or an unfolding has no rows of its own: its readers take slices of the source.
+            if name in self.place and self.choices[self.place[name]].op.is_alias:
+                for n in members:
+                    group_by_op[n].big.add(name)
+                continue
+            if name not in self.place:  # in external memory: each reader loads its slices
+                for n in members:
+                    group_by_op[n].big.add(name)
+                continue
+            joined = tuple(sorted({m for n in members for m in group_by_op[n].members}))
+            # Without a common axis a join would cut sums: the members stay apart and the tensor is
+            # cut in each of them on its own.
+            if not self._common(joined):
+                for n in members:
+                    group_by_op[n].big.add(name)
+                continue
+            group = Group(joined, {name}.union(*(group_by_op[n].big for n in members)))
+            # Even the smallest slices of all members would not fit side by side.
+            if self._least(group) > LARGEST * self.p.scratchpad_rows:
+                for n in members if self.deep else (self.place[name],):
+                    group_by_op[n].big.add(name)
+                continue
+            before = dict(group_by_op)
+            group_by_op |= {n: group for n in joined}
+            # A join may close a cycle: a third operation would have to come before and after the
+            # group.
+            if self._sorted(group_by_op) is None:
+                group_by_op = before
+        ordered = self._sorted(self._chain(group_by_op) if self.chained else group_by_op)
+        assert ordered is not None
+        return ordered
+
+    @property
+    def chain(self) -> bool:
+        """Return whether all operations on samples form one group."""
+        return any(group.chained for group in self.groups)
+
+    def _chain(self, group_by_op: dict[int, Group]) -> dict[int, Group]:
+        """Join all operations on samples to one group, if that is possible."""
+        sampled = [
+            n
+            for n, choice in enumerate(self.choices)
+            if SAMPLES in self.graph.tensors[choice.op.out].axes
+        ]
+        joined = tuple(sorted({m for n in sampled for m in group_by_op[n].members}))
+        big = {self.choices[n].op.out for n in sampled}
+        group = Group(joined, big, chained=True)
+        if len(sampled) < 2 or SAMPLES not in self._common(joined) | self._partial(group):
+            return group_by_op
+        chain = group_by_op | dict.fromkeys(joined, group)
+        return group_by_op if self._sorted(chain) is None else chain
+
+    def _sorted(self, group_by_op: dict[int, Group]) -> list[Group] | None:
+        """Return the groups, each after what it reads; ``None`` where two wait for each other."""
+        groups = list({id(group): group for group in group_by_op.values()}.values())
+        done: set[int] = set()
+        ordered: list[Group] = []
+        while groups:
+            for group in groups:
+                needs = {
+                    self.place[name]
+                    for n in group.members
+                    for name in self.choices[n].op.operands
+                    if name in self.place
+                }
+                if needs <= done | set(group.members):
+                    break
+            else:
+                return None
+            groups.remove(group)
+            ordered.append(group)
+            done |= set(group.members)
+        return ordered
+
+    # -- cuts --------------------------------------------------------------------------------------
+    def _unit(self, axis: str, choices: Sequence[Choice]) -> int:
+        """Return the unit of an axis's slices, 0: it cannot be cut, -1: a slice has one value."""
+        unit, single = 1, False
+        for choice in choices:
+            # A value depends on its whole group, so that no slice has a part of one.
+            if axis in choice.op.over:
+                return 0
+            lanes = [choice.lanes] if choice.lanes else []
+            for name in (choice.op.out, *choice.op.operands):
+                lanes += self._layouts(name)
+                if name in self.given and not self.given[name].again:
+                    lanes += [given.lanes for given in self.given[name].stored if given.lanes]
+            for work in choice.works:
+                if work.impl:
+                    lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]
+                    # PE2 takes the rows of a tile as one even index; an inner axis of it that is
+                    # cut breaks the index, unless a slice has a single value of the axis.
+                    single |= axis in work.impl.rows[1:] and not work.impl.array.along_lanes
+            for group in lanes:
+                if axis in group:
+                    # Lanes can be cut only between whole rows, so an axis that shares the lanes
+                    # stays whole.
+                    if group != (axis,):
+                        return 0
+                    unit = self.p.lanes
+        names = {name for choice in choices for name in (choice.op.out, *choice.op.operands)}
+        # Rows of zeros follow the whole run of padded axes: a slice would lack them.
+        if any(axis in axes for name, _, axes in self.chosen.pads if name in names):
+            return 0
+        return (-1 if unit == 1 else 0) if single else unit
+
+    def _partial(self, group: Group) -> set[str]:
+        """Return the axes along which sums can be cut: every member sums or keeps them."""
+        shared: set[str] | None = None
+        for n in group.members:
+            op = self.choices[n].op
+            axes = set(self.graph.tensors[op.out].axes)
+            axes |= set(self.graph.summed(op))
+            shared = axes if shared is None else shared & axes
+        shared = shared or set()
+        shared &= {axis for name in group.big for axis in self.graph.tensors[name].axes}
+        return {a for a in shared if self.graph.sizes[a] > 1} - self._common(group.members)
+
+    def _need(self, group: Group, chunks: dict[str, int]) -> float:
+        """Return the rows that the large tensors of a group take in a slice."""
+        total = 0.0
+        for name in group.big:
+            window = self.graph.windows.get(name)
+            if window:
+                total += self.rows(window.x) * share(self.graph, window, chunks)
+                continue
+            part = self.rows(name)
+            for axis in self.graph.tensors[name].axes:
+                if axis in chunks:
+                    part *= chunks[axis] / self.graph.sizes[axis]
+            total += part
+        return total
+
+    def _least(self, group: Group) -> float:
+        """Return the rows that the large tensors of a group take in the smallest slices."""
+        choices = [self.choices[n] for n in group.members]
+        axes = self._common(group.members) | self._partial(group)
+        chunks = {axis: abs(self._unit(axis, choices)) for axis in axes}
+        return self._need(group, {axis: unit for axis, unit in chunks.items() if unit})
+
+    @cached_property
+    def spilled(self) -> set[str]:
+        """Return the large tensors with a reader outside of the stage that computes them.
+
+        With ``deep`` the bound is half as high for results of a group that is sliced: the slices of
+        its larger tensors need the rows.
+        """
+        names = set()
+        for group in self.groups:
+            large = self.large // 2 if self.deep and group.big else self.large
+            for n in group.members:
+                name = self.choices[n].op.out
+                outside = set(self.readers.get(name, ())) - set(group.members)
+                view = self.choices[n].op.is_alias
+                if outside and not view and self.rows(name) > large:
+                    names.add(name)
+        return names
+
+    # -- costs of cuts -----------------------------------------------------------------------------
+
+    def _loaded(self, group: Group, loops: Loops) -> float:
+        """Return the rows that all slices load, weighted by ``_weight``."""
+        total, depths = 0.0, dict(self._kept(group, loops))
+        counted = self._counted(loops)
+        for read in self._read_as(group):
+            if read.weight:
+                total += read.again(counted[: depths.get(read.name)])[-1] * read.weight
+        return total
+
+    def _counted(self, loops: Loops) -> list[tuple[str, int]]:
+        """Return the axes of loops with the slices along each."""
+        return [(axis, up(self.graph.sizes[axis], chunk)) for axis, chunk in loops]
+
+    def _read(self, group: Group) -> list[str]:
+        """Return the tensors that a group reads and does not compute."""
+        if group.members not in self._reads:
+            ops = [self.choices[n].op for n in group.members]
+            names = {name for op in ops for name in op.operands}
+            self._reads[group.members] = sorted(names - {op.out for op in ops})
+        return self._reads[group.members]
+
+    def _read_as(self, group: Group) -> list[_Read]:
+        """Return the operands of a group, each with its rows and weight, from a cache."""
+        # Six loops have 720 orders, and each order asks for every operand: without the cache this
+        # took four fifths of the compile time of `fashion-conv`.
+        if group.members not in self._constants:
+            self._constants[group.members] = [
+                _Read(
+                    name, frozenset(self.graph.tensors[name].axes), self.rows(name),
+                    self._weight(name), name in self.given,
+                )
+                for name in self._read(group)
+            ]  # fmt: skip
+        return self._constants[group.members]
+
+    def _weight(self, name: str) -> int:
+        """Return the cost of loading a row; 0 for a tensor that stays in the scratchpad."""
+        if name in self.given:
+            return word_bytes(self.graph.tensors[name])
+        # A spilled tensor was stored in the layout of its maker, so that most readers have it
+        # transposed by PE1 after the load.
+        return TURNED if name in self.spilled else 0
+
+    def _kept(self, group: Group, loops: Loops) -> tuple[tuple[str, int], ...]:
+        """Return operands that stay loaded, each with the depth of loops from which it stays.
+
+        A tensor that several slices read is worth keeping, but rows are few: the tensors that save
+        most loads for a row are taken first, until ``KEPT`` of the scratchpad is used.
+        """
+        if not self.deep:
+            return ()
+        sizes, depths = self.graph.sizes, dict[str, int]()
+        counted, candidates = self._counted(loops), []
+        for read in self._read_as(group):
+            if not read.given:
+                continue
+            again, inner = read.again(counted), 1.0
+            if again[-1] == again[0]:
+                continue  # no loop loads the tensor twice
+            # A tensor that stays from a smaller depth on, further outside, takes more rows and
+            # saves more loads.
+            for depth, (axis, chunk) in enumerate(loops):
+                saved = again[-1] - again[depth]
+                if saved > 0:
+                    candidates.append((-saved / inner / read.rows, read.name, depth, inner))
+                if axis in read.axes:
+                    inner *= chunk / sizes[axis]
+        left = KEPT * self.p.scratchpad_rows
+        # A greedy choice, not the best knapsack: gains are estimates. The name breaks ties, so that
+        # a program depends on nothing but its network, batch and accelerator.
+        for _, name, depth, inner in sorted(candidates):
+            if name not in depths and (rows := inner * self.rows(name)) <= left:
+                depths[name] = depth
+                left -= rows
+        return tuple(depths.items())
+
+    def _added(self, group: Group, loops: Loops) -> int:
+        """Return the rows that PE2 adds because sums are taken in parts."""
+        total = 0
+        for n in group.members:
+            op = self.choices[n].op
+            summed, sizes = self.graph.summed(op), self.graph.sizes
+            parts = prod(up(sizes[axis], chunk) for axis, chunk in loops if axis in summed)
+            total += self.rows(op.out) * (parts - 1)
+        return total
+
+    def _cycles(self, group: Group) -> float:
+        """Return the cycles of the array with more to do."""
+        total: defaultdict[Engine, float] = defaultdict(float)
+        for n in group.members:
+            for work in self.choices[n].works:
+                if work.impl:
+                    share = self._share(self.choices[n].op.out, work.cut)
+                    total[work.impl.engine] += work.impl.cycles * share
+        return max(total.values(), default=0.0)
+
+    def _time(self, group: Group, loops: Loops) -> float:
+        """Estimate the cycles of a stage from those of its arrays and of the external memory."""
+        slices = prod(up(self.graph.sizes[a], c) for a, c in loops)
+        beats = self._loaded(group, loops) * self.p.beat_cycles
+        added = self._added(group, loops)
+        # Arrays and memory work at the same time, so the slower one counts. A quarter of the
+        # traffic counts in addition: loads of the first slice and stores of the last have nothing
+        # to overlap with.
+        return max(self._cycles(group) + added, beats) + SLICE * slices + beats / 4
+
+    def _rows_for(self, group: Group, loops: Loops, *, any_order: bool = False) -> float:
+        """Estimate the rows of a stage: slices in several places, and tensors that stay whole.
+
+        With ``any_order`` return a lower bound that holds for every order of the loops: no tensor
+        stays while a loop runs that does not need it.
+        """
+        results = {self.choices[n].op.out: self.choices[n].op for n in group.members}
+        depths = {} if any_order else dict(self._kept(group, loops))
+        spilled, total = self.spilled, 0.0
+        for name in sorted({*results, *self._read(group)}):
+            rows, cut = self.rows(name), self._part(name, loops)
+            layouts = self._layouts_in(group, name)
+            if name in results:
+                outside = name in self.stored or set(self.readers.get(name, ())) - {*group.members}
+                summed = self._added_to(results[name], loops)
+                # A result that later stages read stays whole; any other result needs a few slices
+                # only. A sum in parts needs two slices more: one part is computed while another is
+                # added.
+                whole = outside and (name not in spilled)
+                total += (rows if whole else PLACES * cut) + (2 * cut if summed else 0)
+            elif name in self.given or name in spilled:
+                resident = cut if any_order else self._part(name, loops[: depths.get(name)])
+                total += layouts * min(rows, resident + cut)
+            else:
+                axes = self.graph.tensors[name].axes
+                # What an earlier stage left in the scratchpad is there whole. A further layout of
+                # it is transposed slice by slice, and stays while the leading loops do not change
+                # it.
+                lead = next((n for n, (a, _) in enumerate(loops) if a not in axes), len(loops))
+                resident = cut if any_order else self._part(name, loops[:lead])
+                total += rows + (layouts - 1) * min(rows, resident + cut)
+        return total
+
+    def _part(self, name: str, loops: Loops) -> float:
+        """Return the rows of a tensor within one iteration of loops."""
+        axes, sizes = self.graph.tensors[name].axes, self.graph.sizes
+        return self.rows(name) * prod(c / sizes[a] for a, c in loops if a in axes)
+
+    def _layouts_in(self, group: Group, name: str) -> float:
+        """Count the layouts in which a group reads a tensor, each by the share that it reads."""
+        key = group.members, name
+        if key not in self._read_in:
+            parts: dict[Axes, float] = {}
+            for work in (work for n in group.members for work in self.choices[n].works):
+                for need in work.impl.needs if work.impl else ():
+                    if need.tensor == name:
+                        part = self._share(name, work.cut)
+                        parts[need.lanes] = max(parts.get(need.lanes, 0.0), part)
+            self._read_in[key] = max(1.0, sum(parts.values()))
+        return self._read_in[key]
+
+    def _share(self, name: str, cut: Cut) -> float:
+        """Return the share of a tensor's values that lies in a cut."""
+        if cut is None or cut[0] not in self.graph.tensors[name].axes:
+            return 1.0
+        return (cut[2] - cut[1]) / self.graph.sizes[cut[0]]
+
+    def _added_to(self, op: Op, loops: Loops) -> bool:
+        """Return whether loops cut the sums of a result into parts."""
+        summed, sizes = self.graph.summed(op), self.graph.sizes
+        return any(axis in summed and chunk < sizes[axis] for axis, chunk in loops)
+
+    # -- cuts of stages ----------------------------------------------------------------------------
 
     def _chunks(self, group: Group, axes: Iterable[str]) -> list[tuple[str, list[int]]]:
         """Return the axes that can be cut, each with the values that a slice can have."""
@@ -58,16 +537,11 @@ class Stages(Costs):
     def _loops(self, group: Group, *, parts: bool) -> Sequence[_Cuts]:
         """Return the cuts of a group; with ``parts`` those that cut sums."""
         # Cached, because both ``_ranked`` and ``_candidates`` ask.
-        key = tuple(group.members), parts
+        key = group.members, parts
         if key not in self._cuts:
             self._cuts[key] = tuple(self._new_loops(group, parts=parts))
             count("cuts", len(self._cuts[key]))
         return self._cuts[key]
-
-    @cached_property
-    def _cuts(self) -> dict[tuple[tuple[int, ...], bool], tuple[_Cuts, ...]]:
-        """Cache cuts of groups, by their members and whether sums are cut."""
-        return {}
 
     def _new_loops(self, group: Group, *, parts: bool) -> Iterator[_Cuts]:
         """Find the cuts that ``_loops`` returns; sums are cut innermost or outermost."""
@@ -257,6 +731,3 @@ def _chunked(axes: Sequence[tuple[str, list[int]]], loops: Loops) -> Iterator[Lo
         return
     for chunk in axes[0][1]:
         yield from _chunked(axes[1:], (*loops, (axes[0][0], chunk)))
-
-
-__all__ = ["BUDGETS", "Stages"]

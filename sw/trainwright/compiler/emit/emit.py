@@ -12,7 +12,6 @@ from trainwright.compiler.base.commands import Commands
 from trainwright.compiler.base.digits import most_bits
 from trainwright.compiler.base.limits import MOST_COUNT, require_accumulator
 from trainwright.compiler.base.memory import Buffer, largest_divisor
-from trainwright.compiler.base.nests import fitted
 from trainwright.compiler.base.rules import COPIES
 from trainwright.compiler.forms.calls import (
     Accumulate,
@@ -27,17 +26,17 @@ from trainwright.compiler.forms.calls import (
     PassCall,
     Transpose,
 )
-from trainwright.compiler.forms.group_passes import group_vectors
 from trainwright.compiler.forms.layout import Addresses, Part, Piece, Storage
 from trainwright.compiler.forms.nests import (
     address_of,
     contraction_nests,
     copy_nest,
     elementwise_nest,
+    fitted,
     sum_nest,
     transpose_nests,
 )
-from trainwright.compiler.forms.passes import pass_vectors
+from trainwright.compiler.forms.passes import group_vectors, pass_vectors
 from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (

@@ -14,7 +14,7 @@ from trainwright.kernels import VectorPass
 from trainwright.program.fields import Engine
 
 if TYPE_CHECKING:
-    from trainwright.compiler.forms.group_passes import GroupPlan
+    from trainwright.compiler.forms.passes import GroupPlan
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,53 @@
-"""Turn element-wise kernels into passes of the vector engine.
+"""Turn kernels into passes of the vector engine.
 
-``tile`` asks for a kernel's instructions, ``emit`` for the descriptors of its passes.
+``tile`` asks for a kernel's instructions, ``emit`` for the descriptors of its passes. A pass has
+two nested levels of rows, and row n belongs to thread n modulo THREADS, which counts where a kernel
+works on groups of values. Rows of one group lie in one of two ways:
+
+- *apart*: THREADS groups side by side are the inner level, the rows of a group the outer one. Each
+  thread has a group. The last THREADS groups overlap those before where the count is no multiple.
+- *joined*: the rows of one group follow each other, so that each thread has some of them, and
+  scratch rows join the sums of all threads.
+
+Levels of rows beyond two become passes of their own: registers carry sums from pass to pass.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
+from math import prod
 
 from trainwright.compiler.base.errors import CompileError
-from trainwright.compiler.forms.calls import PassCall
-from trainwright.compiler.forms.layout import Addresses, Part
+from trainwright.compiler.base.limits import MOST_COUNT
+from trainwright.compiler.forms.calls import GroupCall, PassCall
+from trainwright.compiler.forms.impls import up
+from trainwright.compiler.forms.layout import (
+    Addresses,
+    Axes,
+    Layout,
+    Part,
+    Piece,
+    Storage,
+    counts_of,
+)
 from trainwright.compiler.forms.nests import address_of, merged
 from trainwright.graph.ir import Kernel, Tensor
-from trainwright.kernels import VectorPass
-from trainwright.kernels.phases import STORED
+from trainwright.kernels import KernelError, VectorPass
+from trainwright.kernels.phases import (
+    SCRATCH,
+    STORED,
+    GroupLayout,
+    GroupPass,
+    Role,
+    scratch_streams,
+)
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Level
-from trainwright.program.vector import Stream, Vector
+from trainwright.program.vector import THREADS, Stream, Vector
+
+PASS_CYCLES = 42
+"""Cycles of a pass beyond its instructions; 34 without operands, 47 with (measured, simulation)."""
 
 
 def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
@@ -67,3 +99,277 @@ def pass_vectors(call: PassCall, code: VectorPass, at: Addresses) -> Iterator[Ve
 def _stream_names(parts: tuple[Part, ...]) -> Iterator[str]:
     yield from (f"x{n}" for n in range(len(parts) - 1))
     yield "z"
+
+
+@dataclass(frozen=True)
+class RowLevel:
+    """A level of rows: how many, and the steps of each part from one row to the next."""
+
+    count: int
+    steps: tuple[int, ...]
+
+
+def _merged(levels: Sequence[RowLevel]) -> list[RowLevel]:
+    """Join levels whose rows follow each other evenly, innermost last."""
+    joined: list[RowLevel] = []
+    for level in sorted(levels, key=lambda level: level.steps, reverse=True):
+        if level.count == 1:
+            continue
+        last = joined[-1] if joined else None
+        even = last and last.steps == tuple(step * level.count for step in level.steps)
+        if last and even and last.count * level.count <= MOST_COUNT:
+            joined[-1] = RowLevel(last.count * level.count, level.steps)
+        else:
+            joined.append(level)
+    return joined
+
+
+def may_lie(op: Kernel, tensors: Mapping[str, Tensor], lanes: Axes) -> bool:
+    """Return whether a kernel over groups may have these axes along the lanes."""
+    every = [set(tensors[name].axes) for name in (*op.operands, op.out)]
+    # A lane holds values of one group: sums over lanes take all of them, and a tensor without the
+    # axes of groups cannot have them along its lanes.
+    inside = set(lanes) <= set(op.over)
+    return all(set(lanes) <= axes for axes in every) and (inside or not set(lanes) & set(op.over))
+
+
+@dataclass(frozen=True)
+class GroupBlock:
+    """Part of the rows of a kernel: groups that lie alike."""
+
+    kept: tuple[RowLevel, ...]
+    """Levels of rows of different groups."""
+    reduced: tuple[RowLevel, ...]
+    """Levels of rows of one group; a group that spans lanes has its last row apart."""
+    first: int
+    """First row, from the start of each part."""
+    last: int | None
+    """Row of a group, from the block's first one, that is not full; None: all rows are full."""
+    tail: bool
+    """Whether the last lanes of every row belong to no group."""
+
+    def __post_init__(self) -> None:
+        assert self.last is None or not self.tail
+
+
+class GroupPlan:
+    """Passes of a kernel over groups whose parts lie somewhere."""
+
+    def __init__(
+        self, op: Kernel, tensors: Mapping[str, Tensor], parts: Sequence[Part],
+        p: AcceleratorParameters,
+    ) -> None:  # fmt: skip
+        self.op, self.p, self.parts = op, p, tuple(parts)
+        self.kernel = op.function
+        self.widths = tuple(tensors[name].width for name in op.operands)
+        self.width = tensors[op.out].width
+        self.z = parts[-1]
+        self.whole = max(reversed(parts), key=lambda part: len(part.piece.layout.rows))
+        """Part with all axes: a result may lack those of a group, and a gradient to it."""
+        lanes = self.z.piece.layout.lanes
+        if not may_lie(op, tensors, lanes):
+            raise CompileError(f"{op.out}: lanes {lanes} belong to groups over {op.over} in part")
+        self.across = set(lanes) <= set(op.over)
+        values = prod(self.z.counts[a] for a in lanes)
+        self.full, self.rest = divmod(values, p.lanes)
+
+    def phases(self, *, joined: bool) -> tuple[GroupPass, ...]:
+        """Return the passes for a group. Raises ``KernelError`` where there are none."""
+        layout = GroupLayout(self.across, joined, self.rest)
+        return self.kernel.group_passes(self.widths, self.width, layout)
+
+    def _levels(self, axes: Axes) -> list[RowLevel]:
+        counts, parts = self.whole.counts, self.parts
+        return [RowLevel(counts[a], tuple(part.stride(a) for part in parts)) for a in axes]
+
+    @cached_property
+    def blocks(self) -> tuple[GroupBlock, ...]:
+        """The rows in blocks: those whose lanes are all in use, then the others."""
+        rows = self.whole.piece.layout.rows
+        kept = self._levels(tuple(a for a in rows if a not in self.op.over))
+        reduced = self._levels(tuple(a for a in rows if a in self.op.over))
+        lanes = RowLevel(self.full, (1,) * len(self.parts))
+        if self.across:
+            last = self.full if self.rest else None
+            level = [lanes] if self.full else []
+            return (GroupBlock(tuple(_merged(kept)), tuple([*reduced, *level]), 0, last, False),)
+        # Lanes without a value hold 0 and stay 0, as sums over samples read them. Only passes over
+        # such rows pay for the mask.
+        parts = [([*kept, lanes], 0, False)] if self.full else []
+        parts += [(kept, self.full, True)] if self.rest else []
+        blocks = []
+        for levels, first, tail in parts:
+            # No value of an element-wise kernel waits for another one: a pass takes all rows.
+            groups = tuple(_merged(levels)) if self.op.over else ()
+            within = reduced if self.op.over else levels
+            blocks.append(GroupBlock(groups, tuple(within), first, None, tail))
+        return tuple(blocks)
+
+    def inner(self, block: GroupBlock) -> int | None:
+        """Return the level whose groups are the threads; None: threads are joined."""
+        fitting = {
+            n: self._cycles(block, n)
+            for n, level in enumerate(block.kept)
+            if level.count >= THREADS
+            # RowLevel that two passes write would be counted twice.
+            and not (self.kernel.automatic and level.count % THREADS)
+        }
+        # Few groups side by side leave threads idle, which costs more than to join their sums: 300
+        # cycles a sum and group.
+        joined = self._cycles(block, None)
+        best = min(fitting, key=fitting.__getitem__, default=None)
+        if best is None and joined == float("inf"):
+            self.phases(joined=True)  # raises the error
+        return best if best is not None and fitting[best] <= joined else None
+
+    def sweeps(
+        self, block: GroupBlock, phase: GroupPass
+    ) -> list[tuple[tuple[RowLevel, ...], int, bool]]:
+        """List the levels of a sweep's rows, its first row, and whether its rows have tails."""
+        # One value for a whole group, made of what registers hold, is written once.
+        alone = self.z is not self.whole and not phase.code.reads
+        whole = () if alone else block.reduced
+        if block.last is None:
+            return [(whole, 0, block.tail)]
+        # The level of full rows along the lanes is the last one, where there is one.
+        levels = whole[:-1] if self.full else whole
+        full = [(whole, 0, False)] if self.full else []
+        return [*full, (levels, block.last, True)]
+
+    def _cycles(self, block: GroupBlock, inner: int | None) -> float:
+        """Estimate the cycles of a block."""
+        joined = inner is None
+        try:
+            phases = self.phases(joined=joined)
+        except KernelError:
+            # A sum too long to be joined, say: the other way may do.
+            return float("inf")
+        groups = prod(level.count for level in block.kept)
+        if inner is not None:
+            count = block.kept[inner].count
+            groups = groups // count * up(count, THREADS)
+        total = 0.0
+        for phase in phases:
+            length = len(phase.code.instructions)
+            if phase.role is not Role.SWEEP:
+                # Every thread reads the scratch rows of all threads.
+                rows = THREADS * (THREADS if phase.role is Role.JOIN_IN else 1)
+                total += PASS_CYCLES + rows * length * self.p.engine_parts
+                continue
+            for levels, _, tail in self.sweeps(block, phase):
+                code = phase.tail if tail and phase.tail else phase.code
+                nests = _merged(levels)
+                rows = prod(level.count for level in nests)
+                # Threads apart take the inner level of a nest; joined, a group has both.
+                each = prod(level.count for level in nests[: -2 if joined else -1])
+                rows = up(rows // each, THREADS) * each if joined else rows
+                total += each * PASS_CYCLES
+                total += rows * THREADS * len(code.instructions) * self.p.engine_parts
+        return groups * total
+
+    @property
+    def cycles(self) -> float:
+        """Estimate the cycles of all passes."""
+        return sum(self._cycles(block, self.inner(block)) for block in self.blocks)
+
+    @property
+    def scratch_rows(self) -> int:
+        """Rows that join the sums of threads."""
+        joined = any(self.inner(block) is None for block in self.blocks)
+        return THREADS * scratch_streams(self.phases(joined=True)) if joined else 0
+
+
+def group_vectors(call: GroupCall, at: Addresses) -> Iterator[tuple[VectorPass, Vector]]:
+    """Make the passes of a kernel over groups, each with its instructions, in order."""
+    passes = call.passes
+    z, *joined = call.writes
+    bases = tuple(address_of(part, at) for part in (*call.reads, z))
+    scratch = address_of(joined[0], at) if joined else 0
+    for block in passes.blocks:
+        inner = passes.inner(block)
+        phases = passes.phases(joined=inner is None)
+        outer = [level for n, level in enumerate(block.kept) if n != inner]
+        for index in product(*(range(level.count) for level in outer)):
+            first = _moved(bases, zip(outer, index, strict=True), block.first)
+            if inner is None:
+                yield from _group(call, block, phases, first, None, scratch)
+                continue
+            threads = block.kept[inner]
+            for start in range(0, threads.count, THREADS):
+                # Groups that two passes compute are written twice, with the same words.
+                start = min(start, threads.count - THREADS)
+                bundle = replace(threads, count=THREADS)
+                start_rows = _moved(first, [(threads, start)])
+                yield from _group(call, block, phases, start_rows, bundle, scratch)
+
+
+def _moved(bases: Sequence[int], levels: Iterator | Sequence, rows: int = 0) -> tuple[int, ...]:
+    moves = list(levels)
+    return tuple(
+        base + rows + sum(level.steps[n] * index for level, index in moves)
+        for n, base in enumerate(bases)
+    )
+
+
+def _group(
+    call: GroupCall, block: GroupBlock, phases: Sequence[GroupPass], bases: Sequence[int],
+    threads: RowLevel | None, scratch: int,
+) -> Iterator[tuple[VectorPass, Vector]]:  # fmt: skip
+    """Make the passes of THREADS groups side by side, or of one group where threads are joined."""
+    once = RowLevel(1, (0,) * len(bases))
+    for phase in phases:
+        if phase.role is Role.FINISH:
+            yield phase.code, _vector(call, phase.code, {}, 1, THREADS)
+        elif phase.role is not Role.SWEEP:
+            back = phase.role is Role.JOIN_IN
+            streams = {
+                name: Stream(scratch + THREADS * int(name.removeprefix(SCRATCH)), *steps)
+                for name in phase.code.streams
+                for steps in ((1, 0) if back else (0, 1),)
+            }
+            yield phase.code, _vector(call, phase.code, streams, THREADS if back else 1, THREADS)
+        else:
+            for levels, row, tail in call.passes.sweeps(block, phase):
+                code = phase.tail if tail and phase.tail else phase.code
+                nests = _merged(levels)
+                inner = threads
+                if inner is None:
+                    inner = nests.pop() if nests else once
+                outer = nests.pop() if nests else once
+                for index in product(*(range(level.count) for level in nests)):
+                    starts = _moved(bases, zip(nests, index, strict=True), row)
+                    streams = {
+                        name: Stream(starts[n], outer.steps[n], inner.steps[n])
+                        for name in code.streams
+                        for n in (_part_of(name, len(bases)),)
+                    }
+                    yield code, _vector(call, code, streams, outer.count, inner.count)
+
+
+def _part_of(stream: str, count: int) -> int:
+    """Return the part whose rows a stream reads or writes; the result is the last one."""
+    return count - 1 if stream in ("z", STORED) else int(stream.removeprefix("x"))
+
+
+def _vector(
+    call: GroupCall, code: VectorPass, streams: Mapping[str, Stream], outer: int, inner: int
+) -> Vector:
+    return code.vector(streams, outer=outer, inner=inner, tensor=call.op.out)
+
+
+def estimated_cycles(
+    op: Kernel, tensors: Mapping[str, Tensor], sizes: Mapping[str, int], lanes: Axes,
+    p: AcceleratorParameters,
+) -> float:  # fmt: skip
+    """Estimate the cycles of a kernel with some axes along the lanes; infinite: it cannot be."""
+    if not may_lie(op, tensors, lanes):
+        return float("inf")
+
+    def part(name: str) -> Part:
+        axes = tensors[name].axes
+        lying = Layout(tuple(a for a in axes if a not in lanes), lanes)
+        counts = counts_of(axes, sizes, {})
+        return Part(Piece(name, lying, counts, {}, p.lanes, Storage(name, 0)), {})
+
+    parts = [part(name) for name in (*op.operands, op.out)]
+    return GroupPlan(op, tensors, parts, p).cycles

@@ -25,7 +25,7 @@ from trainwright.compiler.forms.calls import (
     Transpose,
 )
 from trainwright.compiler.forms.layout import Addresses, Storage
-from trainwright.compiler.schedule.schedule import Issue
+from trainwright.compiler.schedule.schedule import Issue, dependencies
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import ARRAYS
 from trainwright.program.fields import Engine
@@ -36,6 +36,10 @@ STORED = 0.8
 """Beats that a store sends in a cycle, on average."""
 SWEEPS = 2
 """Times that every storage is moved to where it costs least."""
+
+
+ORDERS = ("size", "area", "cost")
+"""Orders in which places get their addresses, by ``Placement._weight``: the largest first."""
 
 
 @dataclass(eq=False)
@@ -368,10 +372,6 @@ class Placement:
         return total
 
 
-ORDERS = ("size", "area", "cost")
-"""Orders in which places get their addresses, by ``Placement._weight``: the largest first."""
-
-
 def _placed(
     placement: Placement, orders: Sequence[str], loose: Sequence[int]
 ) -> tuple[float, Addresses]:
@@ -431,3 +431,57 @@ def place(
     placement = Placement(issue, p, stores=stores)
     orders = (*ORDERS, *map(str, range(tries)))
     return _placed(placement, orders, (p.scratchpad_rows, p.bank_rows // 8, 0))[1]
+
+
+def held(calls: Sequence[Call]) -> list[Storage]:
+    """Return the pieces that are alive together at some command in any order of issue.
+
+    Of all commands the one is taken at which these pieces have most rows. Pieces that the command
+    touches are alive, and pieces written before it and read after it, where "before" and "after"
+    follow from results that commands need of each other.
+    """
+    # Sets of commands are integers with a bit for each command: a few hundred to a few thousand
+    # commands make whole sets cheap to intersect.
+    needs = dependencies(calls)
+    before, after = _before(needs), _after(needs)
+    touching: dict[Storage, list[int]] = {}
+    writing: dict[Storage, int] = {}
+    reading: dict[Storage, int] = {}
+    for n, call in enumerate(calls):
+        for storage in set(call.storages):
+            touching.setdefault(storage, []).append(n)
+        for storage in call.targets:
+            writing[storage] = writing.get(storage, 0) | 1 << n
+        for storage in call.sources:
+            reading[storage] = reading.get(storage, 0) | 1 << n
+    rows = [0] * len(calls)
+    at: list[list[Storage]] = [[] for _ in calls]
+    for storage, mine in touching.items():
+        writers, readers = writing.get(storage, 0), reading.get(storage, 0)
+        first, last = mine[0], mine[-1]
+        for n in range(first, last + 1):
+            touches = (writers | readers) >> n & 1
+            if touches or (before[n] & writers and after[n] & readers):
+                rows[n] += storage.rows
+                at[n].append(storage)
+    return max(zip(rows, at, strict=True), key=lambda entry: entry[0])[1] if calls else []
+
+
+def _before(needs: Sequence[Sequence[int]]) -> list[int]:
+    """Return for each command the set of commands that must precede it, as bits."""
+    earlier: list[int] = []
+    for mine in needs:
+        total = 0
+        for n in mine:
+            total |= earlier[n] | 1 << n
+        earlier.append(total)
+    return earlier
+
+
+def _after(needs: Sequence[Sequence[int]]) -> list[int]:
+    """Return for each command the set of commands that must follow it, as bits."""
+    later = [0] * len(needs)
+    for n, mine in reversed(list(enumerate(needs))):
+        for earlier in mine:
+            later[earlier] |= later[n] | 1 << n
+    return later

@@ -2,7 +2,6 @@
 
 ``compile`` has the entry ``compile_network``: contraction orders, then both programs of a step.
 ``lower`` finds one program: ``drafts`` cuts, tiles and issues, ``lower`` places and times,
-``blocks`` does both for large batches. ``crossing`` says what lies in memory between the programs,
-``rows`` keeps to a state on the chip. ``adapter`` makes what the driver takes;
-``stored`` caches it, ``remedies`` says what would fit.
+``blocks`` does both for large batches, ``rows`` keeps to a state on the chip. ``adapter`` makes
+what the driver takes; ``stored`` caches it, and says what would fit.
 """

@@ -11,13 +11,20 @@ from itertools import islice
 
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError
 from trainwright.compiler.base.progress import HOPELESS, count, is_spent
-from trainwright.compiler.choose.divide import variants
+from trainwright.compiler.choose.divisions import variants
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.cut.stages import Stages
 from trainwright.compiler.forms.choices import Chosen, ProgramSpec
 from trainwright.compiler.forms.layout import Addresses, CutError
-from trainwright.compiler.schedule.least import held
-from trainwright.compiler.schedule.place import Place, alive, fits, lost, places_of, require_rows
+from trainwright.compiler.schedule.place import (
+    Place,
+    alive,
+    fits,
+    held,
+    lost,
+    places_of,
+    require_rows,
+)
 from trainwright.compiler.schedule.schedule import Issue, scheduled
 from trainwright.compiler.schedule.tight import tight
 from trainwright.compiler.tile.tile import Lowered, tiled

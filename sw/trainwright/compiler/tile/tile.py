@@ -24,7 +24,6 @@ from trainwright.compiler.forms.calls import (
 )
 from trainwright.compiler.forms.choices import Choice, Cut, Pad, ProgramSpec, Work, ranges_of
 from trainwright.compiler.forms.digits import element_digits
-from trainwright.compiler.forms.group_passes import GroupPlan
 from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import (
     ROW,
@@ -37,7 +36,7 @@ from trainwright.compiler.forms.layout import (
     Storage,
     counts_of,
 )
-from trainwright.compiler.forms.passes import lowered
+from trainwright.compiler.forms.passes import GroupPlan, lowered
 from trainwright.compiler.tile.demands import Demands
 from trainwright.compiler.tile.pieces import Pieces
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
