@@ -12,8 +12,8 @@ import pytest
 
 from trainwright.cli import main
 from trainwright.cli.reproduce.runs import rows_named, seeded
-from trainwright.cli.reproduce.table1 import ABLATIONS, FRONTIER, GROUPS, TABLE, outcome
 from trainwright.cli.train.options import add_arguments
+from trainwright.report.table1 import ABLATIONS, FRONTIER, GROUPS, TABLE, outcome
 
 EPOCHS = "5"
 """Long enough for an interrupt in the first."""

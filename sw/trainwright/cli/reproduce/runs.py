@@ -6,7 +6,6 @@ A recipe with a seed is a trial of a sweep: it is kept once finished, and contin
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
 from typing import Annotated, Any
 
 from trainwright.cli.command import CommandBody
@@ -15,35 +14,9 @@ from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
 from trainwright.cli.output import show, to_json, write_results
 from trainwright.cli.sweep.processes import Trial, complete
+from trainwright.report.recipes import Combined, Recipe
 from trainwright.support.settings import Option, Positive
 from trainwright.support.text import suggestion
-
-
-@dataclass(frozen=True)
-class PrintedResult:
-    """Row of the paper's Table 1: accuracies in percent, memory reduction."""
-
-    train: float
-    test: float
-    reduction: float
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Choice of ``options`` of ``trainwright train --network fashion``."""
-
-    name: str
-    title: str
-    options: tuple[str, ...] = ()
-    printed: PrintedResult | None = None
-    epochs: int | None = None
-    """Epochs where fewer are better than those asked for: training without prior overfits."""
-
-
-def read(row: Mapping[str, Any]) -> Recipe:
-    """Return the recipe of a table of a TOML file, whose options are one text."""
-    printed = PrintedResult(**row["printed"]) if "printed" in row else None
-    return Recipe(**{**row, "options": tuple(row["options"].split()), "printed": printed})
 
 
 @dataclass(frozen=True)
@@ -55,8 +28,6 @@ class RecipeRun(Trial):
 
 
 Runs = Mapping[Recipe, Sequence[RecipeRun]]
-Means = dict[str, Any]
-"""Means over the seeds of a recipe, by the names that JSON has; accuracies in percent."""
 
 
 def seeded(row: Recipe, seed: int, folder: Path, epochs: int) -> RecipeRun:
@@ -89,22 +60,6 @@ def rows_named(
     return tuple(row for row in known.values() if not names or row.name in chosen)
 
 
-def common_means(runs: Sequence[RecipeRun]) -> Means:
-    """Return the means that every experiment has of the finished runs of one recipe.
-
-    ``test`` is the accuracy of the last epoch's model, ``spread`` the greatest less the least.
-    """
-    results = [run.result() for run in runs]
-    tests = [100 * result["test_accuracy"] for result in results]
-    return {
-        "seeds": [run.seed for run in runs],
-        "test": mean(tests),
-        "spread": max(tests) - min(tests),
-        "digests": [result["digest"] for result in results],
-        "command": runs[0].command,
-    }
-
-
 class RecipeOptions(JsonOptions):
     """Options of an experiment that trains recipes; a subclass adds ``rows`` and ``out``."""
 
@@ -121,14 +76,10 @@ class RecipeOptions(JsonOptions):
     """runs at a time"""
 
 
-Combine = Callable[[Runs], tuple[Any, str, Mapping[str, bytes]]]
-"""Returns the results, tables and pictures of recipes whose runs are finished."""
-
-
 def recipe_command(
     kind: type[RecipeOptions],
     groups: Mapping[str, Sequence[Recipe]],
-    combine: Combine,
+    combine: Callable[[Runs], Combined],
     name: str,
     help: str,
     epilog: str,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
-from trainwright.cli.reproduce.runs import Means, Recipe, Runs
-from trainwright.cli.reproduce.table1 import FRONTIER, TABLE
 from trainwright.report.pictures import draw_scales
+from trainwright.report.recipes import Means, Recipe, Runs
+from trainwright.report.table1 import FRONTIER, TABLE
 from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 from trainwright.train.history import ScaleRecord
 
