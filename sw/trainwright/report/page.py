@@ -7,20 +7,6 @@ from trainwright.network import Network
 from trainwright.report.memory import MemoryItem
 from trainwright.report.summary import Summary, summary_rows
 
-CAPTIONS = {
-    "accuracy.png": "Samples classified right: batches of each epoch, test split after it.",
-    "r2.png": "R2 of the test split after each epoch: 1 is exact, 0 as good as the mean.",
-    "predictions.png": "Number predicted for each test sample, over its target.",
-    "loss.png": "Loss of every batch, and its mean over 20 batches.",
-    "ranks.png": "Tensor-train ranks; the prior cuts columns that contribute little.",
-    "scales.png": "Exponent of each tensor, and the share of its values that saturate.",
-    "cycles.png": "Cycles of forward and backward pass of every step.",
-    "confusion.png": "Test samples of each class (rows) by the class they were given (columns).",
-    "samples.png": "Test samples, the mistakes first.",
-    "rounding.png": "Size and accuracy after rounding, and along the run.",
-}
-"""Text below each picture."""
-
 
 def _figures(s: Summary) -> list[tuple[str, str, str]]:
     """Return kind, value and name of the figures at the top."""
@@ -98,7 +84,6 @@ def render_page(
         figures=_figures(summary),
         result=summary_rows(summary),
         pictures=[(name, base64.b64encode(png).decode()) for name, png in pictures.items()],
-        captions=CAPTIONS,
         in_colour=in_colour,
         layers=_layers(now, then),
         batch=batch,

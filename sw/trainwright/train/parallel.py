@@ -28,6 +28,8 @@ from trainwright.train.interfaces import GradientOf
 from trainwright.train.workers import Workers
 
 _COUNTERS = len(vars(Counters()))
+_COUNTS = ("count", "total", "saturations", "underflows")
+"""Statistics of a tensor that add up over micro-batches."""
 
 
 class ParallelDriver:
@@ -147,14 +149,9 @@ class ParallelDriver:
         """Sum ``values`` (int64 vectors) over the workers; return sums, statistics, counters."""
         names = list(done[0].statistics)
         counts = [
-            count
+            sum(getattr(result.statistics[name], count) for result in done)
             for name in names
-            for count in (
-                sum(result.statistics[name].count for result in done),
-                sum(result.statistics[name].total for result in done),
-                sum(result.statistics[name].saturations for result in done),
-                sum(result.statistics[name].underflows for result in done),
-            )
+            for count in _COUNTS
         ]
         counters = sum((result.counters for result in done[1:]), done[0].counters)
         # Everything travels in one message: a reduction's cost is its latency, and one sum cannot
@@ -172,11 +169,9 @@ class ParallelDriver:
     def _statistics(
         self, own: Mapping[str, TensorStatistics], counts: Sequence[int]
     ) -> dict[str, TensorStatistics]:
+        rest = iter(counts)
         return {
-            name: replace(s, count=count, total=total, saturations=saturations, underflows=under)
-            for (name, s), count, total, saturations, under in zip(
-                own.items(), *(counts[n::4] for n in range(4)), strict=True
-            )
+            name: replace(s, **{count: next(rest) for count in _COUNTS}) for name, s in own.items()
         }
 
 

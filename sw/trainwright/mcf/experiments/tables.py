@@ -9,9 +9,11 @@ of its hidden activations, as in figure 11, and is tested without dropout.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from trainwright.mcf.experiments import data
 from trainwright.mcf.experiments.learning import Task
+from trainwright.support.files import packaged
 
 Printed = dict[str, tuple[float, float | None]]
 
@@ -36,53 +38,21 @@ class PaperTable:
         return format(loss, self.form)
 
 
-def _ways(*rows: tuple[float, float | None]) -> Printed:
-    names = ("float16", "float32", "float64")
-    ours = tuple(f"mcf float16 nc={nc}" for nc in (1, 2, 3))
-    return dict(zip(names + ours, rows, strict=True))
+_LOADERS: dict[str, Callable[[str | None, int], data.Data]] = {
+    "table-6": lambda folder, seed: data.regression(seed),
+    "table-7": lambda folder, seed: data.synthetic(seed),
+    "table-8": lambda folder, seed: data.cancer(seed),
+    "table-2": lambda folder, seed: data.cancer(seed),
+    "table-11": data.reduced_mnist,
+}
+_PRINTED = ("float16", "float32", "float64", *(f"mcf float16 nc={nc}" for nc in (1, 2, 3)))
 
 
-TABLES = {
-    "table-6": PaperTable(
-        "Table 6: linear regression",
-        Task((2, 1), 0.05, 2000),
-        lambda folder, seed: data.regression(seed),
-        ".2e",
-        _ways((1.99e-4, None), (2.64e-12, None), (8.02e-18, None), (1.80e-4, None),
-              (1.95e-7, None), (1.95e-7, None)),
-        compared=300,
-    ),
-    "table-7": PaperTable(
-        "Table 7: logistic regression, synthetic",
-        Task((2, 1), 3e-3, 4000, loss="binary"),
-        lambda folder, seed: data.synthetic(seed),
-        ".4f",
-        _ways((0.1940, 100), (0.1042, 100), (0.1042, 100), (0.1941, 100), (0.1041, 100),
-              (0.1041, 100)),
-    ),
-    "table-8": PaperTable(
-        "Table 8: logistic regression, breast cancer",
-        Task((30, 1), 1e-4, 3000, momentum=0.9, loss="binary"),
-        lambda folder, seed: data.cancer(seed),
-        ".4f",
-        _ways((0.1944, 92.11), (0.1528, 92.98), (0.1528, 92.98), (0.1944, 92.11), (0.1527, 92.98),
-              (0.1527, 92.98)),
-    ),
-    "table-2": PaperTable(
-        "Table 2: network on breast cancer",
-        Task((30, 150, 150, 1), 6e-3, 1000, loss="binary"),
-        lambda folder, seed: data.cancer(seed),
-        ".3f",
-        _ways((0.144, 90.35), (0.124, 91.23), (0.124, 91.23), (0.144, 90.35), (0.124, 91.23),
-              (0.124, 91.23)),
-    ),
-    "table-11": PaperTable(
-        "Table 11: network on reduced MNIST",
-        Task((784, 50, 50, 10), 2e-3, 100, momentum=0.8, batch=128, dropout=0.2, loss="classes",
-             unit=8),
-        data.reduced_mnist,
-        ".3f",
-        _ways((0.412, 91.40), (0.343, 92.00), (0.343, 92.00), (0.424, 91.40), (0.349, 92.03),
-              (0.349, 91.98)),
-    ),
-}  # fmt: skip
+def _table(name: str, title: str, form: str, task: dict[str, Any], printed: list[list[float]],
+           compared: int | None = None) -> PaperTable:  # fmt: skip
+    results = {way: (row[0], (*row, None)[1]) for way, row in zip(_PRINTED, printed, strict=True)}
+    sizes = tuple(task.pop("sizes"))
+    return PaperTable(title, Task(sizes, **task), _LOADERS[name], form, results, compared)
+
+
+TABLES = {name: _table(name, **row) for name, row in packaged(__file__, "tables.toml").items()}
