@@ -54,6 +54,24 @@ def test_solve_of_hilbert_12_has_all_digits(dtype, nc, bits):
 
 
 @pytest.mark.parametrize("dtype, nc, bits", KINDS)
+def test_factors_of_hilbert_12_have_all_digits(dtype, nc, bits):
+    whole = math.lcm(*range(1, 24))
+    h, exact = mcf.tensor(_hilbert(12, whole), nc=nc, dtype=dtype), _matrix(_hilbert(12, whole))
+    slack = 4 * 2.0**-bits
+    assert _apart(_matrix(torch.linalg.inv(h)), exact**-1) <= slack
+    assert _apart(_matrix(torch.linalg.cholesky(h)), mpmath.cholesky(exact)) <= slack
+    q, r = map(_matrix, torch.linalg.qr(h))
+    assert _apart(q * r, exact) <= slack and _apart(q.T * q, mpmath.eye(12)) <= slack
+    values = mpmath.eigsy(exact, eigvals_only=True)
+    for got in (torch.linalg.eigh(h)[0], torch.linalg.svd(h)[1].flip(0)):
+        assert mpmath.norm(_matrix(got) - values) <= slack * max(values)
+    if bits > 55:  # the condition number has 54 bits: with fewer, the rank is less than 12
+        x = torch.linalg.lstsq(h, mcf.tensor([[whole]] * 12, nc=nc, dtype=dtype))[0]
+        want = mpmath.lu_solve(exact, mpmath.matrix([whole] * 12))
+        assert _apart(_matrix(x), want) <= 2.0 ** (54 - bits)
+
+
+@pytest.mark.parametrize("dtype, nc, bits", KINDS)
 def test_solve_of_batches_broadcasts_like_torch(dtype, nc, bits):
     a, b = _drawn((2, 1, 5, 5), dtype, nc, 1), _drawn((3, 5, 2), dtype, nc, 2)
     x = torch.linalg.solve(a, b)

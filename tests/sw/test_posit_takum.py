@@ -105,6 +105,31 @@ def test_takums_and_posits_are_explained_by_one_command(capsys):
     ) - Fraction(1, 3)
 
 
+def test_formats_side_by_side_are_columns_of_exact_words(capsys):
+    names = ["16,2", "takum16", "takum64"]
+    given = [part for name in names for part in ("--format", name)]
+    assert cli.main(["posit", "1e40", *given]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "---" not in line]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    table = {row[0]: row[1:] for row in rows}
+    assert table[""] == ["posit(16,2)", "takum16", "takum64"]
+    formats = [parse_format(name) for name in names]
+    words = [nearest(Fraction(10**40), fmt) for fmt in formats]
+    assert [int(word, 16) for word in table["word"]] == words
+    assert table["scale"] == ["2^56", "2^132", "2^132"]
+    assert table["fraction bits"] == ["0", "4", "52"]
+    assert table["value"][0] == str(2**56) and table["above"][0] == "nar"
+    for shown, word, fmt in list(zip(table["fields"], words, formats, strict=True))[1:]:
+        assert shown.replace(" ", "") == f"{word:0{fmt.n}b}"
+    assert cli.main(["posit", "1e40", *given, "--json"]) == 0
+    together = json.loads(capsys.readouterr().out)["formats"]
+    for name, own in zip(names, together, strict=True):
+        assert cli.main(["posit", "1e40", "--format", name, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == own
+    assert cli.main(["posit", "nar", *given]) == 0
+    assert "1000000000000000" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", ["takum1", "takum65", "takum", "takum(16", "takum16,2", "takum-8"])
 def test_takum_format_of_another_form_is_an_error(text, capsys):
     with pytest.raises(PositError, match="takum"):

@@ -1,6 +1,7 @@
 """Explanation of a number as a posit or a takum, field by field, in exact rational arithmetic."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -178,6 +179,33 @@ def lines(explanation: Explanation) -> list[str]:
         sides = [("nar" if x is None else spell(x)) for x in (explanation.below, explanation.above)]
         text.append(f"neighbours  {sides[0]} and {sides[1]}")
     return text
+
+
+def beside(explanations: Sequence[Explanation]) -> list[tuple[str, ...]]:
+    """Return rows of a table: names, and one column for each explanation."""
+    return list(zip(*[_NAMES, *map(_column, explanations)], strict=True))
+
+
+_NAMES = ("", "word", "fields", "scale", "fraction bits", "value", "error", "below", "above",
+          "smallest", "largest")  # fmt: skip
+
+
+def _column(explanation: Explanation) -> tuple[str, ...]:
+    fmt, parts, given = explanation.fmt, explanation.fields, explanation.given
+    fields = " ".join(bits for _, bits, _ in rows(explanation))
+    scale = "-" if parts is None else f"2^{parts.scale}"
+    fraction = parts.mantissa if isinstance(parts, TakumFields) else parts.fraction if parts else ""
+    error = "-"
+    if explanation.error is not None and given:
+        error = f"{_number(explanation.error / given):+.3g} of the number"
+    numbers = explanation.value, explanation.below, explanation.above
+    value, *sides = ("nar" if x is None else spell(x) for x in numbers)
+    ends = (_CODECS[type(fmt)].value(code, fmt) for code in (1, fmt.nar - 1))
+    return (
+        str(fmt), f"{explanation.code:#0{(fmt.n + 3) // 4 + 2}x}", fields, scale,
+        str(len(fraction)) if parts else "-", value, error, *sides,
+        *(f"{float(x):.3g}" for x in ends),
+    )  # fmt: skip
 
 
 def _error(explanation: Explanation) -> str:
