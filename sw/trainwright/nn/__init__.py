@@ -8,6 +8,7 @@ torch.Size([8, 10])
 
 from trainwright.nn.adam import Adam
 from trainwright.nn.conversion import ConversionSummary, LayerConversion, from_torch, to_torch
+from trainwright.nn.folding import fold_batch_norm
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
 from trainwright.nn.model import cut_ranks, from_network, load, rank_prior
 from trainwright.nn.tensor_train import TensorTrain
@@ -21,6 +22,7 @@ __all__ = [
     "TTLinear",
     "TensorTrain",
     "cut_ranks",
+    "fold_batch_norm",
     "from_network",
     "from_torch",
     "load",

@@ -142,6 +142,8 @@ class _Tracer(fx.Tracer):
         self._error: Exception | None = None
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        if type(m) is torch.nn.Identity and not is_changed(m):
+            return False  # returns its argument: a call of its own would end a program
         return module_qualified_name in self._whole or is_whole(m) or is_changed(m)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
