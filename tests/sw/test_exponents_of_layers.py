@@ -1,6 +1,7 @@
 """Exponents of torch layers reach the data from any state; probes leave no trace."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import trainwright
 import trainwright.nn as tnn
+from trainwright.fixed.health import LostTensorWarning
 from trainwright.formats import Fixed, Posit
 from trainwright.nn.scales import InputQuantiser, OutputQuantiser
 from trainwright.offload import compile
@@ -208,3 +210,65 @@ def test_factors_move_exponents_of_ordinary_training_never():
                 factor *= size
         layer(torch.randn(8, 64))
         assert torch.equal(layer.factor_exponents, begun)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_few_samples_among_zeros_do_not_saturate(samples, compiled):
+    # A mean over 64 samples, of which one is not 0, left 1 % of it in its words.
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=8))
+    model = trainwright.compile(model, batch=64) if compiled else model
+    x = torch.randn(64, 64)
+    x[samples:] = 0
+    errors = []
+    for _ in range(45):
+        y = model(x)
+        y.sum().backward()
+        wanted = trainwright.to_torch(model)(x)
+        errors.append(relative_error(y, wanted))
+    # Moved down again after 32 steps, an exponent of the accelerator lets a step saturate.
+    assert sum(error > 0.05 for error in errors[5:]) <= compiled, errors
+
+
+def test_gradient_of_few_samples_does_not_saturate_on_the_accelerator():
+    torch.manual_seed(0)
+    layer = tnn.TTLinear(64, 64, rank=8)
+    alone = copy.deepcopy(layer)
+    model = trainwright.compile(torch.nn.Sequential(layer), batch=64)
+    x, weights = torch.randn(64, 64), torch.zeros(64, 64)
+    weights[0] = torch.randn(64)  # the one sample that a loss is not done with
+    for _ in range(8):
+        for module in (model, alone):
+            module.zero_grad()
+            (module(x) * weights).sum().backward()
+    for mine, wanted in zip(layer.parameters(), alone.parameters(), strict=True):
+        assert relative_error(mine.grad, wanted.grad) < 0.05
+
+
+def test_recurrent_layer_whose_first_state_is_zeros_gives_no_warning():
+    # The first call has zeros in its words by right, and took the exponent of the others down.
+    torch.manual_seed(0)
+    cell = tnn.TTLinear(16, 16, rank=4)
+
+    class Recurrent(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, x):
+            state = torch.zeros(8, 16)
+            for n in range(3):
+                state = torch.tanh(self.cell(state) + x[:, n])
+            return state
+
+    model = trainwright.compile(Recurrent(), batch=8)
+    x = torch.randn(8, 3, 16)
+    exponents = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LostTensorWarning)
+        for step in range(20):
+            model(x).sum().backward()
+            if step > 4:
+                exponents.add(str(sorted(cell.program_exponents["cell"].items())))
+    assert len(exponents) == 1

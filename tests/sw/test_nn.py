@@ -646,3 +646,52 @@ def test_nn_single_factor_is_a_dense_layer():
     torch.testing.assert_close(matrix.dense(), factor[0, :, :, 0], rtol=0, atol=0)
     (mine,), (theirs,) = (torch.autograd.grad(output.sum(), factor) for output in (y, dense))
     torch.testing.assert_close(mine, theirs, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["Adam", "RMSprop", "Adafactor", "LBFGS"])
+def test_optimiser_of_any_kind_goes_on_after_a_cut_of_ranks(kind):
+    torch.manual_seed(0)
+    layer = tnn.TTLinear(32, 32, rank=8)
+    optimizer = getattr(torch.optim, kind)(layer.parameters(), lr=1e-3)
+    x = torch.randn(16, 32)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (layer(x) - x).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    with torch.no_grad():
+        layer.factors[0][..., 3:] *= 1e-6
+    assert layer.cut_ranks(0.02, optimizer=optimizer) and layer.ranks == (3,)
+    for _ in range(2):
+        optimizer.step(closure)
+    layer.cut_ranks(0.9)  # without the optimiser: one error at its next step
+    closure()
+    with pytest.raises(ValueError, match=r"call cut_ranks\(..., optimizer=optimizer\)"):
+        optimizer.step(closure)
+
+
+def test_factors_taken_over_are_a_copy_in_order():
+    given = [torch.randn(2, 16, 1, 4).permute(2, 0, 1, 3), torch.randn(4, 16, 16, 1)]
+    layer = tnn.TTLinear(256, 32, outputs=(2, 16), inputs=(16, 16), rank=4, numbers="float32")
+    before = [factor.clone() for factor in given]
+    layer.set_factors(given)
+    with torch.no_grad():
+        for factor in layer.factors:
+            factor.add_(1)
+    assert all(map(torch.equal, given, before))
+    assert all(factor.is_contiguous() for factor in layer.factors)
+
+
+@pytest.mark.parametrize("rank", [0, 2.5, None, "most", {3}])
+def test_rank_that_cannot_be_is_one_error(rank):
+    for sizes in ({}, {"outputs": (2, 16), "inputs": (2, 16)}):
+        with pytest.raises(NetworkError, match='a list of ranks or "auto", not'):
+            tnn.TTLinear(32, 32, rank=rank, **sizes)
+
+
+def test_inputs_of_integers_are_one_error_whose_remedy_works():
+    with pytest.raises(TypeError, match=r"torch.int64: convert the inputs, x.to\(torch.float32\)$"):
+        tnn.TTLinear(32, 32, rank=2)(torch.ones(2, 32, dtype=torch.int64))

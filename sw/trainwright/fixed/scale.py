@@ -77,6 +77,11 @@ class ScaleRanges:
     and with more than an eighth of that not down. None: means alone decide. They let a tensor of
     many zeros saturate: its exponent goes down in quiet steps, and no mean reaches the upper end.
     """
+    saturated_sum: float | None = None
+    """Part of the sum of |q| of a fixed-point tensor that saturated values may make: with more its
+    exponent goes up, and is held there. A mean says nothing of a few samples among many zeros.
+    None: means alone decide, as in ``trainwright train``.
+    """
 
     def of(self, kind: TensorClass, fmt: Format) -> ScaleRange:
         """Return the range of a format that has its own, or else of a class."""
@@ -97,6 +102,14 @@ that saturate still pass gradients straight through; factors then grow and satur
 LOST_SHARE = 0.25
 """Share of saturated values above which a mean says little, as ``Scales.jump`` has it: a layer in
 torch or a compiled model then chooses the exponent anew, instead of moving it by one."""
+
+
+SATURATED_SUM = 1 / 4
+"""``ScaleRanges.saturated_sum`` of layers in torch and of compiled models. Values that saturate in
+a normal distribution at the upper end of a scale range make less than 0.001 of the sum."""
+HELD_STEPS = 32
+"""Steps for which an exponent does not go down after values saturated in more than that part: at
+the next try one step of 33 saturates."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +149,13 @@ class TensorStatistics:
         return not self.total or self.saturations > LOST_SHARE * self.count
 
     @property
+    def saturated_part(self) -> float:
+        """Part of the sum of |q| that saturated values make; 0 of a coded format."""
+        if self.format.coded or not self.total:
+            return 0.0
+        return (self.saturations << (self.width - 1)) / self.total
+
+    @property
     def mean_fraction(self) -> float:
         """Mean of |q| as a fraction of full scale; of a coded format q is the word."""
         return self.total / self.count / (1 << (self.width - 1))
@@ -161,6 +181,8 @@ class Scales:
 
     ranges: ScaleRanges = field(default_factory=ScaleRanges)
     exponents: dict[str, int] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+    """Steps for which exponents do not go down, by name."""
 
     def jump(self, statistics: Mapping[str, TensorStatistics]) -> int:
         """Move exponents as far as the statistics of one step say; returns how many moved.
@@ -182,6 +204,7 @@ class Scales:
                 step = max(-LOST_JUMP, s.floor - s.exponent)
             elif mean < allowed.low:
                 step = max(-math.ceil(math.log2(allowed.low / mean)), s.floor - s.exponent)
+            step = self._above_saturation(name, step, s)
             moved += step != 0
             self.exponents[name] = s.exponent + step
         return moved
@@ -195,9 +218,25 @@ class Scales:
             high = limits.high if s.saturations <= most else -1
             above = s.exponent > s.floor and 8 * s.saturations <= most
             wanted = followed(s.exponent, s.total, limits.low, high, above=above)
+            wanted = s.exponent + self._above_saturation(name, wanted - s.exponent, s)
             moved += wanted != s.exponent
             self.exponents[name] = wanted
         return moved
+
+    def _above_saturation(self, name: str, step: int, s: TensorStatistics) -> int:
+        """Return the move of an exponent that lets no more saturate than ``saturated_sum``."""
+        most = self.ranges.saturated_sum
+        if most is None:
+            return step
+        if s.saturated_part > most:
+            if step < 1:  # the mean says otherwise, and would take the move back
+                self.held[name] = HELD_STEPS
+            return max(step, 1)
+        if steps := self.held.pop(name, 0):
+            if steps > 1:
+                self.held[name] = steps - 1
+            return max(step, 0)
+        return step
 
     def _held(self, step: int, s: TensorStatistics) -> int:
         """Hold a jump by the values that saturate, of formats that limit these."""

@@ -1,6 +1,6 @@
 """The rank priors of the trainer as terms of any loss, and the cutting of parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, wraps
 from typing import Any
 
@@ -87,15 +87,45 @@ def _watch_averages() -> None:
 
 def _check_moments(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """Raise ``ValueError`` where a factor has another shape than its moments."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        _check_history(optimizer)
+        return
     for parameter, state in optimizer.state.items():
-        shape = parameter.shape
-        for value in state.values() if len(shape) == 4 else ():
-            if isinstance(value, torch.Tensor) and value.shape != shape and value.dim() == 4:
+        for name, value in state.items() if parameter.dim() == 4 else ():
+            if not isinstance(value, torch.Tensor) or value.dim() != 4:
+                continue
+            if any(n != size and not _is_summed(name, n) for n, size in _sizes(value, parameter)):
                 raise ValueError(
                     f"a factor has shape {tuple(parameter.shape)}, its moments have "
-                    f"{tuple(value.shape)}: ranks were changed without this optimiser; call "
-                    "cut_ranks(..., optimizer=optimizer), or make a new one"
+                    f"{tuple(value.shape)}: {_REMEDY}"
                 )
+
+
+_REMEDY = (
+    "ranks were changed without this optimiser; call cut_ranks(..., optimizer=optimizer), or make "
+    "a new one"
+)
+
+
+def _is_summed(name: str, size: int) -> bool:
+    """Return whether an axis of a moment is one that Adafactor sums over."""
+    return size == 1 and name in ("row_var", "col_var")
+
+
+def _sizes(value: torch.Tensor, parameter: torch.Tensor) -> Iterator[tuple[int, int]]:
+    return zip(value.shape, parameter.shape, strict=True)
+
+
+def _check_history(optimizer: torch.optim.LBFGS) -> None:
+    """Raise ``ValueError`` where L-BFGS has gradients of another number of values."""
+    values = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+    for state in optimizer.state.values():
+        before = state.get("prev_flat_grad")
+        if before is not None and before.numel() != values:
+            raise ValueError(
+                f"the parameters have {values} values, the history of LBFGS {before.numel()}: "
+                f"{_REMEDY}"
+            )
 
 
 def cut_state(
@@ -104,7 +134,10 @@ def cut_state(
     kept: torch.Tensor,
     optimizer: torch.optim.Optimizer | None,
 ) -> None:
-    """Keep the indices ``kept`` of a parameter, of its gradient and of its moments."""
+    """Keep the indices ``kept`` of a parameter, of its gradient and of its moments.
+
+    L-BFGS begins anew: its history is that of all parameters in a row.
+    """
     shape = parameter.shape
 
     def cut(values: torch.Tensor) -> torch.Tensor:
@@ -114,7 +147,12 @@ def cut_state(
     parameter.grad = None
     replace_data(parameter, cut(parameter.data))
     parameter.grad = None if gradient is None else cut(gradient)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        optimizer.state.clear()
+        optimizer.__dict__["_numel_cache"] = None
+        return
     state: dict[str, Any] = {} if optimizer is None else optimizer.state.get(parameter, {})
     for name, value in state.items():
-        if isinstance(value, torch.Tensor) and value.shape == shape:
+        is_moment = isinstance(value, torch.Tensor) and value.dim() == len(shape)
+        if is_moment and value.shape[dimension] == shape[dimension]:
             state[name] = cut(value)

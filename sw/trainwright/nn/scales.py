@@ -7,7 +7,13 @@ import torch
 
 from trainwright.fixed.health import SCALE, LossReason, LostTensorWarning, TensorHealth, loss_of
 from trainwright.fixed.quantise import extremes, quantise
-from trainwright.fixed.scale import LOST_SHARE, Scales, TensorClass, TensorStatistics
+from trainwright.fixed.scale import (
+    LOST_SHARE,
+    SATURATED_SUM,
+    Scales,
+    TensorClass,
+    TensorStatistics,
+)
 from trainwright.formats import Format
 from trainwright.nn.straight_through import rounded, straight_through
 from trainwright.train.connect import clip
@@ -219,7 +225,11 @@ class InputQuantiser(_Quantiser):
 
 
 class OutputQuantiser(_Quantiser):
-    """Quantiser of outputs: the mean of |q| is held in the scale range of intermediate results."""
+    """Quantiser of outputs: the mean of |q| is held in the scale range of intermediate results.
+
+    Saturated values make at most ``SATURATED_SUM`` of the sum of |q|: a few samples among zeros
+    have no say in a mean.
+    """
 
     def first(self, values: torch.Tensor) -> int:
         begin = 0
@@ -231,7 +241,13 @@ class OutputQuantiser(_Quantiser):
         for _ in range(64):
             if not scales.jump({"y": self.counted(values, scales.exponents["y"])}):
                 break
-        return scales.exponents["y"] if greatest else 0
+        return self._unsaturated(values, scales.exponents["y"]) if greatest else 0
+
+    def _unsaturated(self, values: torch.Tensor, exponent: int) -> int:
+        """Return the least exponent from ``exponent`` on that lets few of ``values`` saturate."""
+        while self.counted(values, exponent).saturated_part > SATURATED_SUM:
+            exponent += 1
+        return exponent
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
         values = values.detach()
@@ -241,8 +257,9 @@ class OutputQuantiser(_Quantiser):
         if _is_lost(counted):  # a step of one would cost as many training steps as bits
             return self.first(values) if bool(values.any()) else exponent
         scales = Scales()
-        scales.update({"y": counted})
-        return scales.exponents["y"]
+        if scales.update({"y": counted}) or counted.saturations:
+            return self._unsaturated(values, scales.exponents["y"])
+        return exponent
 
 
 def _is_lost(counted: TensorStatistics) -> bool:

@@ -105,6 +105,7 @@ def factor_sizes(
 
 def likely(rank: int | Sequence[int] | str, order: int | None) -> tuple[int, int | None]:
     """Return the rank that sizes are chosen for, and the order that a list of ranks asks for."""
+    _require_rank(rank)
     if isinstance(rank, int | str):
         return rank if isinstance(rank, int) else START_RANK, order
     return max(rank, default=START_RANK), order or len(rank) + 1
@@ -193,10 +194,14 @@ def bond_ranks(
     ((8, 16), (16,))
     """
     bounds = rank_bounds(outputs, inputs)
-    if rank == "auto":
-        rank = START_RANK
-    if isinstance(rank, str) or (isinstance(rank, int) and rank < 1):
-        raise NetworkError(f'rank must be at least 1, a list of ranks or "auto", not {rank!r}')
-    if isinstance(rank, int):
-        return tuple(min(rank, bound) for bound in bounds)
+    _require_rank(rank)
+    if isinstance(rank, int | str):
+        wanted = rank if isinstance(rank, int) else START_RANK
+        return tuple(min(wanted, bound) for bound in bounds)
     return tuple(rank)
+
+
+def _require_rank(rank: object) -> None:
+    """Raise ``NetworkError`` for what is no rank; ranks of a list are compared with bounds."""
+    if not (is_size(rank, 1) or rank == "auto" or isinstance(rank, list | tuple)):
+        raise NetworkError(f'rank must be at least 1, a list of ranks or "auto", not {rank!r}')

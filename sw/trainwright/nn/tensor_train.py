@@ -439,9 +439,10 @@ class TensorTrain(torch.nn.Module):
         if asked is not None and x.is_floating_point() and torch.float64 not in (x.dtype, own):
             return asked
         if x.dtype is not own:
+            other = f", or the layer, layer.to({x.dtype})" if x.is_floating_point() else ""
             raise TypeError(
                 f"{type(self).__name__} has parameters of {own} and was given inputs of {x.dtype}: "
-                f"convert the inputs, x.to({own}), or the layer, layer.to({x.dtype})"
+                f"convert the inputs, x.to({own}){other}"
             )
         return own
 
@@ -557,7 +558,7 @@ class TensorTrain(torch.nn.Module):
                 f"{list(self.outputs)} and inputs {list(self.inputs)}"
             )
         for own, given in zip(self.factors, factors, strict=True):
-            replace_data(own, given.to(own))
+            replace_data(own, given.detach().to(own).clone(memory_format=torch.contiguous_format))
         if exponents and not self.is_float:
             self.factor_exponents.copy_(torch.tensor(exponents, dtype=torch.int32))
         elif self._is_rounded:

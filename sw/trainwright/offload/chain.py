@@ -1,5 +1,6 @@
 """Segments as a function of torch: ``autograd.Function`` over the accelerator."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.untyped import autocast_type, refuse_second_gradients, require_tensor
 from trainwright.offload.machine import AcceleratorHandle
-from trainwright.offload.segment import CallSamples, Segment
+from trainwright.offload.segment import CallSamples, Segment, StepMoves
 from trainwright.offload.stretch import Stretch
 
 
@@ -60,6 +61,8 @@ class Chain:
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self._segments: dict[tuple[tuple[int, int] | None, bool], Segment] = {}
+        # The first state of an RNN needs no gradient, the others do: a step runs both programs.
+        self._moves: defaultdict[tuple[int, int] | None, StepMoves] = defaultdict(StepMoves)
         self._latest: Segment | None = None
         if not stretch.channels:
             self._latest = self.segment(None, within=False)
@@ -73,8 +76,9 @@ class Chain:
         key = image, within
         if key not in self._segments:
             self._segments[key] = Segment(
-                self.stretch, self.layers, self.machine, image, input_gradients=within
-            )
+                self.stretch, self.layers, self.machine, image, input_gradients=within,
+                moves=self._moves[image],
+            )  # fmt: skip
         return self._segments[key]
 
     @property
@@ -127,6 +131,8 @@ class Chain:
 
     def _images(self, x: torch.Tensor, *, within: bool) -> tuple[torch.Tensor, ...]:
         channels = self.stretch.channels
+        if x.dim() == 3 and all(end.channels for end in self.stretch.ends):
+            return tuple(y[0] for y in self._images(x[None], within=within))
         if x.dim() != 4 or x.shape[1] != channels:
             raise ValueError(
                 f"inputs have the shape {tuple(x.shape)}, the first layer takes images "

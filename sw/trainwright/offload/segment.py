@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import torch
@@ -13,7 +13,7 @@ from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Run
 from trainwright.driver.dropout import dropped
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.quantise import extremes, quantise
-from trainwright.fixed.scale import Scales, TensorStatistics, ranges_of
+from trainwright.fixed.scale import SATURATED_SUM, Scales, TensorStatistics, ranges_of
 from trainwright.network import Network, NetworkError, NumberFormats, UserNames
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.overflow import note_overflow
@@ -51,7 +51,7 @@ class ForwardCall:
 
 
 @dataclass(eq=False)
-class _StepMoves:
+class StepMoves:
     """Moves of exponents by the passes of one training step, several where layers are shared.
 
     Each pass moves the exponents that all of them had; the highest wins. Moved one after another,
@@ -67,6 +67,10 @@ class _StepMoves:
     chosen_by: CallSamples | None = None
     """Call that chose exponents in this step: other calls may need higher ones."""
 
+    def begin(self) -> None:
+        """Forget the moves of the step before."""
+        self.begun, self.moved, self.lost, self.chosen_by = {}, set(), set(), None
+
 
 @dataclass(frozen=True)
 class _Exponents:
@@ -80,10 +84,10 @@ class Segment:
     """``layers`` as ``stretch`` says, of inputs of one size.
 
     ``image`` are rows and columns of the inputs, where these are images. With ``input_gradients``
-    its programs give the gradient to the inputs, too. The first training step calibrates exponents,
-    and they follow every one, as the trainer's do. While the machine is ``settling``,
-    ``calibrate`` of the compiled model repeats a step: programs then run on the golden model and
-    exponents jump.
+    its programs give the gradient to the inputs, too; both share exponents and ``moves``. The first
+    training step calibrates exponents, and they follow every one, as the trainer's do. While the
+    machine is ``settling``, ``calibrate`` of the compiled model repeats a step: programs then run
+    on the golden model and exponents jump.
     """
 
     def __init__(
@@ -94,19 +98,22 @@ class Segment:
         image: tuple[int, int] | None = None,
         *,
         input_gradients: bool = False,
+        moves: StepMoves | None = None,
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self.image, self.input_gradients = image, input_gradients
         coded = any(layer.numbers.format("factor").coded for layer in self.layers)
         # The layer that reads the inputs keeps the exponents: they belong to its state_dict.
         kept, name = self.layers[stretch.first].program_exponents, self._name
-        self.scales = Scales(ranges_of("default", coded_factors=coded), kept.setdefault(name, {}))
+        ranges = replace(ranges_of("default", coded_factors=coded), saturated_sum=SATURATED_SUM)
+        held = kept.setdefault(f"{name} held", {})
+        self.scales = Scales(ranges, kept.setdefault(name, {}), held)
         self._ends = kept.setdefault(f"{name} ends", {})
         """Ends whose gradients have been calibrated, as names."""
         self.runner: Runner[Driver] = Runner(machine.memory)
         self._passes: dict[tuple[object, ...], _Exponents] = {}
         """Exponents of the last training passes, for checkpoints that compute them again."""
-        self._step = _StepMoves()
+        self._step = moves or StepMoves()
         self._health = TensorHealth()
         self.steps = 0
         """Training steps: calls in training mode whose backward pass ran."""
@@ -124,6 +131,7 @@ class Segment:
     def forget(self) -> None:
         """Drop all exponents: the next training step chooses them anew."""
         self.scales.exponents.clear()
+        self.scales.held.clear()
         self._ends.clear()
 
     def _mark(self, ends: frozenset[int]) -> None:
@@ -241,7 +249,7 @@ class Segment:
             done = self.runner.forward(self._words(x, exponent), model, scales, masks=masks)
             self._count_saturated(x, exponent, follows=follows)
             if follows:
-                self._step = _StepMoves()
+                self._step.begin()
                 self._remember(key, _Exponents(exponent, done.scales))
         logits = done.result.logits
         if len(x) < len(logits):
@@ -369,7 +377,11 @@ class Segment:
         statistics = {**call.done.result.statistics, **counted}
         step, own = self._step, self.scales.exponents
         step.begun = step.begun or dict(own)
-        wanted = Scales(self.scales.ranges)
+        if not bool(
+            call.done.inputs.any()
+        ):  # zeros of the user's own, as the first state of an RNN
+            statistics = {n: s for n, s in statistics.items() if s.total}
+        wanted = Scales(self.scales.ranges, held=self.scales.held)
         wanted.update(statistics)
         for name, exponent in wanted.exponents.items():
             own[name] = max(own.get(name, exponent), exponent) if name in step.moved else exponent
