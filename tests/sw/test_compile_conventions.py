@@ -297,12 +297,3 @@ def test_regression_in_compiled_python_learns_as_in_torch():
             optimiser.step()
             losses.append(loss.item())
         assert sum(losses[-9:]) / 9 < 0.1 * y.var().item()
-
-
-def test_image_without_a_batch_is_computed_as_a_batch_of_one():
-    model = compile(torch.nn.Sequential(tnn.TTConv2d(2, 4, 3, rank=2), torch.nn.ReLU()), batch=2)
-    x = torch.rand(3, 2, 6, 6)
-    model(x).sum().backward()
-    model.eval()
-    assert torch.equal(model(x[0]), model(x)[0])
-    assert model(x[0]).shape == model.to_torch()(x[0]).shape

@@ -695,3 +695,12 @@ def test_rank_that_cannot_be_is_one_error(rank):
 def test_inputs_of_integers_are_one_error_whose_remedy_works():
     with pytest.raises(TypeError, match=r"torch.int64: convert the inputs, x.to\(torch.float32\)$"):
         tnn.TTLinear(32, 32, rank=2)(torch.ones(2, 32, dtype=torch.int64))
+
+
+def test_state_of_factors_whose_ranks_differ_is_refused_and_the_layer_goes_on():
+    layer, other = tnn.TTLinear(32, 32, rank=4), tnn.TTLinear(32, 32, rank=4)
+    state = {**other.state_dict(), "factors.0": torch.zeros(1, 2, 2, 3)}
+    text = r"factors\.0 \(1, 2, 2, 3\) and factors\.1 \(4, 16, 16, 1\) differ in the rank"
+    with pytest.raises(RuntimeError, match=text):
+        layer.load_state_dict(state)
+    assert layer(torch.randn(2, 32)).shape == (2, 32)

@@ -644,10 +644,19 @@ class TensorTrain(torch.nn.Module):
         error_msgs: list[str],
     ) -> None:
         """Take the ranks of what is loaded: a network whose ranks were cut loads into any."""
-        for n, (factor, (_, j, i, _)) in enumerate(
-            zip(self.factors, self.layer.factor_shapes, strict=True)
+        names = [f"{prefix}factors.{n}" for n in range(len(self.factors))]
+        loaded = zip(names, self.factors, strict=True)
+        shapes = {name: tuple(state_dict.get(name, factor).shape) for name, factor in loaded}
+        apart = [
+            f"{left} {shapes[left]} and {right} {shapes[right]} differ in the rank between them"
+            for left, right in pairwise(names)
+            if shapes[left][3:] != shapes[right][:1]
+        ]
+        error_msgs += apart
+        for name, factor, (_, j, i, _) in zip(
+            names if not apart else (), self.factors, self.layer.factor_shapes, strict=not apart
         ):
-            given = state_dict.get(f"{prefix}factors.{n}")
+            given = state_dict.get(name)
             if given is not None and given.dim() == 4 and tuple(given.shape[1:3]) == (j, i):
                 replace_data(factor, factor.new_empty(given.shape))
         state_dict = dict(state_dict)

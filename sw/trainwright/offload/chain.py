@@ -131,8 +131,6 @@ class Chain:
 
     def _images(self, x: torch.Tensor, *, within: bool) -> tuple[torch.Tensor, ...]:
         channels = self.stretch.channels
-        if x.dim() == 3 and all(end.channels for end in self.stretch.ends):
-            return tuple(y[0] for y in self._images(x[None], within=within))
         if x.dim() != 4 or x.shape[1] != channels:
             raise ValueError(
                 f"inputs have the shape {tuple(x.shape)}, the first layer takes images "

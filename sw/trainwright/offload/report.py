@@ -43,7 +43,7 @@ class Report:
     batch: int
     layers: tuple[LayerReport, ...]
     steps: int
-    """Training steps: calls in training mode whose backward pass ran."""
+    """Training steps: forward passes in training mode, one or several, whose backward ran."""
     predicted_cycles: int
     """Cycles of a step of all programs by the cycle model; programs of images count once used."""
     cycles: int
@@ -94,7 +94,7 @@ class Report:
         lines += [
             f"back end {self.backend}, batch {self.batch}: {self.bits:,} bits, "
             f"{self.dense_bits / self.bits:.1f} times fewer than dense float32",
-            f"{self.steps:,} training step{'' if self.steps == 1 else 's'}; a step takes "
+            f"{self.steps:,} training step{'' if self.steps == 1 else 's'}; a batch takes "
             f"{self.predicted_cycles:,} cycles by the cycle model, {self._counted}",
             f"{self.bytes_read:,} bytes read and {self.bytes_written:,} written, "
             f"{self.saturations / max(1, self.values):.2%} of {self.values:,} values saturated"

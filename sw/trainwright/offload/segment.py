@@ -33,8 +33,6 @@ class CallSamples:
     """Samples of a whole call that computes gradients, of one batch or of several."""
 
     values: torch.Tensor
-    counted: bool = False
-    """Whether the backward pass of some part was counted as a training step."""
 
 
 @dataclass(eq=False)
@@ -67,9 +65,13 @@ class StepMoves:
     chosen_by: CallSamples | None = None
     """Call that chose exponents in this step: other calls may need higher ones."""
 
+    counted: bool = False
+    """Whether a backward pass was counted as the training step."""
+
     def begin(self) -> None:
         """Forget the moves of the step before."""
-        self.begun, self.moved, self.lost, self.chosen_by = {}, set(), set(), None
+        self.begun, self.moved, self.lost = {}, set(), set()
+        self.chosen_by, self.counted = None, False
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Segment:
         self._step = moves or StepMoves()
         self._health = TensorHealth()
         self.steps = 0
-        """Training steps: calls in training mode whose backward pass ran."""
+        """Training steps: forward passes in training mode, one or several, whose backward ran."""
 
     @property
     def _name(self) -> str:
@@ -361,8 +363,8 @@ class Segment:
                 self._mark(ends)
                 step.chosen_by = call.whole
         back = self.runner.backward(done, whole, scales)
-        if call.follows and call.whole is not None and not call.whole.counted:
-            call.whole.counted = True
+        if call.follows and not step.counted:
+            step.counted = True
             self.steps += 1
         if follows:
             self._follow(call, back.statistics)
