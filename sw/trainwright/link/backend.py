@@ -278,20 +278,12 @@ class LinkAccelerator(HostedAccelerator):
     """``HostedAccelerator`` behind a line; ``patience`` and ``attempts`` are those of ``Link``."""
 
     def __init__(
-        self,
-        parameters: AcceleratorParameters,
-        line: Line,
-        *,
-        patience: float = 0.25,
-        attempts: int = 8,
-        run_seconds: float = RUN_SECONDS,
-        lost_seconds: float = LOST_SECONDS,
-    ):
+        self, parameters: AcceleratorParameters, line: Line, *, patience: float = 0.25,
+        attempts: int = 8, **seconds: float,
+    ):  # fmt: skip
         self.link = Link(line, patience=patience, attempts=attempts)
         """Link with its counts and the board's clock."""
-        super().__init__(
-            parameters, self.link, run_seconds=run_seconds, lost_seconds=lost_seconds
-        )  # fmt: skip
+        super().__init__(parameters, self.link, **seconds)
 
 
 class SerialAccelerator(LinkAccelerator):

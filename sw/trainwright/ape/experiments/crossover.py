@@ -57,17 +57,11 @@ def _row(
         model.predict(job.kind.dtype, block * len(job.rows), block, block * len(job.columns))
         for job in jobs
     )
-    return CrossoverPoint(
-        share,
-        int((kinds == ProductKind.F3).sum()),
-        int((kinds == ProductKind.B).sum()),
-        model.predict("fp32-b", a.shape[0], a.shape[1], b.shape[1]),
-        whole,
-        predicted,
-        mixed,
-        adapter.decide(a, b).choice,
-        "hybrid" if mixed < whole else "fp32-b",
-    )
+    f, wide = (int((kinds == kind).sum()) for kind in (ProductKind.F3, ProductKind.B))
+    alone = model.predict("fp32-b", a.shape[0], a.shape[1], b.shape[1])
+    times = alone, whole, predicted, mixed
+    fastest = "hybrid" if mixed < whole else "fp32-b"
+    return CrossoverPoint(share, f, wide, *times, adapter.decide(a, b).choice, fastest)
 
 
 def run(

@@ -86,15 +86,7 @@ def summary(rows: list[BinadeErrors]) -> list[ErrorSummary]:
         inside = [row for row in rows if row.dtype == dtype and row.in_range]
         inside = [row for row in inside if 2.0 ** (row.exponent + 1) <= value_range(dtype)[1]]
         form = scheme(dtype)
-        summaries.append(
-            ErrorSummary(
-                dtype,
-                form.minimum,
-                form.maximum,
-                max(row.value for row in inside),
-                form.precision,
-                max(row.product for row in inside),
-                form.product_error,
-            )
-        )
+        value, product = max(row.value for row in inside), max(row.product for row in inside)
+        errors = value, form.precision, product, form.product_error
+        summaries.append(ErrorSummary(dtype, form.minimum, form.maximum, *errors))
     return summaries

@@ -1,7 +1,7 @@
 """Spectral clustering of stochastic block models by subspace iteration, with every QR."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -137,18 +137,7 @@ def run(
                 scores = agreement(labels, reference, k), agreement(labels, groups, k), float(off)
             except QRError:
                 pass  # overflow: the row reports that there is no partition
-            rows.append(
-                Clustering(
-                    variant.name,
-                    model.nodes,
-                    k,
-                    model.inside,
-                    model.across,
-                    model.difficulty,
-                    agreement=scores[0],
-                    planted=scores[1],
-                    orthogonality=scores[2],
-                )
-            )
+            known: tuple[Any, ...] = (*astuple(model), model.difficulty, *scores)
+            rows.append(Clustering(variant.name, *known))
             progress(len(rows), len(models) * len(chosen))
     return rows

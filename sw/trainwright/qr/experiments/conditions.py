@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 
@@ -49,21 +49,9 @@ def measure(a: torch.Tensor, alpha: float, variant: Variant) -> ConditionErrors:
     _ = result.Q
     seconds = time.perf_counter() - begin
     e = result.errors
-    return ConditionErrors(
-        variant.name,
-        m,
-        n,
-        alpha,
-        n * alpha + 1,
-        e.residual,
-        e.orthogonality,
-        seconds,
-        e.bound.residual,
-        e.bound.orthogonality,
-        e.probable.residual,
-        e.probable.orthogonality,
-        e.leading,
-    )
+    limits = *astuple(e.bound), *astuple(e.probable), e.leading
+    errors = e.residual, e.orthogonality, seconds, *limits
+    return ConditionErrors(variant.name, m, n, alpha, n * alpha + 1, *errors)
 
 
 def lapack(a: torch.Tensor, alpha: float, dtype: torch.dtype = torch.float64) -> ConditionErrors:

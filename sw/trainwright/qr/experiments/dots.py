@@ -103,16 +103,9 @@ def table_3(errors: DotErrors) -> list[Table3Row]:
 
     def row(arithmetic: str, values: torch.Tensor, bound: float, likely: float) -> Table3Row:
         printed = PRINTED[errors.distribution] if arithmetic == "fp16" and m == 512 else None
-        return Table3Row(
-            errors.distribution,
-            arithmetic,
-            float(values.mean()),
-            float(values.std()),
-            float(values.max()),
-            printed,
-            bound,
-            likely,
-        )
+        average, spread, most = map(float, (values.mean(), values.std(), values.max()))
+        measured = average, spread, most, printed, bound, likely
+        return Table3Row(errors.distribution, arithmetic, *measured)
 
     return [
         row("fp16", errors.every, bounds.dot_bound(m, u), bounds.dot_bound_probabilistic(m, u)),
