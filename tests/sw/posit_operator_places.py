@@ -230,6 +230,18 @@ def random_numbers(b):
     ):
         plain = draw(p.values().clone(), generator(7))
         yield draw(p.clone(), generator(7)), posit.encode(plain, b.fmt)
+    for draw in (
+        torch.randn_like,
+        torch.rand_like,
+        lambda t: torch.randint_like(t, 9),
+        lambda t: torch.randint_like(t, -9, 9),
+        lambda t: torch.randint_like(t, 9, dtype=torch.int64),
+        lambda t: torch.multinomial(t.abs(), 3),
+    ):
+        torch.manual_seed(7)
+        plain = draw(p.values())
+        torch.manual_seed(7)
+        yield draw(p), posit.encode(plain, b.fmt) if plain.is_floating_point() else plain
     half = torch.full_like(p, 0.5)
     plain = torch.bernoulli(half.values(), generator=generator(7))
     yield torch.bernoulli(half, generator=generator(7)), posit.encode(plain, b.fmt)

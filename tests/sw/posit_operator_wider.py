@@ -347,7 +347,8 @@ def functions_of_two(b):
         (torch.fmin(p, q), torch.fmin(v, u)),
     ):
         yield got, b.number_of(want)
-    yield torch.div(p, q, out=p.clone()), b.div(x, y)
+    for name in ("add", "sub", "mul", "div"):
+        yield getattr(torch, name)(p, q, out=p.clone()), getattr(b, name)(x, y)
 
 
 @case
@@ -474,6 +475,13 @@ def further_losses(b):
     dx = b.div(b.mul(g, b.sub(chance, target)), slope)
     yield torch.autograd.grad(loss, p, b.posits(g))[0], b.mul(dx, y)
     yield F.binary_cross_entropy(p, q), b.div(b.total(want, 0, 1), count)
+    present = torch.tensor([[0, 1, 1]]).expand(4, 3)
+    p, same = b.posits(chance, grad=True), b.posits(b.number_of(present.double()))
+    for loss in (F.binary_cross_entropy, F.binary_cross_entropy_with_logits, F.mse_loss,
+                 F.huber_loss, F.smooth_l1_loss):  # fmt: skip
+        losses = loss(p, present), loss(p, same)
+        yield losses[0], losses[1].codes()
+        yield torch.autograd.grad(losses[0], p)[0], torch.autograd.grad(losses[1], p)[0].codes()
     p = b.posits(x, grad=True)
     labels = torch.tensor([[1, -1, 1]]).expand(4, 3)
     signs = b.number_of(labels.double())

@@ -231,7 +231,7 @@ class Vae(nn.Module):
         mean, log_variance = self.encode(x[:, :, ::2, ::2].flatten(1)).chunk(2, dim=1)
         spread = torch.exp(0.5 * log_variance)
         divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp(), dim=1)
-        return self.decode(mean + spread * 0.1) - 0.01 * divergence.unsqueeze(1)
+        return self.decode(mean + spread * torch.randn_like(spread)) - 0.01 * divergence.unsqueeze(1)
 
 
 def normed():
@@ -281,6 +281,7 @@ def batch(name):
 
 
 def train(model, x, labels, make, steps):
+    torch.manual_seed(1)  # for the numbers that a model draws
     optimiser, losses = make(model.parameters()), []
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 10)
     for _ in range(steps):

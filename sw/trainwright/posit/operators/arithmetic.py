@@ -36,7 +36,7 @@ def scaled(x: Tensor, factor: float, fmt: PositFormat) -> Tensor:
     return x if factor == 1 else grid.mul(x, operand(factor, fmt, x), fmt)
 
 
-@covers("add.Tensor", "add.Scalar")
+@covers("add.Tensor", "add.Scalar", out="add.out")
 def add(fmt: PositFormat, x: Value | FloatMask, y: Value | FloatMask, alpha: float = 1) -> Tensor:
     """Compute x + alpha y; a mask hides scores."""
     for mask, scores in ((x, y), (y, x)):
@@ -48,7 +48,7 @@ def add(fmt: PositFormat, x: Value | FloatMask, y: Value | FloatMask, alpha: flo
     return grid.add(x, scaled(y, alpha, fmt), fmt)
 
 
-@covers("sub.Tensor", "sub.Scalar")
+@covers("sub.Tensor", "sub.Scalar", out="sub.out")
 def sub(fmt: PositFormat, x: Value, y: Value, alpha: float = 1) -> Tensor:
     """Compute x - alpha y."""
     x, y = _pair(x, y, fmt)
@@ -61,7 +61,7 @@ def rsub(fmt: PositFormat, x: Value, y: Value, alpha: float = 1) -> Tensor:
     return sub(fmt, y, x, alpha)
 
 
-@covers("mul.Tensor", "mul.Scalar")
+@covers("mul.Tensor", "mul.Scalar", out="mul.out")
 def mul(fmt: PositFormat, x: Value, y: Value) -> Tensor:
     """Multiply element by element."""
     return grid.mul(*_pair(x, y, fmt), fmt)

@@ -98,6 +98,20 @@ for _name in ("uniform_", "normal_", "bernoulli_.float", "exponential_"):
     _random(_name)
 
 
+def _random_like(name: str) -> None:
+    call = operator(name)
+
+    @covers(name)
+    def rule(fmt: PositFormat, x: Tensor, *args: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
+        _real_type(dtype, fmt)
+        y = call(x, *args, dtype=dtype, **kwargs)
+        return round_to(y, fmt) if y.is_floating_point() else y
+
+
+for _name in ("rand_like", "randn_like", "randint_like", "randint_like.low_dtype"):
+    _random_like(_name)
+
+
 @covers("bernoulli")
 def bernoulli(fmt: PositFormat, x: Tensor, *, generator: Any = None) -> Tensor:
     """Draw 0 and 1, where 1 has the probability ``x``."""

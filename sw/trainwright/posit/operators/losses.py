@@ -87,14 +87,14 @@ def _reduced(x: Tensor, reduction: int, fmt: PositFormat) -> Tensor:
 @covers("mse_loss")
 def mse_loss(fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
     """Compute (x - y)^2, its sum, or the sum divided by the count."""
-    difference = grid.sub(x, y, fmt)
+    difference = grid.sub(x, operand(y, fmt, x), fmt)
     return _reduced(grid.mul(difference, difference, fmt), reduction, fmt)
 
 
 @covers("mse_loss_backward")
 def mse_loss_backward(fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
     """Compute (2 (x - y)) g, divided by the count for a mean."""
-    difference = grid.sub(x, y, fmt)
+    difference = grid.sub(x, operand(y, fmt, x), fmt)
     return _shared(grid.mul(grid.add(difference, difference, fmt), g, fmt), reduction, fmt)
 
 
@@ -103,7 +103,7 @@ def huber_loss(
     fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN, width: float = 1.0
 ) -> Tensor:
     """Compute (1/2) d^2 up to the width w, w (|d| - (1/2) w) from there, d = x - y."""
-    d, half, w = grid.sub(x, y, fmt), operand(0.5, fmt, x), operand(width, fmt, x)
+    d, half, w = grid.sub(x, operand(y, fmt, x), fmt), operand(0.5, fmt, x), operand(width, fmt, x)
     far = grid.mul(w, grid.sub(d.abs(), grid.mul(half, w, fmt), fmt), fmt)
     near = grid.mul(half, grid.mul(d, d, fmt), fmt)
     return _reduced(torch.where(d.abs() > w, far, near), reduction, fmt)
@@ -115,7 +115,9 @@ def huber_loss_backward(
 ) -> Tensor:
     """Compute d g, d clamped to the width; divided by the count for a mean."""
     w = number(width, fmt)
-    return _shared(grid.mul(grid.sub(x, y, fmt).clamp(-w, w), g, fmt), reduction, fmt)
+    return _shared(
+        grid.mul(grid.sub(x, operand(y, fmt, x), fmt).clamp(-w, w), g, fmt), reduction, fmt
+    )
 
 
 @covers("smooth_l1_loss")
@@ -123,7 +125,7 @@ def smooth_l1_loss(
     fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN, width: float = 1.0
 ) -> Tensor:
     """Compute ((1/2) d^2) / w below the width w, |d| - (1/2) w from there, d = x - y."""
-    d, half, w = grid.sub(x, y, fmt), operand(0.5, fmt, x), operand(width, fmt, x)
+    d, half, w = grid.sub(x, operand(y, fmt, x), fmt), operand(0.5, fmt, x), operand(width, fmt, x)
     far = grid.sub(d.abs(), grid.mul(half, w, fmt), fmt)
     near = grid.div(grid.mul(half, grid.mul(d, d, fmt), fmt), w, fmt)
     return _reduced(torch.where(d.abs() < w, near, far), reduction, fmt)
@@ -134,7 +136,7 @@ def smooth_l1_loss_backward(
     fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int, width: float
 ) -> Tensor:
     """Compute g clamp(d, -w, w) / w, sign d where w is 0, by the count for a mean."""
-    d, w = grid.sub(x, y, fmt), operand(width, fmt, x)
+    d, w = grid.sub(x, operand(y, fmt, x), fmt), operand(width, fmt, x)
     slope = torch.where(d.abs() < w, grid.div(d, w, fmt), d.sign() + 0.0)
     return _shared(grid.mul(torch.where(d.isnan(), d, slope), g, fmt), reduction, fmt)
 
@@ -153,7 +155,7 @@ def binary_cross_entropy(
     reduction: int = MEAN,
 ) -> Tensor:
     """Compute -(t log x + (1 - t) log(1 - x)), whose logarithms are -100 at least."""
-    unit, low = x.new_ones(()), number(-100.0, fmt)
+    target, unit, low = operand(target, fmt, x), x.new_ones(()), number(-100.0, fmt)
 
     def logarithm(t: Tensor) -> Tensor:
         return torch.where(t == 0, low, functions.apply("log", t, fmt).clamp(min=low))
@@ -177,7 +179,7 @@ def binary_cross_entropy_backward(
 ) -> Tensor:
     """Compute (g (x - t)) / max((1 - x) x, 1e-12), by the count for a mean."""
     slope = grid.mul(grid.sub(x.new_ones(()), x, fmt), x, fmt).clamp(min=number(1e-12, fmt))
-    y = grid.div(grid.mul(g, grid.sub(x, target, fmt), fmt), slope, fmt)
+    y = grid.div(grid.mul(g, grid.sub(x, operand(target, fmt, x), fmt), fmt), slope, fmt)
     return _shared(y if weight is None else grid.mul(y, weight, fmt), reduction, fmt)
 
 
@@ -360,6 +362,7 @@ def binary_cross_entropy_of_logits(
     reduction: int = MEAN,
 ) -> Tensor:
     """Compute (1 - t) x + u softplus(-x), u = 1 + (p - 1) t for a weight p of positive classes."""
+    target = operand(target, fmt, x)
     unit = x.new_ones(())
     loss = functions.apply("softplus", 0 - x, fmt)
     if positive is not None:

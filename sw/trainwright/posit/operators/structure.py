@@ -28,7 +28,7 @@ MOVES = """
     min min.dim mode nanmedian nanmedian.dim sort sort.stable topk _unique2 unique_dim
     all all.dim all.dims any any.dim any.dims bucketize.Tensor count_nonzero
     count_nonzero.dim_IntList isinf isnan isneginf isposinf logical_and logical_not logical_or
-    logical_xor nonzero searchsorted.Tensor _local_scalar_dense
+    logical_xor multinomial nonzero searchsorted.Tensor _local_scalar_dense
 """.split()
 """Operators that return values of their arguments, 0, or tensors that hold no posits."""
 
