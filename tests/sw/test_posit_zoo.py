@@ -231,7 +231,8 @@ class Vae(nn.Module):
         mean, log_variance = self.encode(x[:, :, ::2, ::2].flatten(1)).chunk(2, dim=1)
         spread = torch.exp(0.5 * log_variance)
         divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp(), dim=1)
-        return self.decode(mean + spread * torch.randn_like(spread)) - 0.01 * divergence.unsqueeze(1)
+        code = mean + spread * torch.randn_like(spread)
+        return self.decode(code) - 0.01 * divergence.unsqueeze(1)
 
 
 def normed():
