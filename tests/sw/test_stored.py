@@ -60,7 +60,7 @@ def test_second_run_of_the_same_arguments_compiles_nothing(compiled, digits):
         {"p": replace(P, scratchpad_rows=8192)},
         {"plan": "small"},
         {"inputs": True},
-        {"in_rows": True},
+        {"plan": "in-rows"},
     ],
     ids=lambda change: next(iter(change)),
 )

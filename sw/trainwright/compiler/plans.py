@@ -3,7 +3,7 @@
 ``compile_step`` checks its arguments; ``step.adapter`` compiles.
 """
 
-from trainwright.compiler.base.compiled import AUTO, IN_ROWS, PLANS, CompiledStep
+from trainwright.compiler.base.compiled import AUTO, FOLLOWED, PLANS, CompiledStep
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import require_batch, require_integers
 from trainwright.compiler.base.progress import MOST_EFFORT
@@ -36,14 +36,13 @@ def compile_step(
     gradients to the inputs. After ``effort`` alternatives the best programs so far are taken,
     except in rows of a state on the chip. Raises ``CompileError`` where the network does not fit.
     """
-    rows = {name: plan_of_rows for plan_of_rows, name in IN_ROWS.items()}
-    if plan not in rows:
+    if plan not in FOLLOWED:
         require_plan(plan)
     require_batch(batch)
     require_integers(network)
-    if plan in rows:
+    if plan in FOLLOWED:
         require_loop(network, batch, parameters)
-        return compiled(network, batch, parameters, plan=rows[plan], in_rows=True)
+        return compiled(network, batch, parameters, plan=plan)
     return compiled(
         network, batch, parameters, plan=plan, input_gradients=input_gradients, effort=effort
     )

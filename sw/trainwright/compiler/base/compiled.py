@@ -39,6 +39,8 @@ PLANS = (AUTO, PAPER, SMALL)
 """Names of the plans that a user can ask for."""
 IN_ROWS = {AUTO: "in-rows", SMALL: "small-in-rows"}
 """Plans, by the plan that they follow, whose tensors lie in the rows of a state on the chip."""
+FOLLOWED = {in_rows: plan for plan, in_rows in IN_ROWS.items()}
+"""Plan that each plan in rows follows."""
 
 
 class FactorImage(Protocol):

@@ -33,7 +33,7 @@ class Buffer:
 
     @property
     def size(self) -> int:
-        """Bytes of the buffer, padding included."""
+        """Bytes of the buffer."""
         return prod(self.shape) * self.element_bytes
 
     @property

@@ -26,7 +26,8 @@ class Sliced:
     divided: tuple[str, ...] = ()
     """Axes among ``cut`` that no operation sums.
 
-    Along these the arrays divide the slices, so that each makes its own from end to end.
+    Along these the arrays divide the slices. Each makes its own from end to end, unless
+    ``SearchMode.piped`` says that one array reads slices of the other.
     """
 
 

@@ -37,6 +37,7 @@ from trainwright.compiler.forms.nests import (
     transpose_nests,
 )
 from trainwright.compiler.forms.passes import group_vectors, pass_vectors
+from trainwright.compiler.tile.tile import Lowered
 from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
@@ -276,3 +277,10 @@ def _joined(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         else:
             joined.append((count, far, near))
     return joined
+
+
+def emitted(lowered: Lowered, p: AcceleratorParameters, buffers: Mapping[str, Buffer]) -> Emitter:
+    """Return the descriptors of a program that is placed, with its tensors in ``buffers``."""
+    emitter = Emitter(lowered.graph, p, buffers)
+    emitter.run(lowered.calls, lowered.addresses)
+    return emitter

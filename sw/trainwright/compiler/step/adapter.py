@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainwright.compiler.base.compiled import AUTO, IN_ROWS, CompiledProgram, CompiledStep
+from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledStep
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.base.rules import COPIES, Rule, Written
@@ -235,17 +235,11 @@ def compiled(
     p: AcceleratorParameters,
     *,
     plan: str = AUTO,
-    in_rows: bool = False,
     input_gradients: bool = False,
     effort: int = MOST_EFFORT,
 ) -> CompiledStep:
-    """Return a training step compiled from its graph, for the driver. Raises ``CompileError``.
-
-    With ``in_rows`` its tensors lie in the rows of a state on the chip.
-    """
-    step = cached_step(
-        network, batch, p, inputs=input_gradients, plan=plan, in_rows=in_rows, effort=effort
-    )
+    """Return a training step compiled from its graph, for the driver. Raises ``CompileError``."""
+    step = cached_step(network, batch, p, inputs=input_gradients, plan=plan, effort=effort)
     adapter = StepAdapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))
@@ -253,7 +247,7 @@ def compiled(
         network=network,
         batch=batch,
         parameters=p,
-        plan=IN_ROWS[plan] if in_rows else plan,
+        plan=plan,
         inputs=inputs,
         input_gradients=tuple(
             adapter.origin(gradient_name(name)) for name in inputs if input_gradients

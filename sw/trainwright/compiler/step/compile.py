@@ -8,22 +8,21 @@ the forward pass left, and lays out external memory for both.
 
 import gc
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from trainwright.compiler.base.compiled import AUTO, PAPER, SMALL
+from trainwright.compiler.base.compiled import AUTO, FOLLOWED, PAPER, SMALL
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import require_memory, require_words
 from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.base.progress import MOST_EFFORT, followed, is_spent, rest
-from trainwright.compiler.emit.emit import Emitter, Product
-from trainwright.compiler.emit.outer import Packing
+from trainwright.compiler.emit.emit import Product, emitted
 from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.forms.digits import between_width, cost_digits, in_digits, require_passes
 from trainwright.compiler.forms.layout import Layout
-from trainwright.compiler.step.lower import alias, descriptors_of, lower
+from trainwright.compiler.step.lower import add_buffers, descriptors_of, lower
 from trainwright.compiler.step.rows import Rows, rows_of
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.fixed.scale import TensorClass
@@ -188,8 +187,7 @@ class StepPrograms:
 
 
 def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: str) -> Emitted:
-    emitter = Emitter(lowered.graph, p, memory.buffers)
-    emitter.run(lowered.calls, lowered.addresses)
+    emitter = emitted(lowered, p, memory.buffers)
     address = memory.buffers[f"program.{which}"].address
     descriptors, slots = tuple(emitter.descriptors), tuple(emitter.slots)
     return Emitted(lowered, descriptors, emitter.products, slots, address)
@@ -302,26 +300,20 @@ def _with_backward(
     return _ProgramPair(forward, lower(spec), origins)
 
 
-def _memory(both: _ProgramPair, p: AcceleratorParameters, always: Iterable[External]) -> MemoryMap:
+def _memory(
+    both: _ProgramPair, p: AcceleratorParameters, always: Collection[External]
+) -> MemoryMap:
     """Lay out programs and tensors in external memory, and what is there ``always``."""
     memory, origins = MemoryMap(), both.origins
     for which, lowered in both.named:
         length = len(descriptors_of(lowered, p, which)) + 1  # one more may set a seed
         memory.add(f"program.{which}", (length * DESCRIPTOR_BYTES,))
+    # Views that cross get no buffer of their own: they have the one of the forward pass.
+    views = {name for name, origin in origins.items() if name != origin}
     for _, lowered in both.named:
-        for outer in lowered.outer.values():
-            if outer.view_of or (outer.tensor in origins and origins[outer.tensor] != outer.tensor):
-                continue
-            if outer.name not in memory.buffers:
-                memory.add(outer.name, (Packing(lowered.graph, outer, p.lanes).size,))
-    for outer in always:
-        if outer.name not in memory.buffers:
-            memory.add(outer.name, (Packing(both.forward.graph, outer, p.lanes).size,))
-    # Tensors that cross and views of any tensor get no buffer of their own: they have the one that
-    # the forward pass, or the origin, has.
+        add_buffers(memory, lowered.graph, lowered.outer.values(), p, views)
+    add_buffers(memory, both.forward.graph, always, p)
     names = {outer.tensor: outer.name for outer in both.forward.outer.values()}
-    for _, lowered in both.named:
-        alias(lowered, memory)
     for outer in both.backward.outer.values():
         if outer.name not in memory.buffers:
             memory.buffers[outer.name] = memory.buffers[names[origins[outer.tensor]]]
@@ -356,22 +348,21 @@ def compile_network(
     *,
     inputs: bool = False,
     plan: str = AUTO,
-    in_rows: bool = False,
     effort: int = MOST_EFFORT,
 ) -> StepPrograms:
     """Compile a training step, with ``inputs`` also the gradients to the network's inputs.
 
-    With ``in_rows`` tensors lie in external memory as a state on the chip has them
-    (``compiler.step.rows``). ``plan`` is one of ``compiler.PLANS``: by ``PAPER`` every layer has
-    the contraction order of the paper, else the best that fits; by ``SMALL`` no products cross from
-    the forward pass to the backward pass, which computes them again. After ``effort`` alternatives
-    the best programs so far are taken. Raises ``CompileError``.
+    ``plan`` is one of ``compiler.PLANS``: by ``PAPER`` every layer has the contraction order of the
+    paper, else the best that fits; by ``SMALL`` no products cross from the forward pass to the
+    backward pass, which computes them again. By one of ``IN_ROWS`` tensors lie in external memory
+    as a state on the chip has them (``compiler.step.rows``). After ``effort`` alternatives the best
+    programs so far are taken. Raises ``CompileError``.
     """
     require_words(network, p)
     graph = in_digits(step_graph(network, batch, inputs=inputs), p)
-    rows = rows_of(network, graph.whole, p.lanes) if in_rows else Rows()
+    rows = rows_of(network, graph.whole, p.lanes) if plan in FOLLOWED else Rows()
     with followed(most=effort):
-        return _planned(network, graph, p, rows, plan)
+        return _planned(network, graph, p, rows, FOLLOWED.get(plan, plan))
 
 
 def _planned(

@@ -16,8 +16,9 @@ from trainwright.compiler.base.memory import MemoryMap
 from trainwright.compiler.base.progress import HOPELESS, count, enter_phase, is_spent
 from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.choose.huge import sliced_axes
-from trainwright.compiler.emit.emit import Emitter
+from trainwright.compiler.emit.emit import emitted
 from trainwright.compiler.emit.outer import Packing
+from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import ProgramSpec, SearchMode
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Addresses, CutError
@@ -275,22 +276,28 @@ def _refusal(
     )
 
 
-def alias(lowered: Lowered, memory: MemoryMap) -> None:
-    """Give views of tensors in external memory the buffers of their origins."""
-    names = {outer.tensor: outer.name for outer in lowered.outer.values() if not outer.view_of}
-    for outer in lowered.outer.values():
-        if outer.view_of:
+def add_buffers(
+    memory: MemoryMap,
+    graph: Graph,
+    every: Collection[External],
+    p: AcceleratorParameters,
+    without: Collection[str] = (),
+) -> None:
+    """Add the buffers of tensors, ``without`` some of them; views have those of their origins."""
+    for outer in every:
+        if not outer.view_of and outer.tensor not in without and outer.name not in memory.buffers:
+            memory.add(outer.name, (Packing(graph, outer, p.lanes).size,))
+    names = {outer.tensor: outer.name for outer in every if not outer.view_of}
+    for outer in every:
+        if outer.view_of and outer.tensor not in without:
             memory.buffers[outer.name] = memory.buffers[names[outer.view_of]]
 
 
 def descriptors_of(lowered: Lowered, p: AcceleratorParameters, which: str) -> list[Descriptor]:
     """Return the ``which`` program of a step, its tensors anywhere. Raises ``CompileError``."""
     memory = MemoryMap()
-    for outer in lowered.outer.values():
-        memory.add(outer.name, (Packing(lowered.graph, outer, p.lanes).size,))
-    alias(lowered, memory)
-    emitter = Emitter(lowered.graph, p, memory.buffers)
-    emitter.run(lowered.calls, lowered.addresses)
+    add_buffers(memory, lowered.graph, lowered.outer.values(), p)
+    emitter = emitted(lowered, p, memory.buffers)
     count("timed", len(emitter.descriptors))
     STREAMED.require(len(emitter.descriptors), p, f"the {which} program")
     return emitter.descriptors

@@ -14,12 +14,12 @@ from trainwright.accelerator import Accelerator
 from trainwright.compiler.base.limits import require_memory
 from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.base.progress import MOST_EFFORT, followed
-from trainwright.compiler.emit.emit import Emitter
+from trainwright.compiler.emit.emit import emitted
 from trainwright.compiler.emit.outer import Packing, constant
 from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.forms.digits import require_passes
-from trainwright.compiler.step.lower import alias, descriptors_of, lower
+from trainwright.compiler.step.lower import add_buffers, descriptors_of, lower
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -105,12 +105,8 @@ def compile_products(
     memory = MemoryMap()
     length = len(descriptors_of(lowered, p, "product")) + 1  # one more may set a seed
     memory.add(_PROGRAM, (length * DESCRIPTOR_BYTES,))
-    for outer in lowered.outer.values():
-        if not outer.view_of:
-            memory.add(outer.name, (Packing(graph, outer, p.lanes).size,))
-    alias(lowered, memory)
+    add_buffers(memory, graph, lowered.outer.values(), p)
     require_memory(memory.top, p)
-    emitter = Emitter(lowered.graph, p, memory.buffers)
-    emitter.run(lowered.calls, lowered.addresses)
+    emitter = emitted(lowered, p, memory.buffers)
     program = Program(tuple(emitter.descriptors), p.fingerprint, tuple(emitter.slots))
     return ProductPrograms(p, lowered, program, memory.buffers, memory.top)

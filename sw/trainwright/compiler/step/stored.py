@@ -15,7 +15,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler.base.compiled import AUTO, FOLLOWED
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed
@@ -197,7 +197,6 @@ def cached_step(
     *,
     inputs: bool = False,
     plan: str = AUTO,
-    in_rows: bool = False,
     effort: int = MOST_EFFORT,
 ) -> StepPrograms:
     """Return ``compile_network`` of the same arguments, from the user's cache folder if known.
@@ -215,19 +214,17 @@ def cached_step(
                 raise _helpful(error).named(UserNames.of_network(network)) from None
 
     def compiled(samples: int, parameters: AcceleratorParameters, most: int) -> StepPrograms:
-        return compile_network(
-            network, samples, parameters, inputs=inputs, plan=plan, in_rows=in_rows, effort=most
-        )
+        return compile_network(network, samples, parameters, inputs=inputs, plan=plan, effort=most)
 
     def _helpful(error: ResourceError) -> ResourceError:
         if not isinstance(error, DoesNotFitError):
             return error
         enter_phase("does not fit: smaller batches and larger scratchpads are tried")
         most = min(effort, TRIAL_EFFORT)
-        unit = p.lanes if in_rows else 1
+        unit = p.lanes if plan in FOLLOWED else 1
         return with_remedies(error, batch, p, lambda n, q: compiled(n, q, most), unit=unit)
 
     if os.environ.get(SWITCH) == "0":
         return make()
-    asked = repr((network, batch, p, inputs, plan, in_rows, effort)).encode()
+    asked = repr((network, batch, p, inputs, plan, effort)).encode()
     return StepCache().step(hashlib.sha256(_code() + asked).hexdigest(), make)
