@@ -221,14 +221,15 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=positive, default=1, metavar="N", help="of --seeds, how many at once"
     )
-    parser.add_argument(
+    stages = parser.add_mutually_exclusive_group()
+    stages.add_argument(
         "--until",
         choices=STAGES,
         help="stop after this stage: synth tells what the netlist takes of the part, in minutes; "
         "place, route; pack makes the bitstream (default: the last that the part's tools reach: "
         "synth for an Artix-7, pack for the others)",
     )
-    parser.add_argument(
+    stages.add_argument(
         "--synth-only",
         dest="until",
         action="store_const",
@@ -372,6 +373,10 @@ def _build(args: argparse.Namespace) -> int:
 
     if args.until in ("synth", "place") and args.seeds is not None:
         raise OptionError(f"--until {args.until} routes nothing: omit --seeds")
+    if args.jobs != 1 and args.seeds is None:
+        raise OptionError("--jobs is for several placements: add --seeds, or omit it")
+    if args.label and args.append is None:
+        raise OptionError("--label is for the line of --append: add it, or omit --label")
     job = _job(args)
     if args.clock is not None and round(args.clock * 1e6) != job.clock_hz:
         tell(

@@ -578,6 +578,8 @@ def test_boards_are_listed(capsys):
             "does not fit .*block RAMs, it has",
         ),
         (["ulx3s-85f", "--synth-only", "--seeds", "3"], "--until synth routes nothing"),
+        (["ulx3s-85f", "--jobs", "2"], "--jobs is for several placements: add --seeds"),
+        (["ulx3s-85f", "--label", "x"], "--label is for the line of --append"),
         (
             ["arty-a7-35t", "--until", "route"],
             "until synth, not route: Vivado .*`trainwright export",

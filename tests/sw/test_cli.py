@@ -507,7 +507,8 @@ def test_ranks_are_an_option(capsys):
     status, text, _ = run(capsys, "listing", "digits", "--ranks", "5|3", "--batch", "8")
     assert status == 0 and "HALT" in text
     assert "over its bound 8" in complaint(capsys, "listing", "digits", "--ranks", "5|9")
-    assert "must be ranks such as" in complaint(capsys, "listing", "digits", "--ranks", "5;3")
+    for ranks in ("5;3", "0", "5|0", "|", ""):
+        assert "must be ranks such as" in complaint(capsys, "listing", "digits", "--ranks", ranks)
 
 
 STOPPED = """

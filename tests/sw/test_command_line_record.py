@@ -32,6 +32,7 @@ STATUSES = {
     "reproduce qr --columns 9 --rows 8": 2,
     "posit 1 --code 1": 2,
     "plan no-such-network": 2,
+    "build ulx3s-85f --synth-only --until pack": 2,
 }
 JSON_COMMANDS = (
     "posit 3.14159 --json",

@@ -1,6 +1,7 @@
 """``trainwright posit``: one number, field by field."""
 
 import json
+from fractions import Fraction
 
 import pytest
 
@@ -109,3 +110,14 @@ def test_posit_explain_rejects_other_text(text, capsys):
 def test_posit_explain_rejects_bad_options(options, message, capsys):
     assert cli.main(["posit", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_posit_command_json_gives_exact_neighbours_beyond_float64(capsys):
+    assert cli.main(["posit", "1", "--format", "takum64", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["value"] == 1.0
+    below, above = Fraction(result["below"]), Fraction(result["above"])
+    assert below < 1 < above and 1 - below <= above - 1 <= Fraction(1, 2**58)
+    assert cli.main(["posit", "1e400", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert Fraction(result["error"]) == 2**56 - 10**400 and result["above"] is None

@@ -6,7 +6,7 @@ import mpmath
 import pytest
 import torch
 
-from trainwright.qr import QRError, lstsq, pivoted_qr
+from trainwright.qr import QRError, lstsq, pivoted_qr, sketched_qr
 
 F64 = torch.float64
 
@@ -198,6 +198,46 @@ def test_pivoted_qr_of_zero_tiny_and_cancelling_columns_stays_orthogonal():
         pivoted_qr(torch.full((2, 2), torch.nan))
     with pytest.raises(ValueError, match="block must be an integer of at least 1, not 0"):
         pivoted_qr(torch.ones(2, 2), block=0)
+
+
+MAGNITUDES = {
+    torch.float64: ([1, 1e-300, 1e300, 1, 1e200, 1e-310, 1e100, 0], 1e307, 1e-310),
+    torch.float32: ([1, 1e-30, 1e30, 1, 1e20, 1e-37, 1e10, 0], 1e37, 1e-39),
+}
+
+
+@pytest.mark.parametrize("block", [None, 4])
+@pytest.mark.parametrize("dtype", MAGNITUDES)
+def test_pivoted_qr_of_columns_of_any_magnitude_has_their_digits(dtype, block):
+    generator = torch.Generator().manual_seed(2)
+    for scale in MAGNITUDES[dtype]:
+        a = torch.randn(30, 8, generator=generator, dtype=dtype)
+        a *= torch.as_tensor(scale, dtype=torch.float64).to(dtype)
+        f = pivoted_qr(a, block=block)
+        eps = torch.finfo(dtype).eps
+        q, r = f.Q.double(), f.R.double()
+        assert (q.mT @ q - torch.eye(8)).abs().max() < 20 * eps
+        for j, column in enumerate(f.order.tolist()):
+            expected = [Fraction(x) for x in a[:, column].tolist()]
+            product = [
+                sum(Fraction(x) * Fraction(y) for x, y in zip(row, r[:, j].tolist(), strict=True))
+                for row in q.tolist()
+            ]
+            worst = max(abs(x - y) for x, y in zip(expected, product, strict=True))
+            spacing = Fraction(torch.finfo(dtype).smallest_normal) * Fraction(eps)
+            assert worst <= 40 * Fraction(eps) * max(map(abs, expected)) + 8 * spacing
+        sizes = f.R.diagonal().abs().double()
+        kept = sizes > 2.0**-800 * sizes[0]  # sketched pivots fall within small factors
+        assert bool((sizes[1:] <= (1.001 if block is None else 10) * sizes[:-1])[kept[1:]].all())
+
+
+@pytest.mark.parametrize("factor", [pivoted_qr, sketched_qr])
+def test_qr_of_complex_integers_and_arrays_is_refused_by_name(factor):
+    for wrong in (torch.ones(3, 2, dtype=torch.complex128), torch.ones(3, 2, dtype=torch.int64)):
+        with pytest.raises(QRError, match=f"must be a matrix of real floats, not {wrong.dtype}"):
+            factor(wrong)
+    with pytest.raises(TypeError, match="A must be a torch tensor, not ndarray"):
+        factor(torch.ones(3, 2).numpy())
 
 
 def test_pivoted_qr_exact_fractions_agree_on_a_small_matrix():

@@ -35,11 +35,16 @@ PositOption = Annotated[Any, Option(metavar="N,ES", parse=parse_posit)]
 def parse_ranks(text: str) -> Ranks:
     """Read ranks as ``12,5,13|16``: a layer's separated by commas, layers by bars."""
     try:
-        return tuple(tuple(int(rank) for rank in layer.split(",")) for layer in text.split("|"))
+        ranks = tuple(
+            tuple(map(int, layer.split(","))) if layer.strip() else () for layer in text.split("|")
+        )
+        if not any(ranks) or min(min(layer, default=1) for layer in ranks) < 1:
+            raise ValueError
+        return ranks
     except ValueError:
         raise ValueError(
-            "must be ranks such as '12,5,13|16', a layer's separated by commas, layers by bars, "
-            f"not {text!r}"
+            "must be ranks such as '12,5,13|16', each at least 1, a layer's separated by commas, "
+            f"layers by bars, not {text!r}"
         ) from None
 
 

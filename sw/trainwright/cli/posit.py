@@ -75,13 +75,18 @@ def _content(explained: "Explanation") -> dict[str, Any]:
         "format": str(explained.fmt),
         "code": explained.code,
         "fields": {name: bits for name, bits, _ in rows(explained)},
-        **{name: _number(value) for name, value in values.items()},
+        **{name: _number(value, exactly=name != "error") for name, value in values.items()},
     }
 
 
-def _number(x: Fraction | None) -> float | None:
-    """Return the nearest float64; None beyond the greatest."""
-    return None if x is None or abs(x) > sys.float_info.max else float(x)
+def _number(x: Fraction | None, *, exactly: bool) -> float | str | None:
+    """Return a float64: the nearest one, or the exact fraction as text where no float64 is it."""
+    if x is None:
+        return None
+    # Takums of 64 bits have 59 digits behind the first: their neighbours would all be themselves.
+    if abs(x) > sys.float_info.max or (exactly and Fraction(float(x)) != x):
+        return str(x)
+    return float(x)
 
 
 command = make_command(PositOptions, _run)

@@ -13,14 +13,29 @@ import torch
 from trainwright.precision import get_format
 from trainwright.qr.arithmetic import MachineArithmetic
 from trainwright.qr.machine_panel import eliminate, factor_machine_block, parted
+from trainwright.qr.precision import make_precision
 from trainwright.qr.reflectors import fill_wy
-from trainwright.qr.result import QRError, column_major, column_major_zeros
+from trainwright.qr.result import (
+    QRError,
+    check_real,
+    column_major_zeros,
+    with_columns_restored,
+    with_scaled_columns,
+)
 
 EXACT_COLUMNS = 128
 """Columns up to which pivots are exact by default: a sketch saves little."""
 _BLOCK = 64
 _OVERSAMPLING = 8
 """Rows of a sketch beyond the block's columns, as in HQRRP."""
+_LEAST = -900
+"""Power of two of the least size of a column beside the largest: smaller columns keep all of their
+digits, and come in any order behind the others. Products of two sizes are normal numbers."""
+_TINY = 2.0**-1022
+_PRECISION = {
+    torch.float32: make_precision(None, "fp32", "end"),
+    torch.float64: make_precision(None, "fp64", "end"),
+}
 _MACHINE = {
     torch.float32: MachineArithmetic(get_format("fp32")),
     torch.float64: MachineArithmetic(get_format("fp64")),
@@ -84,25 +99,32 @@ def pivoted_qr(
     >>> int(f.rank(1e-12)), bool((f.Q @ f.R - A[:, f.order]).norm() < 1e-13 * A.norm())
     (2, True)
     """
+    check_real(A)
     if A.dim() != 2 or A.dtype not in _MACHINE:
         raise QRError(f"pivoted_qr needs a float32 or float64 matrix, not {A.dtype} {[*A.shape]}")
-    if not bool(torch.isfinite(A).all()):
-        raise QRError("A has NaN or infinite elements")
     if block is not None and block < 1:
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")
     width = block or (1 if min(A.shape) <= EXACT_COLUMNS else _BLOCK)
-    a, order = column_major(A.detach()), torch.arange(A.shape[1], device=A.device)
-    k = min(A.shape)
+    k, precision = min(A.shape), _PRECISION[A.dtype]
+    a, exponent = with_scaled_columns(A, "A", precision)
+    order = torch.arange(A.shape[1], device=A.device)
     if not k:
         empty = a.new_zeros(A.shape[0], 0)
         return PivotedQR(a[:0], order, empty, a.new_zeros(0))
+    # Pivots go by the columns' true sizes, whose squares could overflow: relative to the largest.
+    weights = torch.ldexp(
+        torch.ones_like(a[0], dtype=torch.float64), (exponent - exponent.max()).clamp(min=_LEAST)
+    )
     if width == 1:
-        steps = _eliminated(a.mT, order, k, tolerance)
+        steps = _eliminated(a.mT, order, weights, k, tolerance)
         vectors = column_major_zeros(a)[:, :k]
         beta = parted(a, vectors, steps)
         vectors[:, len(steps) :] = 0
-        return PivotedQR(a[:k].contiguous(), order, vectors, beta)
-    return _blocked(a, order, width, seed, tolerance)
+        upper = a[:k]
+    else:
+        upper, vectors, beta = _blocked(a, order, weights, width, seed, tolerance)
+    r = with_columns_restored(upper.contiguous(), exponent[order], "R", precision)
+    return PivotedQR(r, order, vectors, beta)
 
 
 def _norms(rows: torch.Tensor) -> torch.Tensor:
@@ -115,14 +137,19 @@ def _norms(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _eliminated(
-    rows: torch.Tensor, order: torch.Tensor, count: int, tolerance: float
+    rows: torch.Tensor,
+    order: torch.Tensor,
+    weights: torch.Tensor,
+    count: int,
+    tolerance: float,
 ) -> list[tuple[float, float]]:
     """Eliminate ``count`` columns (``rows``, (n, m)), the largest first; permute ``order`` too.
 
-    Norms of what is left are updated, and computed again where half of their digits cancelled
-    (LAPACK working note 176). Columns not eliminated become 0.
+    ``weights``, permuted as well, times a column is its size relative to others. Norms of what is
+    left are updated, and computed again where half of their digits cancelled (LAPACK working note
+    176). Columns not eliminated become 0.
     """
-    norms = _norms(rows)
+    norms = _norms(rows) * weights
     known = norms.clone()
     least = torch.finfo(rows.dtype).eps ** 0.5
     steps: list[tuple[float, float]] = []
@@ -134,7 +161,7 @@ def _eliminated(
             rows[j:, j:] = 0
             steps += [(0.0, 0.0)] * (count - j)
             break
-        for table in (rows, norms, known, order):
+        for table in (rows, norms, known, order, weights):
             upper = table[j].clone()
             table[j] = table[p]
             table[p] = upper
@@ -142,14 +169,15 @@ def _eliminated(
         if j + 1 == len(rows):
             break
         left = norms[j + 1 :]
-        share = (rows[j + 1 :, j].to(torch.float64) / torch.where(left > 0, left, 1.0)).square()
+        part = rows[j + 1 :, j].to(torch.float64) * weights[j + 1 :]
+        share = (part / torch.where(left > 0, left, 1.0)).square()
         rest = (1 - share).clamp(min=0)
-        old = torch.where(left > 0, left / known[j + 1 :].clamp(min=1e-300), 0.0)
+        old = torch.where(left > 0, left / known[j + 1 :].clamp(min=_TINY), 0.0)
         poor = rest * old.square() <= least
         left *= rest.sqrt()
         if bool(poor.any()):
             where = poor.nonzero()[:, 0] + j + 1
-            norms[where] = known[where] = _norms(rows[where, j + 1 :])
+            norms[where] = known[where] = _norms(rows[where, j + 1 :]) * weights[where]
     return steps
 
 
@@ -163,8 +191,14 @@ def _chosen(sketch: torch.Tensor) -> torch.Tensor:
 
 
 def _blocked(
-    a: torch.Tensor, order: torch.Tensor, width: int, seed: int, tolerance: float
-) -> PivotedQR:
+    a: torch.Tensor,
+    order: torch.Tensor,
+    weights: torch.Tensor,
+    width: int,
+    seed: int,
+    tolerance: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return R, V and beta; permute ``order`` and ``weights`` as the columns of ``a`` (m, n)."""
     (m, n), k = a.shape, min(a.shape)
     arithmetic, generator = _MACHINE[a.dtype], torch.Generator().manual_seed(seed)
     vectors, beta = column_major_zeros(a)[:, :k], a.new_zeros(k)
@@ -173,18 +207,19 @@ def _blocked(
         end = min(begin + width, k)
         rows = end - begin + _OVERSAMPLING
         mix = torch.randn(rows, m - begin, generator=generator, dtype=a.dtype).to(a.device)
-        chosen = _chosen(mix @ a[begin:, begin:])
-        a[:, begin:] = a[:, begin + chosen]
-        order[begin:] = order[begin + chosen]
+        chosen = _chosen(mix @ a[begin:, begin:] * weights[begin:])
+        for table in (a, order, weights):
+            table[..., begin:] = table[..., begin + chosen]
         panel, v = a[begin:, begin:end], vectors[begin:, begin:end]
         beta[begin:end] = factor_machine_block(panel, v)
-        largest = max(largest, float(panel.diagonal().abs().max()))
+        largest = max(largest, float((panel.diagonal().abs() * weights[begin:end]).max()))
         if end < n:
             w = torch.empty_like(v)
             fill_wy(w, v, beta[begin:end], arithmetic)
             right = a[begin:, end:]
             right -= v @ (w.mT @ right)
-            if tolerance and float(_norms(right[end - begin :].mT).max()) <= tolerance * largest:
+            left = _norms(right[end - begin :].mT) * weights[end:]
+            if tolerance and float(left.max()) <= tolerance * largest:
                 right[end - begin :] = 0
                 break
-    return PivotedQR(a[:k].triu().contiguous(), order, vectors, beta)
+    return a[:k].triu(), vectors, beta

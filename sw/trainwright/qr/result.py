@@ -219,6 +219,14 @@ def with_columns_restored(
     return checked_finite(result, what, precision)
 
 
+def check_real(a: torch.Tensor) -> None:
+    """Raise ``TypeError`` or ``QRError`` unless ``a`` is a tensor (..., m, n) of real floats."""
+    if not isinstance(a, torch.Tensor):
+        raise TypeError(f"A must be a torch tensor, not {type(a).__name__}")
+    if a.dim() < 2 or not a.dtype.is_floating_point:
+        raise QRError(f"A must be a matrix of real floats, not {a.dtype} {list(a.shape)}")
+
+
 def prepared(
     a: torch.Tensor, precision: Precision, *, copy: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -226,10 +234,7 @@ def prepared(
 
     Raises ``QRError`` unless ``a`` is a real, finite matrix with m >= n >= 1 that fits the format.
     """
-    if not isinstance(a, torch.Tensor):
-        raise TypeError(f"A must be a torch tensor, not {type(a).__name__}")
-    if a.dim() < 2 or not a.dtype.is_floating_point:
-        raise QRError(f"A must be a matrix of real floats, not {a.dtype} {list(a.shape)}")
+    check_real(a)
     m, n = a.shape[-2:]
     if n < 1:
         raise QRError(f"A has no columns: {m} x {n}")

@@ -15,7 +15,7 @@ import torch
 from trainwright.precision import PrecisionFormat, get_format
 from trainwright.precision.rounding import scale_by_power
 from trainwright.qr.precision import make_precision
-from trainwright.qr.result import QRError, prepared
+from trainwright.qr.result import QRError, check_real, prepared
 
 _ROWS = 4
 """Rows of a sketch by columns: the sketch of orthonormal columns has a condition number of 3."""
@@ -50,6 +50,7 @@ def sketched_qr(
     >>> bool((Q.mT @ Q - torch.eye(10)).norm() < 1e-13)
     True
     """
+    check_real(A)
     if A.dim() != 2:
         raise QRError(f"sketched_qr needs a matrix, not {[*A.shape]}")
     q, exponent = prepared(A.detach().to(torch.float64), make_precision(None, "fp64", "end"))

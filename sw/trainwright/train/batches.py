@@ -40,10 +40,12 @@ def check_fit(network: Network, data: DataSet) -> None:
     if data.is_text or network.tokens > 1:
         _check_sequences(network, data)
     elif data.image != network.image:
+        own = data.preparation is not None or data.name == "npz"
         raise DataError(
             f"network {network.name!r} is made for images of {network.image[0]} x "
             f"{network.image[1]}, data set {data.name!r} has {data.image[0]} x {data.image[1]}: "
-            f"give the network image = {list(data.image)}, or train without --network"
+            f"give the network image = {list(data.image)}"
+            + (", or train without --network" if own else "")
         )
     if (data.scale is not None) != network.is_regression:
         predicts, has, classes = "classes", "a number to predict", "classes = 1"

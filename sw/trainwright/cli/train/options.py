@@ -120,7 +120,7 @@ class SessionOptions(FormOptions):
         Option(into="log", arguments={"action": "append_const", "const": "tensorboard"}),
     ] = ()
     """--log tensorboard: event files in OUT/tensorboard"""
-    checkpoint_seconds: Annotated[float, Option(metavar="S")] = 30.0
+    checkpoint_seconds: Annotated[float, Meta(ge=0), Option(metavar="S")] = 30.0
     """seconds between two checkpoints"""
     threads: Positive = 1
     """threads of torch; more are slower on networks this small"""
