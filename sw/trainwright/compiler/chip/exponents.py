@@ -140,9 +140,9 @@ class ExponentSlots:
         return cls(numbers, statistics, fixed, sources)
 
     def __getitem__(self, name: str | None) -> int:
-        while name in self.sources:
-            name = self.sources[name]
-        return 0 if name is None else self.numbers[name]
+        if name is None:
+            return 0
+        return self[self.sources[name]] if name in self.sources else self.numbers[name]
 
 
 def _floor(rule: Rule, sources: Mapping[str, str]) -> tuple[str, ...]:
