@@ -9,6 +9,7 @@ import pytest
 from trainwright.accelerator.counted import counted
 from trainwright.compiler.step.rows import plan_of_loop
 from trainwright.data import load_data_set
+from trainwright.data.sentences import load_sentences
 from trainwright.driver import Driver
 from trainwright.functions import FunctionError, FunctionKernel, Scale, Scaling, function_of, kernel
 from trainwright.functions.scalars import scalars_of
@@ -42,11 +43,50 @@ def network_with(function):
     return network_from_dict({"name": "f", "classes": 10, "image": [8, 8], "layers": layers})
 
 
-def trained(network, engine):
+def convolutions():
+    """Return a convolution, averages of its windows, and a layer."""
+    layers = [
+        {"kernel": [3, 3], "padding": [1, 1], "inputs": [9, 1], "outputs": [4, 4], "ranks": [4]},
+        {"name": "p", "pool": [2, 2]},
+        {"inputs": [16, 16], "outputs": [4, 4], "ranks": [4], "relu": False},
+    ]
+    return network_from_dict({"name": "c", "classes": 10, "image": [8, 8], "layers": layers})
+
+
+def attention():
+    """Return an attention over four tokens of two digits, with padding and a scale."""
+    layer = {"inputs": [4, 4], "outputs": [4, 4], "ranks": [4], "bias": False, "relu": False}
+    layers = [
+        {**layer, "name": "e", "product": ["d1", "d2"], "inputs": [10, 10]},
+        {**layer, "name": "q", "from": "e"},
+        {**layer, "name": "k", "from": "e"},
+        {**layer, "name": "v", "from": "e"},
+        {"name": "h", "attention": ["q", "k", "v"], "heads": 2},
+        {"name": "n", "norm": "layer"},
+        {"name": "s", "scale": 16},
+        {"name": "p", "over_tokens": "mean"},
+        {"inputs": [16], "outputs": [16], "ranks": [], "relu": False},
+    ]
+    inputs = [{"name": f"d{n + 1}", "rows": [n, n + 1]} for n in range(2)]
+    head = {"name": "t", "classes": 4, "image": [2, 10], "tokens": 4, "padding": True}
+    return network_from_dict({**head, "inputs": inputs, "layers": layers})
+
+
+def lines_of_text(folder):
+    """Return a data set of short lines, with labels that follow from the first word."""
+    path = folder / "lines.txt"
+    words = ["red", "green", "blue", "grey"]
+    lines = [f"{words[n % 4]}\t{' '.join(words[(n * k) % 4] for k in range(1, 2 + n % 3))}"
+             for n in range(80)]  # fmt: skip
+    path.write_text("\n".join(lines))
+    return load_sentences(path)
+
+
+def trained(network, engine, data=None):
     """Train for ``STEPS`` steps and return the trainer."""
     whole = load_data_set("digits")
-    data = replace(whole, train=whole.train.first(3 * BATCH + 5), test=whole.test.first(20))
-    state = initial_state(network, SETTINGS)
+    few = replace(whole, train=whole.train.first(3 * BATCH + 5), test=whole.test.first(20))
+    state, data = initial_state(network, SETTINGS), data or few
     trainer = Trainer(state, data, engine)
     trainer.run()
     return trainer
@@ -54,7 +94,7 @@ def trained(network, engine):
 
 def host(network):
     """Return an engine whose loss and update are the definitions."""
-    golden = GoldenAccelerator(ENGINE, memory_bytes=1 << 19)
+    golden = GoldenAccelerator(ENGINE, memory_bytes=1 << 20)
     plan = plan_of_loop(network, BATCH, ENGINE)
     return HostEngine(lambda network: Driver(golden, network, BATCH, plan=plan))
 
@@ -69,10 +109,18 @@ def test_training_alone_of_a_function_equals_the_host_and_writes_nothing(functio
     assert alone.state.model.digest != initial_state(network, SETTINGS).model.digest
 
 
-def test_training_by_four_programs_of_a_function_equals_the_host():
-    network = network_with("layer_norm")
-    engine = VectorEngine(GoldenAccelerator(ENGINE, memory_bytes=1 << 19))
-    assert same(trained(network, engine).state, trained(network, host(network)).state)
+def test_training_alone_of_convolutions_equals_the_host_and_writes_nothing():
+    network = convolutions()
+    with counted(GoldenAccelerator(ALONE, memory_bytes=1 << 20)) as golden:
+        alone = trained(network, ResidentEngine(golden))
+    assert same(alone.state, trained(network, host(network)).state) and alone.host_writes == 0
+
+
+def test_training_by_four_programs_of_padded_sequences_equals_the_host(tmp_path):
+    network, data = attention(), lines_of_text(tmp_path)
+    engine = VectorEngine(GoldenAccelerator(ENGINE, memory_bytes=1 << 20))
+    expected = trained(network, host(network), data)
+    assert same(trained(network, engine, data).state, expected.state)
 
 
 def test_scalars_of_a_constant_hold_between_the_rules_own_bounds():

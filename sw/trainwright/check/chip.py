@@ -13,7 +13,14 @@ import torch
 
 from trainwright.accelerator import Accelerator, Counters
 from trainwright.check.comparison import Comparison, RunProgram, compare_runs
-from trainwright.check.step import HARDWARE, KERNEL, StepCheck, compare_buffers, is_kernel
+from trainwright.check.step import (
+    HARDWARE,
+    KERNEL,
+    StepCheck,
+    compare_buffers,
+    is_kernel,
+    shortened,
+)
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.chip.memory import STATE
 from trainwright.driver.chip import ChipDriver
@@ -165,8 +172,8 @@ def check_chip_step(
         golden = _Side(model, state, batch, loss, plan)
         driver = golden.driver
         low, high = extremes(network.format("activation"))
-        size = network.layers[0].input_size
-        inputs = [torch.from_numpy(random.integers(low, high + 1, (batch, size)))
+        shape = batch, network.input_size
+        inputs = [shortened(network, torch.from_numpy(random.integers(low, high + 1, shape)))
                   for _ in range(STEPS)]  # fmt: skip
         labels = [random.integers(0, network.classes, batch) for _ in range(STEPS)]
         scales = calibrated(driver, model_of(state), inputs[0], labels[0], network.classes)

@@ -68,7 +68,7 @@ class _Batches:
 
     def __init__(self, network: Network, batch: int, seed: int) -> None:
         random = np.random.default_rng([seed, 1])
-        shape = 2 * batch + REST, network.layers[0].input_size
+        shape = 2 * batch + REST, network.input_size
         stored = random.integers(0, 1 << PIXELS, shape).astype(np.uint8)
         labels = random.integers(0, network.classes, len(stored))
         self.records = records(stored, labels, PIXELS, network.classes)

@@ -113,17 +113,22 @@ def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
     ]
     low, high = extremes(network.format("activation"))
     inputs = torch.randint(low, high + 1, (batch, network.input_size), generator=generator)
-    if network.padding:
-        # Sequences of all lengths from 1 token on, the first ones as short as can be.
-        lengths = 1 + torch.arange(batch) % network.tokens
-        present = torch.arange(network.tokens) < lengths[:, None]
-        inputs = (inputs.reshape(batch, network.tokens, -1) * present[:, :, None]).flatten(1)
+    inputs = shortened(network, inputs)
     gradient = torch.randn(batch, network.output_size, generator=generator).double() / batch
     exponents = [_factor_exponents(network, number) for number in range(len(network.layers))]
     model = QuantisedModel(network, factors, exponents, biases)
     scales = Scales()
     driver.calibrate(inputs, lambda logits: gradient, model, scales)
     return StepInputs(model, inputs, gradient, scales)
+
+
+def shortened(network: Network, inputs: torch.Tensor) -> torch.Tensor:
+    """Pad sequences to all lengths from 1 token on, the first ones as short as can be."""
+    if not network.padding:
+        return inputs
+    lengths = 1 + torch.arange(len(inputs)) % network.tokens
+    present = torch.arange(network.tokens) < lengths[:, None]
+    return (inputs.reshape(len(inputs), network.tokens, -1) * present[:, :, None]).flatten(1)
 
 
 def _factor_exponents(network: Network, number: int) -> list[int]:

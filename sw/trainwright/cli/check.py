@@ -94,7 +94,7 @@ def _check_chip(options: CheckOptions, network: Network, accelerator: Accelerato
 
     shared.tell_update_place(accelerator.parameters, network)
     common = {"seed": options.seed, "loss": options.loss or LOSS_NAMES[0], "plan": options.plan}
-    if accelerator.parameters.exponents:
+    if shared.update_place(accelerator.parameters, network) == "alone":
         steps = options.steps or STEPS
         return check_resident_steps(network, options.batch, accelerator, steps=steps, **common)
     return check_chip_step(network, options.batch, accelerator, **common)
@@ -121,7 +121,7 @@ def _check_product(options: CheckOptions, sizes: tuple[int, int, int]) -> int:
 def _run(options: CheckOptions) -> int:
     from trainwright.check.hazards import check_hazards
     from trainwright.check.step import HARDWARE, check_step, summary
-    from trainwright.compiler.step.rows import require_loop
+    from trainwright.compiler.step.rows import require_chip
 
     if options.product is not None:
         return _check_product(options, options.product)
@@ -144,7 +144,7 @@ def _run(options: CheckOptions) -> int:
         options.accelerator, network, stochastic=stochastic, alone=on_chip
     )
     if on_chip:  # refused before a simulator is built
-        require_loop(network, options.batch, parameters)
+        require_chip(network, options.batch, parameters)
         if options.steps is not None and not parameters.exponents:
             raise OptionError("--steps needs one start for all: add --accelerator exponents=64")
     with opened_for(options, parameters) as accelerator:

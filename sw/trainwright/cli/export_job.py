@@ -14,7 +14,6 @@ from trainwright.cli.options import (
     ALONE,
     JsonOptions,
     check_chip_plan,
-    is_for_functions,
     update_place,
 )
 from trainwright.cli.train import options as train_options
@@ -101,11 +100,6 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
             "driver does: omit it"
         )
     parameters = accelerator_of(new.options, new.network, new.settings)
-    if is_for_functions(new.network):
-        raise OptionError(
-            f"a job is for layers in one line, without tokens, {new.network.name} "
-            "has others: train it with --update host"
-        )
     if update_place(parameters, new.network) != "alone":
         needs = " ".join(f"--accelerator {name}={value}" for name, value in ALONE.items())
         raise OptionError(f"a job is for an accelerator that trains alone: add {needs}")

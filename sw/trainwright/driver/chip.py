@@ -175,15 +175,19 @@ class ChipDriver(Driver):
         self._bound = program.bind(scales.exponents, operands)
         return self._bound
 
-    def run_forward(self, inputs: torch.Tensor, scales: Scales) -> dict[str, TensorStatistics]:
-        """Run the forward pass of ``inputs`` int64 (batch, I); return its statistics."""
-        operands = {"x": self.input_exponent}
+    def run_forward(
+        self, inputs: torch.Tensor, scales: Scales, masks: int | None = None
+    ) -> dict[str, TensorStatistics]:
+        """Run the forward pass of ``inputs`` int64 (batch, I); return its statistics.
+
+        ``masks`` is the seed of the masks of dropout.
+        """
+        operands = self._given_exponents()
         operands |= {part.name: part.exponent for part in self.layout.parts}
         for number, layer in enumerate(self.network.layers, 1):
             if not layer.bias:
                 operands[f"l{number}.b"] = scales.exponents.get(f"l{number}.y", 0)
-        for name in self.step.inputs:
-            self._put(name, inputs)
+        self._put_inputs(inputs, masks)
         bound = self._bind(self.step.forward, scales, operands)
         run = self._run(bound.program, self.step.forward.address)
         for part in self.layout.parts:

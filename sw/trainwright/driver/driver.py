@@ -139,6 +139,24 @@ class Driver:
             return whole
         return whole[:, slice(*node.rows), slice(*node.columns)]
 
+    def _given_exponents(self) -> dict[str, int]:
+        """Return the exponents of inputs, and of what says which tokens and values count."""
+        inputs = (node.name for node in self.network.nodes if not node.sources)
+        return dict.fromkeys(("x", *inputs), self.input_exponent) | host_operands(self.network)
+
+    def _put_inputs(self, inputs: torch.Tensor, masks: int | None) -> None:
+        """Write inputs (batch, I), and what says which of their tokens and values count."""
+        for name in self.step.inputs:
+            self._put(name, self._input(name, inputs))
+        if self._pads:
+            present = present_tokens(self.network, inputs)
+            self._occupied = TokenCounts(self.network, present).of
+        for name, values in token_words(self.network, inputs).items():
+            self._put(name, values)
+        for number, node in dropped(self.network):
+            words = dropout_words(self.network, node, number, self.step.batch, masks)
+            self._put(keep_name(self.network, node), words)
+
     def _input_gradient(self, bound: Bound) -> torch.Tensor | None:
         """Return the gradient to the inputs, (batch, values); None where it was not asked for."""
         if not self.step.input_gradients:
@@ -250,9 +268,7 @@ class Driver:
         self._check_model(model)
         self._put_images(self.step.forward, model)
         width = self.network.widths.bias
-        operands = {"x": self.input_exponent}
-        operands |= {n.name: self.input_exponent for n in self.network.nodes if not n.sources}
-        operands |= host_operands(self.network)
+        operands = self._given_exponents()
         for number, exponents in enumerate(model.factor_exponents, 1):
             operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
         for number, bias in enumerate(model.biases, 1):
@@ -269,16 +285,7 @@ class Driver:
             name, values = f"l{number}.b", torch.zeros(layer.output_size) if bias is None else bias
             if name in self.step.buffers:
                 self._put(name, quantise(values, bound.exponents[name], width))
-        for name in self.step.inputs:
-            self._put(name, self._input(name, inputs))
-        if self._pads:
-            present = present_tokens(self.network, inputs)
-            self._occupied = TokenCounts(self.network, present).of
-        for name, values in token_words(self.network, inputs).items():
-            self._put(name, values)
-        for number, node in dropped(self.network):
-            words = dropout_words(self.network, node, number, self.step.batch, masks)
-            self._put(keep_name(self.network, node), words)
+        self._put_inputs(inputs, masks)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward = model, bound.exponents
         heads = [self._value(name, bound, "intermediate") for name in self.step.results]

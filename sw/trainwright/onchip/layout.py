@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.network import Network
+from trainwright.onchip.choices import LANES
 
-LANES = 16
-"""Words of a row of state. A machine of 8 lanes takes two of its rows for each."""
 WEIGHT_WIDTH = 12
 """Bits of a weight as it is updated: those of the factor or bias, and the hidden ones below."""
 MOMENT_WIDTH = 8
@@ -43,6 +42,9 @@ class WeightPart:
     """Exponent of the factor or bias; it never moves."""
     row: int
     """First row of the part."""
+    along: int
+    """Elements along the lanes: the last axis, or the one before it where the last has one index,
+    or all elements of a scale or a bias."""
 
     @property
     def hidden(self) -> int:
@@ -57,7 +59,7 @@ class WeightPart:
     @property
     def rows(self) -> int:
         """Rows that it takes."""
-        return _rows(self.shape)
+        return self.size // self.along * -(-self.along // LANES)
 
     @property
     def blocks(self) -> int:
@@ -67,10 +69,9 @@ class WeightPart:
     @cached_property
     def places(self) -> npt.NDArray[np.int64]:
         """(size,): where its elements lie in the flat state."""
-        along = _along(self.shape)
-        filled = -(-along // LANES) * LANES
-        lines = np.arange(self.size // along)[:, None] * filled
-        return self.row * LANES + (lines + np.arange(along)).ravel()
+        filled = -(-self.along // LANES) * LANES
+        lines = np.arange(self.size // self.along)[:, None] * filled
+        return self.row * LANES + (lines + np.arange(self.along)).ravel()
 
 
 @dataclass(frozen=True)
@@ -142,20 +143,8 @@ class WeightLayout:
 
 def state_rows(network: Network) -> int:
     """Return the rows of the state of a network with its initial ranks."""
-    shapes = [shape for layer in network.layers for shape in layer.factor_shapes]
-    shapes += [(layer.output_size,) for layer in network.layers if layer.bias]
-    return sum(map(_rows, shapes))
-
-
-def _along(shape: tuple[int, ...]) -> int:
-    """Return the number of elements along the lanes."""
-    return shape[-1] if shape[-1] > 1 or len(shape) == 1 else shape[-2]
-
-
-def _rows(shape: tuple[int, ...]) -> int:
-    """Return the rows that a tensor takes."""
-    along = _along(shape)
-    return prod(shape) // along * -(-along // LANES)
+    exponents = [[0] * layer.order for layer in network.layers]
+    return make_layout(network, exponents, [0] * len(network.layers)).rows
 
 
 def make_layout(
@@ -176,11 +165,13 @@ def make_layout(
     for number, layer in enumerate(network.layers):
         for n, shape in enumerate(layer.factor_shapes):
             scale = exponents[number][n]
-            _append(parts, (f"l{number + 1}.G{n + 1}", number, n, shape), network, scale)
+            along = shape[-1] if shape[-1] > 1 else shape[-2]
+            along = layer.output_size if layer.diagonal else along
+            _append(parts, (f"l{number + 1}.G{n + 1}", number, n, shape), network, scale, along)
         if layer.bias:
             shape = (layer.output_size,)
             scale = bias_exponents[number]
-            _append(parts, (f"l{number + 1}.b", number, -1, shape), network, scale)
+            _append(parts, (f"l{number + 1}.b", number, -1, shape), network, scale, *shape)
     return WeightLayout(network, tuple(parts), tuple(_bonds(network, parts)))
 
 
@@ -189,11 +180,12 @@ def _append(
     what: tuple[str, int, int, tuple[int, ...]],
     network: Network,
     exponent: int,
+    along: int,
 ) -> None:
     widths = network.widths
     width = widths.bias if what[2] < 0 else widths.factor
     row = parts[-1].row + parts[-1].rows if parts else 0
-    parts.append(WeightPart(*what, width=width, exponent=exponent, row=row))
+    parts.append(WeightPart(*what, width=width, exponent=exponent, row=row, along=along))
 
 
 def _bonds(network: Network, parts: list[WeightPart]) -> Iterator[Bond]:

@@ -126,7 +126,7 @@ def float_memory(network: Network, batch: int, parameters: int) -> list[MemoryIt
     """
     kept = sum(layer.input_size for layer in network.layers)
     widest = max(layer.output_size for layer in network.layers)
-    logits = network.layers[-1].output_size
+    logits = network.output_size
     return [
         MemoryItem("parameters", HOST, 32 * parameters),
         MemoryItem("Adam moments, float32", HOST, 64 * parameters),

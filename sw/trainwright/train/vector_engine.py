@@ -8,6 +8,7 @@ from trainwright.accelerator import Accelerator
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.chip.memory import STATE, Words
 from trainwright.driver.chip import ChipDriver
+from trainwright.driver.dropout import step_mask_seed
 from trainwright.fixed.scale import Scales
 from trainwright.onchip.prior import INTERVAL
 from trainwright.train.chip_update import ChipModel, ChipUpdate
@@ -74,7 +75,8 @@ class VectorEngine:
             driver.put(state, self._model.operands())
             self._put = True
         driver.executed.clear()
-        statistics = dict(driver.run_forward(inputs, scales))
+        masks = step_mask_seed(task.state.settings.seed, task.state.step)
+        statistics = dict(driver.run_forward(inputs, scales, masks))
         loss = driver.run_loss(labels.numpy(), self._model.network.classes)
         statistics |= driver.run_backward(scales)
         # The look at the columns comes before pulls and update, as in `ChipState.step`: what is cut

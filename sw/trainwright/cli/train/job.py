@@ -15,7 +15,6 @@ from trainwright.cli.declare import given_values
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     accelerator_parameters,
-    is_for_functions,
     with_formats,
     with_ranks,
 )
@@ -66,7 +65,7 @@ def accelerator_of(
         options.accelerator,
         network,
         stochastic=settings.rounding != "nearest",
-        alone=on_chip(settings) and not is_for_functions(network),
+        alone=on_chip(settings),
     )
 
 

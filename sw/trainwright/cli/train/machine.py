@@ -10,7 +10,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import check_chip_plan, tell_update_place, update_place
 from trainwright.cli.train.job import RunOptions, accelerator_of, on_chip
 from trainwright.compiler.base.errors import CompileError, ResourceError
-from trainwright.compiler.step.rows import plan_of_loop
+from trainwright.compiler.step.rows import plan_of_loop, require_chip
 from trainwright.driver import Driver
 from trainwright.network import Network
 from trainwright.train.engine import StepEngine
@@ -39,7 +39,10 @@ def _of_host(open_driver: DriverFactory) -> Machine:
 
 @contextmanager
 def _told_of_host(engine: bool) -> Iterator[None]:
-    """Name the host as a remedy, where the programs of an ``engine`` do not take a network."""
+    """Name the host as a remedy, where the programs of an ``engine`` do not take a network.
+
+    A network with functions needs the engine, so its remedy is another update.
+    """
     try:
         yield
     except ResourceError:  # has its remedies, and the step itself may be what does not fit
@@ -74,9 +77,11 @@ def open_machine(
                 "--verify does not go with loss and update by the vector engine: omit it, or use "
                 "--accelerator vector_engine=0"
             )
+        with _told_of_host(not network.functions):  # refused before a simulator is built
+            require_chip(network, batch, parameters)
     with (
         opened(options.backend, parameters, options.memory, options.engine) as accelerator,
-        _told_of_host(engine),
+        _told_of_host(engine and not network.functions),
     ):
         to, p = counted(accelerator), accelerator.parameters
         if chip:
@@ -113,7 +118,12 @@ def check_parallel(
         raise OptionError("--micro-batches sums integers: it does not go with --numbers float32")
     if parts > 1 and options.verify:
         raise OptionError("--verify compares whole batches: it does not go with --micro-batches")
-    if parts > 1 and settings.chip and accelerator_of(options, network, settings).vector_engine:
+    if (
+        parts > 1
+        and settings.chip
+        and not network.functions
+        and accelerator_of(options, network, settings).vector_engine
+    ):
         raise OptionError(
             "--micro-batches leaves loss and update to the host: use --accelerator vector_engine=0"
         )
@@ -131,7 +141,8 @@ def open_parallel(
             yield machine
         return
     if settings.chip and not workers.rank:
-        tell_update_place(accelerator_of(options, network, settings), network)
+        p = accelerator_of(options, network, settings)
+        tell_update_place(p, network, parts=bool(network.functions))
     with ExitStack() as stack:
         factories = [
             stack.enter_context(open_machine(options, network, settings)).open_driver

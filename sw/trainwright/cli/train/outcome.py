@@ -10,7 +10,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import update_place
 from trainwright.cli.output import teller, to_json
 from trainwright.cli.train.folder import PICTURES, RESULT
-from trainwright.cli.train.job import Job, accelerator_of
+from trainwright.cli.train.job import Job, accelerator_of, on_chip
 from trainwright.compiler import CompiledStep, compile_step
 from trainwright.report import summary as figures
 from trainwright.report.memory import MemoryItem, state_bits_per_parameter, training_memory
@@ -88,7 +88,7 @@ def _memory(job: Job) -> list[MemoryItem]:
 def _update_place(job: Job) -> str:
     """Return where loss and update were computed: alone, engine or host (``update_place``)."""
     settings, network = job.state.settings, job.state.network
-    if settings.chip is None:
+    if not on_chip(settings):
         return "host"
     return update_place(accelerator_of(job.options, network, settings), network)
 

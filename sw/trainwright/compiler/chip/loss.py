@@ -25,12 +25,17 @@ GRADIENTS = "gradient of a sample"
 COUNTS = "classes of a sample"
 
 
+def blocks_of(batch: int) -> int:
+    """Return the blocks of 16 samples of a batch, the last one perhaps with fewer."""
+    return -(-batch // LANES)
+
+
 def load_logits(work: Passes) -> Region:
     """Load the logits into rows for ``LANES`` outputs, with rows of zeros where there are fewer."""
     step = work.memory.step
     name, outputs = step.results[0], step.network.output_size
-    to = work.pad.allocate(name, step.batch)
-    rows = outputs * step.batch // LANES
+    to = work.pad.allocate(name, LANES * blocks_of(step.batch))
+    rows = outputs * blocks_of(step.batch)
     # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of loss
     # and gradient.
     if rows < to.count:
@@ -50,13 +55,16 @@ class _Loss:
         self._pass, self._scalars = kernels.loss_pass(loss, exponent), _scalars(work, loss)
         step = work.memory.step
         self._gradient = step.uppers[0]
-        self.blocks = step.batch // LANES
+        self._batch, self.blocks = step.batch, blocks_of(step.batch)
         work.constant(IDENTITY)
         self._logits = load_logits(work)
         self._outputs = step.network.output_size
         self._samples, self._results = (
-            work.pad.allocate(name, step.batch) for name in (SAMPLES, GRADIENTS)
+            work.pad.allocate(name, LANES * self.blocks) for name in (SAMPLES, GRADIENTS)
         )
+        # Lanes without a sample hold zeros: sums over samples read them.
+        if rest := -step.batch % LANES:
+            work.zeros(self._results.stop - rest, rest)
         rows = self._outputs * self.blocks
         # From the top: the rows at the bottom hold what engines read and write at the same time.
         self._back = work.pad.allocate(self._gradient, rows, top=True)
@@ -81,8 +89,8 @@ class _Loss:
         }
         streams = {n: Stream(r.start + LANES * first, 0, 1) for n, r in regions.items()}
         self._work.run(
-            self._pass, streams, inner=LANES * (stop - first), slot=LOSS_SLOT, tensor=GRADIENTS,
-            scalars=self._scalars,
+            self._pass, streams, inner=min(LANES * stop, self._batch) - LANES * first,
+            slot=LOSS_SLOT, tensor=GRADIENTS, scalars=self._scalars,
         )  # fmt: skip
 
     def put(self, first: int, stop: int) -> None:
@@ -92,7 +100,7 @@ class _Loss:
             self._results.start + LANES * first, self._back.start + first, blocks=count,
             source=(LANES, 1), to=(1, self.blocks), rows=self._outputs, tensor=self._gradient,
         )  # fmt: skip
-        row_bytes = work.buffer(self._gradient).element_bytes * work.memory.step.batch
+        row_bytes = work.buffer(self._gradient).element_bytes * LANES * self.blocks
         level = TransferLevel(self._outputs, row_bytes, self.blocks)
         work.store(self._gradient, self._back.start + first, count, (level,), first=first)
 
@@ -130,10 +138,10 @@ def counting_program(memory: ChipMemory, loss_name: str, slots: ExponentSlots) -
     """
     work = Passes(memory, slots)
     step = memory.step
-    blocks = step.batch // LANES
+    blocks = blocks_of(step.batch)
     work.constant(IDENTITY)
     logits = load_logits(work)
-    samples = work.pad.allocate(SAMPLES, step.batch)
+    samples = work.pad.allocate(SAMPLES, LANES * blocks)
     work.transpose(logits.start, samples.start, blocks=blocks, source=(1, blocks), to=(LANES, 1),
                    tensor=SAMPLES)  # fmt: skip
     regions = {kernels.LOGITS: samples, kernels.TARGETS: work.load(TARGETS)}

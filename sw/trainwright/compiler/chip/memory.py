@@ -33,6 +33,7 @@ from trainwright.compiler.chip.prior_rows import (
     prior_rows,
     side_rows,
 )
+from trainwright.compiler.step.rows import require_chip
 from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
 from trainwright.onchip.prior import Pulls, column_costs
@@ -221,20 +222,11 @@ def gradient_of(part: WeightPart) -> str:
 def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:
     p, network = step.parameters, step.network
     what = f"{network.name}: loss and update on the chip"
-    if not p.vector_engine:
-        raise CompileError(f"{what} need a vector engine; use vector_engine=1")
-    if network.layers[-1].output_size > LANES:
-        raise CompileError(
-            f"{what} take up to {LANES} outputs, not {network.layers[-1].output_size}; use "
-            "--update host"
-        )
+    require_chip(layout.network, step.batch, p)
     # Any other plan has factors in layouts of its own, which the update does not write. Plans in
     # rows take as many lanes as the passes, and batches of whole rows (``rows.require_loop``).
     if step.plan not in IN_ROWS.values():
         raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")
-    # Columns of a bond lie along the lanes of one row, and a bond of rank 1 has nothing to cut.
-    if any(not 1 < rank <= LANES for layer in layout.network.layers for rank in layer.ranks):
-        raise CompileError(f"{what} take ranks of 2 to {LANES}; give others with --ranks")
     if [len(columns) for columns in kept] != [rank for ranks in network.ranks for rank in ranks]:
         raise CompileError(
             f"{what} have {[len(columns) for columns in kept]} columns left, not {network.ranks}; "

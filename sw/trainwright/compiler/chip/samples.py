@@ -228,7 +228,7 @@ class _Batch:
 
     def _store_inside(self, first: int, columns: int, source: Region) -> None:
         """Store the rows of inputs that exist, not the ones that only fill up a row of pixels."""
-        inputs = self._step.network.layers[0].input_size
+        inputs = self._step.network.input_size
         row = LANES * first
         rows = min(inputs, row + LANES * columns) - row
         self.work.store(SAMPLES_INSIDE, source.start, rows * self._blocks, first=row * self._blocks)

@@ -108,10 +108,13 @@ def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: s
 def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for a step that a loop on the chip does not take."""
     what = f"{network.name}: loss and update on the chip"
-    if not network.is_line:
+    if len(network.heads) > 1:
+        raise CompileError(f"{what} take one head, not {', '.join(network.heads)}; give one")
+    (head,) = network.heads
+    if network.tokens > 1 and head not in network.of_sequences:
         raise CompileError(
-            f"{what} take layers in one line, without windows and tokens; use --update "
-            "host for this network"
+            f"{what} take one label of a sequence, {head!r} has one for every token; use --update "
+            "host"
         )
     if network.coded_used or p.wide_tensors:
         raise CompileError(f"{what} take fixed point of one word; use --update host")
@@ -122,7 +125,30 @@ def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None
     # A row of the state is a row of the scratchpad: passes and transposes count on it.
     if p.lanes != LANES:
         raise CompileError(f"{what} take {LANES} lanes, not {p.lanes}; use lanes={LANES}")
-    if batch % LANES:
+    if batch % LANES and network.tokens == 1:
         raise CompileError(
             f"{what} take batches of a multiple of {LANES}, not of {batch}; give one with --batch"
         )
+
+
+def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` for a step whose loss and update no vector engine computes.
+
+    ``network`` has the ranks at the start of a run.
+    """
+    require_loop(network, batch, p)
+    what = f"{network.name}: loss and update on the chip"
+    if not p.vector_engine:
+        raise CompileError(f"{what} need a vector engine; use vector_engine=1")
+    if network.output_size > LANES:
+        raise CompileError(
+            f"{what} take up to {LANES} outputs, {network.heads[0]!r} has {network.output_size}; "
+            "use --update host"
+        )
+    # Columns of a bond lie along the lanes of one row, and a bond of rank 1 has nothing to cut.
+    for number, layer in enumerate(network.layers, 1):
+        if any(not 1 < rank <= LANES for rank in layer.ranks):
+            raise CompileError(
+                f"{what} take ranks of 2 to {LANES}, layer {number} has {list(layer.ranks)}; give "
+                "others with --ranks"
+            )
