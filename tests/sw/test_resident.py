@@ -59,7 +59,7 @@ class Case:
         total = correct = moved = 0
         for number in range(first, first + steps):
             statistics = dict(driver.run_forward(self.inputs, scales))
-            loss = driver.run_loss(self.labels, self.classes)
+            loss = driver.run_loss(self.labels)
             statistics |= driver.run_backward(scales)
             driver.run_update(UpdateStep(number, self.seed, TABLE.at(number)), pulled=False)
             total, correct = total + loss.total, correct + loss.correct
@@ -76,7 +76,7 @@ class Case:
         driver.put(self.state, model_of(self.state))
         driver.begin(self.scales, self.state, step)
         if data is None:
-            driver.put_batch(self.inputs, self.labels, self.classes)
+            driver.put_batch(self.inputs, self.labels)
         return driver
 
 

@@ -68,7 +68,7 @@ def stepped(case, cuts, steps, *, p=P, first=0):
         )  # fmt: skip
         driver.put(state, model_of(state))
         driver.begin(case.scales, state, first)
-        driver.put_batch(case.inputs, case.labels, case.classes)
+        driver.put_batch(case.inputs, case.labels)
         for number in range(first, first + steps):
             distance = None if number % cuts.interval else cuts.distance
             expected, actual = states(driver, state, number, TABLE, case.seed, distance)

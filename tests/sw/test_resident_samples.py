@@ -126,7 +126,7 @@ def test_steps_with_samples_of_their_own(network, pixels):
     fed = case.resident(table=TABLE)
     total = correct = 0
     for number in range(6):
-        fed.put_batch(*given.batch(number, batch, case.seed), network.classes)
+        fed.put_batch(*given.batch(number, batch, case.seed))
         done = fed.run_steps(1, step=number)
         total, correct = total + done.total, correct + done.correct
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:

@@ -224,7 +224,7 @@ def _step(
     comparison = Comparison()
     sides = [golden.driver, other.driver]
     statistics = [side.run_forward(inputs, scales) for side in sides]
-    losses = [side.run_loss(labels, classes) for side in sides]
+    losses = [side.run_loss(labels) for side in sides]
     driver = golden.driver
     logits, gradient = driver.logits()
     expected = LOSSES[driver.loss](logits, driver.logits_exponent, labels, classes)

@@ -101,7 +101,7 @@ class _Side:
         self.driver.put(state, model_of(state))
         self.driver.begin(scales, state, FIRST)
         if data is None:
-            self.driver.put_batch(given.inputs, given.labels, network.classes)
+            self.driver.put_batch(given.inputs, given.labels)
 
     def run(self, steps: int) -> int:
         """Run the steps, then the test set.

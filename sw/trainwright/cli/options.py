@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trainwright.cli.errors import OptionError
 from trainwright.formats.parse import allowed
 from trainwright.network import Network, NetworkError, load_network, rank_bounds
-from trainwright.onchip.choices import LANES
 from trainwright.parameters import (
     CODED_ACCUMULATOR,
     PRESETS,
@@ -201,8 +200,6 @@ _UPDATES = {
     "step; exponents=64 and sample_loads=1 let the accelerator train alone",
     "host": "the host computes loss and update, as the accelerator has no vector engine; "
     "vector_engine=1 adds one",
-    "outputs": "the host computes loss and update in the chip's integers, as the accelerator's own "
-    "programs take one head of up to 16 outputs",
     "parts": "the host computes loss and update, as it adds the gradients of --micro-batches",
 }
 
@@ -210,14 +207,9 @@ _UPDATES = {
 _ASKED = "--update chip asks for vector_engine=1, and vector_engine=0 leaves it to the host"
 
 
-def takes_host(network: Network) -> bool:
-    """Return whether functions ask for a vector engine whose loss does not take the network."""
-    return bool(network.functions) and (network.output_size > LANES or len(network.heads) > 1)
-
-
 def update_place(p: AcceleratorParameters, network: Network) -> str:
     """Return where ``--update chip`` computes on this accelerator: alone, engine or host."""
-    if not p.vector_engine or takes_host(network):
+    if not p.vector_engine:
         return "host"
     return "alone" if p.exponents and p.sample_loads and network.reads_records else "engine"
 
@@ -225,8 +217,6 @@ def update_place(p: AcceleratorParameters, network: Network) -> str:
 def tell_update_place(p: AcceleratorParameters, network: Network, *, parts: bool = False) -> None:
     """Print one line to the standard error: where ``--update chip`` computes."""
     kind = "parts" if parts else update_place(p, network)
-    if p.vector_engine and kind == "host":
-        kind = "outputs"
     print(f"trainwright: --update chip: {_UPDATES[kind]}", file=sys.stderr)
 
 
@@ -266,8 +256,8 @@ def accelerator_parameters(
         if network is not None and network.functions and not preset:
             default |= {"vector_engine": 1}
         if alone and not preset and overrides.get("vector_engine", 1):
-            alone_too = network is None or (network.reads_records and not takes_host(network))
-            default |= ALONE if alone_too else {"vector_engine": 1}
+            fetches = network is None or network.reads_records
+            default |= ALONE if fetches else {"vector_engine": 1}
         if narrow:
             default |= {} if preset else {"word_width": min(WORD_WIDTHS)}
             width = (default | overrides).get("word_width", AcceleratorParameters.word_width)

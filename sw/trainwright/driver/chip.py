@@ -12,8 +12,9 @@ from trainwright.accelerator import Accelerator, AcceleratorError, Run
 from trainwright.compiler import Bound, CompiledProgram
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.chip.bound import UpdatePrograms
+from trainwright.compiler.chip.exponents import LOSS_SLOT
 from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
+from trainwright.compiler.chip.loss import loss_program
 from trainwright.compiler.chip.memory import (
     COLUMNS,
     FACTORS,
@@ -33,7 +34,6 @@ from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
 from trainwright.onchip.loss import UNITS, gradient_exponent
 from trainwright.onchip.prior import pull_words
-from trainwright.onchip.samples import target_rows
 from trainwright.onchip.state import ChipState, UpdateStep, rate_shifts
 from trainwright.onchip.update import PASSES
 from trainwright.onchip.update_pass import PartUpdate
@@ -198,10 +198,10 @@ class ChipDriver(Driver):
                 )
         return self._statistics(self.step.forward, bound, run)
 
-    def run_loss(self, labels: Words, classes: int) -> LossResult:
+    def run_loss(self, labels: Words) -> LossResult:
         """Run the loss of the last ``run_forward`` and the gradient of its logits."""
         assert self._bound is not None
-        self._write(TARGETS, target_rows(labels, classes, LANES))
+        self._write(TARGETS, self.memory.targets(labels))
         exponent = self._bound.exponents[self.step.results[0]]
         run = self._run(self._loss_program(exponent), self.memory.buffers[LOSS].address)
         return LossResult(int(run.sums[LOSS_SLOT]), int(run.saturations[LOSS_SLOT]))

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from trainwright.accelerator import (
     Accelerator,
@@ -26,12 +27,12 @@ from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.driver.driver import ForwardResult
 from trainwright.fixed.scale import ScaleRanges, Scales
-from trainwright.onchip.layout import LANES, WeightLayout
+from trainwright.onchip.layout import WeightLayout
 from trainwright.onchip.loss import gradient_exponent
 from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
 from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, KEPT
 from trainwright.onchip.rates import RateTable
-from trainwright.onchip.samples import first_of, order_at, target_rows
+from trainwright.onchip.samples import first_of, order_at
 from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.onchip.state import ChipState
 from trainwright.program.descriptors import Program
@@ -244,11 +245,11 @@ class ResidentDriver(ChipDriver):
         cuts = f"Looks(interval={rule.interval}, distance={rule.distance})" if rule else "None"
         return identity(self._encoded, words.tobytes(), cuts)
 
-    def put_batch(self, inputs, labels: np.ndarray, classes: int) -> None:
+    def put_batch(self, inputs: torch.Tensor, labels: Words) -> None:
         """Write inputs and targets of the next steps, where there is no data set."""
         for name in self.step.inputs:
             self._put(name, inputs)
-        self._write(TARGETS, target_rows(labels, classes, LANES))
+        self._write(TARGETS, self.memory.targets(labels))
 
     def run_steps(self, times: int, *, step: int) -> LossResult:
         """Run ``times`` whole steps, the first of number ``step``; return their summed loss.

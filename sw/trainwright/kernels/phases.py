@@ -86,7 +86,10 @@ def _phases(
     layout: GroupLayout,
     options: tuple[tuple[str, Any], ...],
 ) -> tuple[GroupPass, ...]:
-    return _Cut(trace_groups(kernel, group, **dict(options)), layout).run()
+    # Registers first: a constant of one instruction takes none where they run out.
+    with suppress(KernelError):
+        return _Cut(trace_groups(kernel, group, **dict(options)), layout).run()
+    return _Cut(trace_groups(kernel, group, **dict(options)), layout, constants=False).run()
 
 
 def lower_groups(
@@ -332,7 +335,8 @@ class _Registers:
 class _Cut:
     """Traced kernel that is cut into stages, with the depth of each of its values."""
 
-    def __init__(self, body: Body, layout: GroupLayout) -> None:
+    def __init__(self, body: Body, layout: GroupLayout, *, constants: bool = True) -> None:
+        """Begin the cut; without ``constants`` sweeps make their constants in every row."""
         self.body, self.layout = body, layout
         self.values = [step for step in body.steps if isinstance(step, Value)]
         self.effects = [step for step in body.steps if isinstance(step, Effect)]
@@ -342,6 +346,7 @@ class _Cut:
             reduces = v.kind in REDUCTIONS
             self.depth[v] = max((self.depth[o] for o in v.operands), default=0) + reduces
             own = v.kind in (Op.READ, Op.STORED)
+            own = own or not (constants or v.operands)
             self.varies[v] = not reduces and (own or any(self.varies[o] for o in v.operands))
         self.last = max(self.depth[effect.value] for effect in self.effects)
         # A program is bound by its first constants, which all passes of a kernel share.
@@ -469,7 +474,7 @@ class _Cut:
         zero = body.constant(0) if starts else None
         for v in starts:
             assert zero is not None
-            start = zero + v.low if v.kind is Op.GREATEST else zero
+            start = _least(zero, v.low) if v.kind is Op.GREATEST else zero
             self._begin((v, ACCUMULATED), body, start)
         return [GroupPass(Role.FINISH, code) for code in lower_in_parts(body)]
 
@@ -562,7 +567,7 @@ class _Cut:
                 out.write(f"{SCRATCH}{count}", word)
                 count += 1
             start = out.constant(0)
-            out.keep(register, start + v.low if v.kind is Op.GREATEST else start)
+            out.keep(register, _least(start, v.low) if v.kind is Op.GREATEST else start)
             part = back.read(f"{SCRATCH}{count - 1}", rest.low, rest.high)
             for number in range(len(words)):
                 low = back.read(f"{SCRATCH}{count - 2 - number}")
@@ -575,6 +580,14 @@ class _Cut:
             GroupPass(Role.JOIN_OUT, lower_body(out)),
             GroupPass(Role.JOIN_IN, lower_body(back)),
         ]
+
+
+def _least(zero: Value, low: int) -> Value:
+    """Return ``low`` in all lanes; where a constant is too short for it, by two constants."""
+    shift = max(0, low.bit_length() + 1 - FACTOR_WIDTH)
+    if not shift:
+        return zero + low
+    return (zero + (low >> shift)) * (1 << shift) + (low & (1 << shift) - 1)
 
 
 def _sum(total: Value, part: Value) -> Value:

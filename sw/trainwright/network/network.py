@@ -32,6 +32,7 @@ from trainwright.network.nodes import (
 )
 from trainwright.network.numbers import FIXED, FLOAT32, Formatted, Widths
 from trainwright.network.tables import items
+from trainwright.onchip.choices import LANES
 from trainwright.support.text import shown
 
 MOST_LAYERS = 64
@@ -258,10 +259,11 @@ class Network(Formatted):
 
     @property
     def reads_records(self) -> bool:
-        """Whether all that a step is given is one whole image a sample, which records hold."""
+        """Whether all that a step is given is an image and one of 16 labels, as records hold."""
         inputs = [node for node in self.nodes if not node.sources]
         return (
             self.tokens == 1
+            and self.output_size <= LANES
             and [node.name for node in inputs] == [IMAGE]
             and self.shapes[IMAGE] == (*self.padded, 1)
             and not any(isinstance(node, Dropout) for node in self.nodes)

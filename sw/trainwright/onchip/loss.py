@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from math import log
 
+import numpy as np
+
 from trainwright.kernels import Body, Value, VectorPass, evaluate, lower, trace, where
 from trainwright.kernels.functions import MANTISSA, ROOT_UNIT, Words
 from trainwright.kernels.library import EVEN, exp2, log2_fraction, mantissa, reciprocal
+from trainwright.kernels.phases import STORED, GroupLayout, GroupPass, lower_groups
 from trainwright.kernels.tables import FRACTION
-from trainwright.onchip.choices import LOSS_NAMES
+from trainwright.kernels.trace import trace_groups
+from trainwright.onchip.choices import LANES, LOSS_NAMES
 from trainwright.onchip.samples import target_rows
 from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
-from trainwright.program.vector import FACTOR_WIDTH
+from trainwright.program.vector import FACTOR_WIDTH, WIDTH
 
 LOG2_E = 94548
 """log2(e) in units of 2^-16, 17 bits; relative error 4.9e-6."""
@@ -27,8 +31,9 @@ MOST_SHIFT = 60
 """Largest shift of a distance: an exponent further below 0 gives the same."""
 LEAST = -(1 << 15)
 """Least logit, which stands in lanes without a class."""
-TARGETS, LOGITS, GRADIENT = "targets", "logits", "gradient"
-"""Streams of a loss: a row a sample."""
+LOGITS, TARGETS, NUMBERS, GRADIENT = "x0", "x1", "x2", "z"
+"""Streams of a loss: a row a sample. Where the classes are a group of rows, each row also has the
+number of its class."""
 PROBABILITY_WIDTH = 8
 """Bits of a gradient of cross-entropy, a sign included: it is in units of 1 / 128."""
 WORD_WIDTH = 16
@@ -107,9 +112,14 @@ def shares(weights: Value, twice: Value, length: Value) -> Value:
     return (weights * reciprocal(twice)).rounded(shift, EVEN).clip(PROBABILITY_WIDTH)
 
 
+def sum_classes(k: Body, v: Value) -> Value:
+    """Sum a value over the classes of a sample: lanes of a row, or a group of rows."""
+    return k.sum(v) if k.group else v.sum_lanes()
+
+
 def labelled(k: Body, target: Value) -> Value:
     """Return 1 where the row has a label, 0 where it has none."""
-    return where(target.positive, target, k.constant(0)).sum_lanes()
+    return sum_classes(k, where(target.positive, target, k.constant(0)))
 
 
 def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
@@ -124,18 +134,27 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     top = _count_correct(k, target, logits)
     far = distances(k, top, logits, exponent)
     weights = where(target.negative, 0, exp2(far))
-    total = weights.sum_lanes()
+    if k.group:  # rows keep what a later sweep reads, as registers are few
+        weights = k.stored(STORED, weights.clip(WORD_WIDTH))
+    total = sum_classes(k, weights)
     twice, length = mantissa(total + total)
     # log2(sum) - 15 + the label's distance, both with FRACTION bits below the point
     minus_log = length * -(1 << FRACTION) - log2_fraction(twice)
-    own = where(target.positive, far - (1 << FRACTION), k.constant(0))
-    if counting:
-        minus_log = where(labelled(k, target).zero, 0, minus_log)
-    k.total(own.sum_lanes() - minus_log)
+    if k.group:  # lanes are samples, and a row adds the losses of those that have its class
+        far = far.clip(WIDTH - 1 - k.group.bit_length())  # so that losses of a row can be added
+        k.total(where(target.zero, 0, far - (1 << FRACTION)).sum_lanes())
+        k.total(where(target.zero, 0, 0 - minus_log).sum_lanes())
+    else:
+        own = where(target.positive, far - (1 << FRACTION), k.constant(0))
+        if counting:
+            minus_log = where(labelled(k, target).zero, 0, minus_log)
+        k.total(own.sum_lanes() - minus_log)
     if counting:
         return
     unlabelled = where(target.positive, 0, shares(weights, twice, length))
-    label = (unlabelled.sum_lanes() * -1).clip(PROBABILITY_WIDTH)
+    if k.group:
+        unlabelled = k.stored(STORED, unlabelled)
+    label = (sum_classes(k, unlabelled) * -1).clip(PROBABILITY_WIDTH)
     share = where(target.positive, label, unlabelled)
     # The raise by 8 bits uses the constant of `_operands`: an engine has eight.
     k.write(GRADIENT, share * -LEAST >> (WORD_WIDTH - 1) - (WORD_WIDTH - PROBABILITY_WIDTH))
@@ -162,6 +181,8 @@ def squared_error_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     square = error * error
     if counting:
         square = where(labelled(k, target).zero, 0, square)
+    if k.group:
+        square = square.clip(WIDTH - 1 - k.group.bit_length())
     k.total(square.sum_lanes())
 
 
@@ -177,8 +198,8 @@ def _count_correct(k: Body, target: Value, logits: Value) -> Value:
     Keys are 2^n z - lane, so that the greatest key is of the first lane among equal logits.
     """
     places = max(4, (k.lanes - 1).bit_length())
-    key = logits * (1 << places) - k.lane()
-    top = key.greatest_lane()
+    key = logits * (1 << places) - (k.read(NUMBERS, 0, k.group - 1) if k.group else k.lane())
+    top = k.greatest(key) if k.group else key.greatest_lane()
     lost = (key - top).clip(1)  # -1 where another lane wins
     k.count((target * lost + target).sum_lanes())
     return (top + ((1 << places) - 1)) >> places
@@ -197,6 +218,13 @@ def loss_pass(loss: str, exponent: int | None, *, counting: bool = False) -> Vec
     return lower(KERNELS[loss], exponent=exponent, counting=counting)
 
 
+def loss_phases(
+    loss: str, classes: int, layout: GroupLayout, exponent: int | None, *, counting: bool = False
+) -> tuple[GroupPass, ...]:
+    """Lower a loss of ``classes`` classes in rows, samples along the lanes; see ``loss_pass``."""
+    return lower_groups(KERNELS[loss], classes, layout, exponent=exponent, counting=counting)
+
+
 def loss_scalars(loss: str, logits: int) -> tuple[Scalar, ...]:
     """Return what the exponent file gives a pass, by the slot of the ``logits``' exponent."""
     if loss == "cross-entropy":
@@ -209,12 +237,18 @@ def loss_scalars(loss: str, logits: int) -> tuple[Scalar, ...]:
 
 def batch_loss(loss: str, logits: Words, exponent: int, labels: Words, classes: int) -> Loss:
     """Evaluate a loss on ``logits`` int64 (batch, outputs) with ``labels`` int64 (batch,)."""
-    lanes = logits.shape[1]
-    rows = {LOGITS: logits, TARGETS: target_rows(labels, classes, lanes)}
-    body = trace(KERNELS[loss], lanes, exponent=exponent, counting=False)
+    outputs = logits.shape[1]
+    rows = {LOGITS: logits, TARGETS: target_rows(labels, classes, outputs)}
+    if outputs > LANES:
+        rows = {name: words[:, :classes] for name, words in rows.items()}
+        rows[NUMBERS] = np.arange(classes) * np.ones((len(labels), 1), np.int64)
+        body = trace_groups(KERNELS[loss], classes, exponent=exponent, counting=False)
+    else:
+        body = trace(KERNELS[loss], outputs, exponent=exponent, counting=False)
     result = evaluate(body, rows)
+    gradient = result.rows[GRADIENT]
     return Loss(
-        gradient=result.rows[GRADIENT],
+        gradient=np.pad(gradient, ((0, 0), (0, outputs - gradient.shape[1]))),
         exponent=gradient_exponent(loss, len(labels)),
         total=result.total,
         unit=UNITS[loss],

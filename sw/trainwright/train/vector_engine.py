@@ -77,7 +77,7 @@ class VectorEngine:
         driver.executed.clear()
         masks = step_mask_seed(task.state.settings.seed, task.state.step)
         statistics = dict(driver.run_forward(inputs, scales, masks))
-        loss = driver.run_loss(labels.numpy(), self._model.network.classes)
+        loss = driver.run_loss(labels.numpy())
         statistics |= driver.run_backward(scales)
         # The look at the columns comes before pulls and update, as in `ChipState.step`: what is cut
         # in this step counts for nothing in its pulls.

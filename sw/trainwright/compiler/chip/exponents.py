@@ -24,6 +24,8 @@ from trainwright.program.vector import Vector
 
 ZERO = "0"
 """Name of the first slot, which always holds 0."""
+LOSS_SLOT = 0
+"""Statistics slot of losses and correct samples, from the first slot of a loop's own programs."""
 COPY_SLOT = 1
 """Statistics slot of copies, from the first slot of a loop's own programs."""
 REACH = 64

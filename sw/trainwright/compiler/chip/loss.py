@@ -9,7 +9,8 @@ from itertools import pairwise
 
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import IDENTITY
-from trainwright.compiler.chip.exponents import ExponentSlots
+from trainwright.compiler.chip.class_rows import class_rows_program
+from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
 from trainwright.onchip import loss as kernels
@@ -18,8 +19,6 @@ from trainwright.program.descriptors import Program, TransferLevel
 from trainwright.program.exponents import Scalar
 from trainwright.program.vector import Stream
 
-LOSS_SLOT = 0
-"""Statistics slot of losses and correct samples."""
 SAMPLES = "logits of a sample"
 GRADIENTS = "gradient of a sample"
 COUNTS = "classes of a sample"
@@ -114,6 +113,8 @@ def loss_program(
     The logits have ``exponent``; None takes it from their slot. Losses and correct samples are
     counted in ``LOSS_SLOT``.
     """
+    if memory.step.network.output_size > LANES:
+        return class_rows_program(memory, loss_name, exponent, slots)
     work = Passes(memory, slots)
     loss = _Loss(work, loss_name, exponent)
     blocks = loss.blocks

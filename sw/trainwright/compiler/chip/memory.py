@@ -34,10 +34,12 @@ from trainwright.compiler.chip.prior_rows import (
     side_rows,
 )
 from trainwright.compiler.step.rows import require_chip
+from trainwright.network import Network
 from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
 from trainwright.onchip.prior import Pulls, column_costs
 from trainwright.onchip.prior_pass import LOW_WIDTH, BondConstants
+from trainwright.onchip.samples import target_rows
 from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
 
 Words = npt.NDArray[np.int64]
@@ -45,6 +47,8 @@ Words = npt.NDArray[np.int64]
 TARGETS, STATE, FACTORS, COLUMNS = "targets", "state", "factors", "columns"
 """Buffers of the targets of the loss; of words and factors of the state, in rows of 16; of the
 prior's coefficients."""
+NUMBERS = "numbers"
+"""Buffer of the number of each class, in the rows of its targets, where these are rows."""
 SCHEDULE, PRIOR = "schedule", "prior"
 """Buffers of the counters and the table of rates (``onchip.schedule_pass``); of the prior's side
 rows (``onchip.prior_pass``) and rows of bonds (``onchip.cut_pass``)."""
@@ -101,7 +105,10 @@ class ChipMemory:
             next_row += 2 * part.blocks + 2
             rows.append(ColumnRows(firsts[0], firsts[1], next_row - 2, next_row - 1))
         memory = MemoryMap(top=step.memory_bytes)
-        memory.add(TARGETS, (step.batch, LANES), 1)
+        targets = target_shape(step.network, step.batch)
+        memory.add(TARGETS, targets, 1)
+        if step.network.output_size > LANES:
+            memory.add(NUMBERS, targets, 1)
         memory.add(STATE, (layout.rows, LANES), 2)
         memory.add(FACTORS, (layout.rows, LANES), 1)
         memory.add(COLUMNS, (next_row, LANES), 2)
@@ -147,11 +154,27 @@ class ChipMemory:
 
     def constants(self) -> dict[str, Words]:
         """Return the words that the host writes once, by buffer."""
-        return {
+        words = {
             select_name(number): select_rows(columns)
             for number, columns in enumerate(self.kept)
             if not is_prefix(columns)
         }
+        if NUMBERS in self.buffers:
+            rows, lanes = self.buffers[NUMBERS].shape
+            classes = self.step.network.classes
+            words[NUMBERS] = np.repeat(np.arange(classes), rows * lanes // classes).reshape(
+                rows, lanes
+            )
+        return words
+
+    def targets(self, labels: Words) -> Words:
+        """Return the rows of ``TARGETS`` for the labels of a batch."""
+        network, shape = self.step.network, self.buffers[TARGETS].shape
+        if NUMBERS not in self.buffers:
+            return target_rows(labels, network.classes, LANES)
+        words = np.zeros((network.classes, shape[0] // network.classes * LANES), np.int64)
+        words[:, : len(labels)] = target_rows(labels, network.classes, network.classes).T
+        return words.reshape(shape)
 
     def place_of(self, part: WeightPart) -> FactorPlace:
         """Return where the factors of a part are kept.
@@ -212,6 +235,16 @@ class ChipMemory:
         sides = np.concatenate([field[self.side_columns] for field in fields])
         words[: len(sides)] = sides
         return words
+
+
+def target_shape(network: Network, batch: int) -> tuple[int, int]:
+    """Return rows and lanes of ``TARGETS``: a row a sample, or samples along the lanes.
+
+    The latter is for more classes than lanes.
+    """
+    if network.output_size <= LANES:
+        return batch, LANES
+    return network.classes * -(-batch // LANES), LANES
 
 
 def gradient_of(part: WeightPart) -> str:

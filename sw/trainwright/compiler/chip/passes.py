@@ -158,12 +158,16 @@ class Passes:
         inner: int = THREADS, slot: int = 0, **fields: Any,
     ) -> None:  # fmt: skip
         """Emit a pass over rows of ``streams``, and load its instructions where that is needed."""
+        fields |= {"outer": outer, "inner": inner}
+        self.issue(kernel, kernel.vector(streams or {}, **fields), slot=slot)
+
+    def issue(self, kernel: VectorPass, vector: Vector, *, slot: int = 0) -> None:
+        """Emit a pass whose rows are known; ``slot`` counts from the first of a loop's own."""
         entry = self.commands.hold(kernel.instructions)
         if self._moved and self._seed is not None:
             self.commands.descriptors.append(Set(values=(), seed=self._seed))
             self._moved = False
-        fields |= {"slot": self._first + slot, "outer": outer, "inner": inner}
-        self.emit(replace(kernel.vector(streams or {}, **fields), entry=entry))
+        self.emit(replace(vector, entry=entry, slot=self._first + slot))
 
     def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
                  summed: Sequence[Level] = (), steps: tuple[int, int, int] = (1, 1, 1),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from trainwright.compiler.chip.beside import Beside
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import (
+    LOSS_SLOT,
     ExponentSlots,
     idle_row,
     moment_name,
@@ -19,7 +20,7 @@ from trainwright.compiler.chip.exponents import (
     scales,
     with_slots,
 )
-from trainwright.compiler.chip.loss import LOSS_SLOT, counting_program, loss_program
+from trainwright.compiler.chip.loss import counting_program, loss_program
 from trainwright.compiler.chip.memory import ChipMemory, gradient_of
 from trainwright.compiler.chip.prior import renewal_program
 from trainwright.compiler.chip.samples import SampleRecords, samples_program

@@ -25,6 +25,9 @@ from trainwright.network.nodes import IMAGE
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 
+MOST_OUTPUTS = 128
+"""Outputs of a network whose loss the vector engine computes: numbers of classes have a byte."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -140,10 +143,10 @@ def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None
     what = f"{network.name}: loss and update on the chip"
     if not p.vector_engine:
         raise CompileError(f"{what} need a vector engine; use vector_engine=1")
-    if network.output_size > LANES:
+    if network.output_size > MOST_OUTPUTS:
         raise CompileError(
-            f"{what} take up to {LANES} outputs, {network.heads[0]!r} has {network.output_size}; "
-            "use --update host"
+            f"{what} take up to {MOST_OUTPUTS} outputs, as targets have 8 bits; "
+            f"{network.heads[0]!r} has {network.output_size}: use --update host"
         )
     # Columns of a bond lie along the lanes of one row, and a bond of rank 1 has nothing to cut.
     for number, layer in enumerate(network.layers, 1):

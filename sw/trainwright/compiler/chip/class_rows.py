@@ -1,0 +1,91 @@
+"""Compile the loss of more than 16 classes: from logits to their gradient, without transposes.
+
+Logits lie in a row an output, samples along the lanes. The classes of a sample are a group of rows,
+as tokens are for a softmax, so passes over groups compute the loss in the logits' own layout.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
+
+from trainwright.compiler.base.memory import Region
+from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
+from trainwright.compiler.chip.memory import NUMBERS, TARGETS, ChipMemory
+from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.forms.calls import GroupCall
+from trainwright.compiler.forms.group_passes import GroupPlan, group_vectors
+from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed
+from trainwright.graph.ir import Kernel, Tensor
+from trainwright.kernels.phases import GroupLayout, GroupPass
+from trainwright.onchip import loss as kernels
+from trainwright.onchip.layout import LANES
+from trainwright.program.descriptors import Program
+from trainwright.program.fields import Engine
+
+CLASS, SAMPLE = "class", "sample"
+"""Axes of logits: rows and lanes."""
+
+
+@dataclass(frozen=True)
+class ClassLoss:
+    """Kernel over groups, as ``GroupPlan`` takes it, that computes a loss."""
+
+    loss: str
+    classes: int
+    exponent: int | None
+    automatic: ClassVar[bool] = True
+    """Whether passes count: a group that two passes compute would be counted twice."""
+
+    def group_passes(
+        self, widths: tuple[int, ...], width: int, layout: GroupLayout
+    ) -> tuple[GroupPass, ...]:
+        """Lower the loss; its operands have words of 16 bits."""
+        return kernels.loss_phases(self.loss, self.classes, layout, self.exponent)
+
+
+def class_rows_program(
+    memory: ChipMemory, loss: str, exponent: int | None, slots: ExponentSlots | None
+) -> Program:
+    """Return the program of a loss; the arguments are those of ``loss.loss_program``."""
+    work, step = Passes(memory, slots), memory.step
+    network, logits, gradient = step.network, step.results[0], step.uppers[0]
+    rows = network.output_size * -(-step.batch // LANES)
+    regions = [work.load(logits, rows=rows), work.load(TARGETS), work.load(NUMBERS)]
+    result = work.pad.allocate(gradient, rows)
+    used = regions[1].count
+    if used < rows:  # outputs of no class have no gradient
+        work.zeros(result.start + used, rows - used)
+    scalars = kernels.loss_scalars(loss, slots[logits]) if slots else ()
+    call = _call(work, ClassLoss(loss, network.classes, exponent), [*regions, result])
+    for code, vector in group_vectors(call, work.p):
+        work.issue(code, replace(vector, scalars=scalars), slot=LOSS_SLOT)
+    work.store(gradient, result.start, rows)
+    return work.finish("the program of the loss")
+
+
+def _call(work: Passes, kernel: ClassLoss, regions: list[Region]) -> GroupCall:
+    """Return the passes of a loss whose operands and result lie in ``regions``."""
+    counts = {CLASS: kernel.classes, SAMPLE: work.memory.step.batch}
+    lying = Layout((CLASS,), (SAMPLE,))
+    parts = [
+        Part(Piece(r.name, lying, counts, {}, LANES, Storage(r.name, r.count, r.start)), {})
+        for r in regions
+    ]
+    names = [region.name for region in regions]
+    tensors = {
+        name: Tensor(name, (CLASS, SAMPLE), TensorClass.INTERMEDIATE, Fixed(kernels.WORD_WIDTH))
+        for name in names
+    }
+    op = Kernel(names[-1], tuple(names[:-1]), cast(Any, kernel), over=(CLASS,))
+    plan = GroupPlan(op, tensors, parts, work.p)
+    scratch = None
+    if plan.scratch_rows:
+        name, rows = "sums of threads", Layout(("row",), ())
+        region = work.pad.allocate(name, plan.scratch_rows)
+        storage = Storage(name, region.count, region.start)
+        scratch = Piece(name, rows, {"row": region.count}, {}, LANES, storage)
+    return GroupCall(
+        engine=Engine.PE2, cycles=0.0, op=op, passes=plan, operands=tuple(parts[:-1]),
+        z=parts[-1], scratch=scratch,
+    )  # fmt: skip
