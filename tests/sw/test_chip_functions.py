@@ -54,7 +54,7 @@ def convolutions():
 
 
 def attention():
-    """Return an attention over four tokens of two digits, with padding and a scale."""
+    """Return an attention over four tokens of two digits, with padding, a scale, 20 outputs."""
     layer = {"inputs": [4, 4], "outputs": [4, 4], "ranks": [4], "bias": False, "relu": False}
     layers = [
         {**layer, "name": "e", "product": ["d1", "d2"], "inputs": [10, 10]},
@@ -65,7 +65,7 @@ def attention():
         {"name": "n", "norm": "layer"},
         {"name": "s", "scale": 16},
         {"name": "p", "over_tokens": "mean"},
-        {"inputs": [16], "outputs": [16], "ranks": [], "relu": False},
+        {"inputs": [16], "outputs": [20], "ranks": [], "relu": False},
     ]
     inputs = [{"name": f"d{n + 1}", "rows": [n, n + 1]} for n in range(2)]
     head = {"name": "t", "classes": 4, "image": [2, 10], "tokens": 4, "padding": True}

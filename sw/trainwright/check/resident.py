@@ -85,7 +85,7 @@ class _Side:
         seed: int, loss: str, plan: str,
     ) -> None:  # fmt: skip
         self.accelerator = cast(FileAccelerator, accelerator)
-        batch, network = len(given.labels), state.layout.network
+        batch = len(given.labels)
         counted: Any = CountedWrites(self.accelerator)
         self._counted = counted
         counted.write(0, np.zeros(counted.memory_bytes, np.uint8))

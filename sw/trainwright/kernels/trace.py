@@ -238,8 +238,9 @@ class Value:
 
     # -- over the lanes, and tables ------------------------------------------------------------
     def sum_lanes(self) -> "Value":
-        """Sum the lanes; every lane has the result."""
-        lanes = self.body.lanes
+        """Sum the lanes of a row; every lane has the result."""
+        # Where numpy evaluates groups a row is a group, which is more lanes than the engine has.
+        lanes = min(self.body.lanes, LANES) if self.body.group else self.body.lanes
         return self.body.step((lanes * self.low, lanes * self.high), kind=Kind.SUM, a=self)
 
     def greatest_lane(self) -> "Value":

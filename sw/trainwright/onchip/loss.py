@@ -21,7 +21,7 @@ from trainwright.kernels.trace import trace_groups
 from trainwright.onchip.choices import LANES, LOSS_NAMES
 from trainwright.onchip.samples import target_rows
 from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
-from trainwright.program.vector import FACTOR_WIDTH, WIDTH
+from trainwright.program.vector import FACTOR_WIDTH
 
 LOG2_E = 94548
 """log2(e) in units of 2^-16, 17 bits; relative error 4.9e-6."""
@@ -141,7 +141,6 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     # log2(sum) - 15 + the label's distance, both with FRACTION bits below the point
     minus_log = length * -(1 << FRACTION) - log2_fraction(twice)
     if k.group:  # lanes are samples, and a row adds the losses of those that have its class
-        far = far.clip(WIDTH - 1 - k.group.bit_length())  # so that losses of a row can be added
         k.total(where(target.zero, 0, far - (1 << FRACTION)).sum_lanes())
         k.total(where(target.zero, 0, 0 - minus_log).sum_lanes())
     else:
@@ -181,8 +180,6 @@ def squared_error_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     square = error * error
     if counting:
         square = where(labelled(k, target).zero, 0, square)
-    if k.group:
-        square = square.clip(WIDTH - 1 - k.group.bit_length())
     k.total(square.sum_lanes())
 
 
