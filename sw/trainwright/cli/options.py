@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trainwright.cli.errors import OptionError
 from trainwright.formats.parse import allowed
 from trainwright.network import Network, NetworkError, load_network, rank_bounds
+from trainwright.onchip.choices import reads_records
 from trainwright.parameters import (
     CODED_ACCUMULATOR,
     PRESETS,
@@ -211,7 +212,7 @@ def update_place(p: AcceleratorParameters, network: Network) -> str:
     """Return where ``--update chip`` computes on this accelerator: alone, engine or host."""
     if not p.vector_engine:
         return "host"
-    return "alone" if p.exponents and p.sample_loads and network.reads_records else "engine"
+    return "alone" if p.exponents and p.sample_loads and reads_records(network) else "engine"
 
 
 def tell_update_place(p: AcceleratorParameters, network: Network, *, parts: bool = False) -> None:
@@ -256,7 +257,7 @@ def accelerator_parameters(
         if network is not None and network.functions and not preset:
             default |= {"vector_engine": 1}
         if alone and not preset and overrides.get("vector_engine", 1):
-            fetches = network is None or network.reads_records
+            fetches = network is None or reads_records(network)
             default |= ALONE if fetches else {"vector_engine": 1}
         if narrow:
             default |= {} if preset else {"word_width": min(WORD_WIDTHS)}

@@ -12,7 +12,6 @@ from trainwright.functions import Function, definition_of, function_of
 from trainwright.network.errors import require, row
 from trainwright.network.layer import MOST_SIZE, Layer
 from trainwright.network.nodes import (
-    IMAGE,
     Apply,
     Attention,
     Dropout,
@@ -32,7 +31,6 @@ from trainwright.network.nodes import (
 )
 from trainwright.network.numbers import FIXED, FLOAT32, Formatted, Widths
 from trainwright.network.tables import items
-from trainwright.onchip.choices import LANES
 from trainwright.support.text import shown
 
 MOST_LAYERS = 64
@@ -255,18 +253,6 @@ class Network(Formatted):
             and all(node.sources == (line[n],) for n, node in enumerate(behind))
             and layers == list(range(len(self.layers)))
             and self.heads == line[-1:]
-        )
-
-    @property
-    def reads_records(self) -> bool:
-        """Whether all that a step is given is an image and one of 16 labels, as records hold."""
-        inputs = [node for node in self.nodes if not node.sources]
-        return (
-            self.tokens == 1
-            and self.output_size <= LANES
-            and [node.name for node in inputs] == [IMAGE]
-            and self.shapes[IMAGE] == (*self.padded, 1)
-            and not any(isinstance(node, Dropout) for node in self.nodes)
         )
 
     @cached_property

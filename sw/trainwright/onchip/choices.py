@@ -1,6 +1,21 @@
 """Choices of the training loop on the chip, by name: options list them without importing torch."""
 
+from trainwright.network import Dropout, Network
+from trainwright.network.nodes import IMAGE
+
 LANES = 16
 """Words of a row of state. A machine of 8 lanes takes two of its rows for each."""
 LOSS_NAMES = ("cross-entropy", "squared-error")
 OPTIMISERS = ("esgd", "momentum")
+
+
+def reads_records(network: Network) -> bool:
+    """Return whether all that a step is given is an image and one of 16 labels, as records hold."""
+    inputs = [node.name for node in network.nodes if not node.sources]
+    return (
+        network.tokens == 1
+        and network.output_size <= LANES
+        and inputs == [IMAGE]
+        and network.shapes[IMAGE] == (*network.padded, 1)
+        and not any(isinstance(node, Dropout) for node in network.nodes)
+    )

@@ -12,8 +12,8 @@ from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
 from trainwright.compiler.chip.memory import NUMBERS, TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.forms.calls import GroupCall
-from trainwright.compiler.forms.group_passes import GroupPlan, group_vectors
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
+from trainwright.compiler.forms.passes import GroupPlan, group_vectors
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Kernel, Tensor
@@ -57,35 +57,39 @@ def class_rows_program(
     if used < rows:  # outputs of no class have no gradient
         work.zeros(result.start + used, rows - used)
     scalars = kernels.loss_scalars(loss, slots[logits]) if slots else ()
-    call = _call(work, ClassLoss(loss, network.classes, exponent), [*regions, result])
-    for code, vector in group_vectors(call, work.p):
+    call, at = _call(work, ClassLoss(loss, network.classes, exponent), [*regions, result])
+    for code, vector in group_vectors(call, at):
         work.issue(code, replace(vector, scalars=scalars), slot=LOSS_SLOT)
     work.store(gradient, result.start, rows)
     return work.finish("the program of the loss")
 
 
-def _call(work: Passes, kernel: ClassLoss, regions: list[Region]) -> GroupCall:
-    """Return the passes of a loss whose operands and result lie in ``regions``."""
+def _call(
+    work: Passes, kernel: ClassLoss, regions: list[Region]
+) -> tuple[GroupCall, dict[Storage, int]]:
+    """Return the passes of a loss whose operands and result lie in ``regions``, and these rows."""
     counts = {CLASS: kernel.classes, SAMPLE: work.memory.step.batch}
-    lying = Layout((CLASS,), (SAMPLE,))
-    parts = [
-        Part(Piece(r.name, lying, counts, {}, LANES, Storage(r.name, r.count, r.start)), {})
-        for r in regions
-    ]
+    lying, at = Layout((CLASS,), (SAMPLE,)), dict[Storage, int]()
+
+    def part(region: Region, layout: Layout, counts: dict[str, int]) -> Part:
+        storage = Storage(region.name, region.count)
+        at[storage] = region.start
+        return Part(Piece(region.name, layout, counts, {}, LANES, storage), {})
+
+    *operands, z = (part(region, lying, counts) for region in regions)
     names = [region.name for region in regions]
     tensors = {
         name: Tensor(name, (CLASS, SAMPLE), TensorClass.INTERMEDIATE, Fixed(kernels.WORD_WIDTH))
         for name in names
     }
     op = Kernel(names[-1], tuple(names[:-1]), cast(Any, kernel), over=(CLASS,))
-    plan = GroupPlan(op, tensors, parts, work.p)
-    scratch = None
+    plan = GroupPlan(op, tensors, [*operands, z], work.p)
+    writes = [z]
     if plan.scratch_rows:
-        name, rows = "sums of threads", Layout(("row",), ())
-        region = work.pad.allocate(name, plan.scratch_rows)
-        storage = Storage(name, region.count, region.start)
-        scratch = Piece(name, rows, {"row": region.count}, {}, LANES, storage)
-    return GroupCall(
-        engine=Engine.PE2, cycles=0.0, op=op, passes=plan, operands=tuple(parts[:-1]),
-        z=parts[-1], scratch=scratch,
+        scratch = work.pad.allocate("sums of threads", plan.scratch_rows)
+        writes.append(part(scratch, Layout(("row",), ()), {"row": scratch.count}))
+    call = GroupCall(
+        engine=Engine.PE2, cycles=0.0, op=op, passes=plan, reads=tuple(operands),
+        writes=tuple(writes),
     )  # fmt: skip
+    return call, at
