@@ -635,7 +635,6 @@ def test_compiled_model_pools_by_a_kernel():
 @pytest.mark.parametrize(
     ("table", "match"),
     (
-        ({"pool": [3, 3], "function": "max_pool"}, r"n2: windows of a function lie next to each"),
         ({"pool": [2, 2], "function": "tanh"}, r"layer 2: function: tanh is not over a window"),
         ({"function": "max_pool"}, r"layer 2: function: max_pool is over a window: give the table"),
         ({"pool": [2, 2], "function": "maxpool"}, r"'maxpool' is no function.*'max_pool'"),

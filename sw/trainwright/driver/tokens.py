@@ -12,11 +12,13 @@ from trainwright.graph.network import (
     SAMPLES,
     SHARE_EXPONENT,
     is_masked,
+    is_written_out,
     mask_name,
     position_exponent,
+    select_name,
     share_name,
 )
-from trainwright.network import Attention, Network, Node, Positions, TokenPool
+from trainwright.network import Attention, Network, Node, Pool, Positions, TokenPool
 
 
 def present_tokens(network: Network, inputs: torch.Tensor) -> torch.Tensor:
@@ -51,7 +53,7 @@ def position_values(node: Positions, tokens: int) -> torch.Tensor:
 
 
 def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the words of the tensors that say where tokens of ``inputs`` (batch, I) are and count.
+    """Return the words of constants, and of what says which tokens of ``inputs`` (batch, I) count.
 
     Tokens of zeros are padding, where the network has any. A mask has its queries first.
     """
@@ -61,6 +63,8 @@ def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tenso
         if isinstance(node, TokenPool):
             shares = token_shares(node, present)
             words[share_name(network, node)] = quantise(shares, SHARE_EXPONENT, CONSTANT_WIDTH)
+        elif isinstance(node, Pool) and is_written_out(network, node):
+            words[select_name(network, node)] = torch.eye(node.window.size, dtype=torch.int64)
         elif isinstance(node, Positions):
             values = position_values(node, network.tokens).repeat(len(inputs), 1)
             fmt, exponent = network.format("activation"), position_exponent(network, node)

@@ -332,6 +332,18 @@ def max_pool(k: Body, x: Value) -> Value:
     return k.greatest(x)
 
 
+@kernel(gradient="straight-through")
+def _raised(k: Body, x: Value) -> Value:
+    """Return x less the least word, in a bit more: zeros of padding are then the least value."""
+    return x + (1 << (k.bits - 2))
+
+
+@kernel(gradient="straight-through")
+def _lowered(k: Body, x: Value) -> Value:
+    """Undo ``_raised``, in a bit less."""
+    return x - (1 << (k.bits - 1))
+
+
 def _avg_pool_gradient(k: Body, upper: Value) -> Value:
     return (upper * round(65536 / k.group)).rounded(16, EVEN)
 

@@ -188,8 +188,12 @@ def entries() -> tuple[Definition, ...]:
 
 
 def function_names() -> tuple[str, ...]:
-    """Return the names of all functions that a network file may apply to a value."""
-    return tuple(name for name, d in _known().items() if _is_applied(d))
+    """Return the names of all functions that a network file may apply to a value.
+
+    Names with an underscore are of kernels that graphs apply.
+    """
+    own = _known().items()
+    return tuple(name for name, d in own if _is_applied(d) and not name.startswith("_"))
 
 
 def _is_applied(definition: Definition) -> bool:

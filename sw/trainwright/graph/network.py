@@ -6,7 +6,7 @@ from math import prod
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format
-from trainwright.functions import Function
+from trainwright.functions import Function, definition_of
 from trainwright.graph import ir
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Op, Slide, Tensor, View
 from trainwright.network import (
@@ -65,6 +65,8 @@ def host_operands(network: Network) -> dict[str, int]:
             names[node.name] = position_exponent(network, node)
         elif isinstance(node, Attention) and is_masked(network, node):
             names[mask_name(network, node)] = 0
+        elif isinstance(node, Pool) and is_written_out(network, node):
+            names[select_name(network, node)] = 0
         elif isinstance(node, Dropout):
             names[keep_name(network, node)] = 0
     return names
@@ -86,6 +88,17 @@ def position_exponent(network: Network, node: Positions) -> int:
 def share_name(network: Network, node: TokenPool) -> str:
     """Return the tensor of the tokens' weights in a pool, (sequences, tokens)."""
     return f"{network.prefixes[node.name]}.share"
+
+
+def is_written_out(network: Network, node: Pool) -> bool:
+    """Return whether the windows of a pool are no view of its image."""
+    below = network.shapes[node.sources[0]]
+    return node.function is not None and not node.window.divides(*below[:2])
+
+
+def select_name(network: Network, node: Pool) -> str:
+    """Return the identity over the places of a pool's windows."""
+    return f"{network.prefixes[node.name]}.select"
 
 
 def keep_name(network: Network, node: Dropout) -> str:
@@ -401,6 +414,8 @@ class _Build:
 
     def pooled(self, node: Pool, prefix: str, below: _Value, kernel: tuple[str, ...]) -> str:
         """Apply a function to every window: windows next to each other are a view of the image."""
+        if is_written_out(self.network, node):
+            return self.overlapped(node, prefix, below, kernel)
         positions = self.axes(prefix, ("oh", "ow"), self.network.shapes[node.name][:2])
         channels = self.axes(prefix, ("i1",), below.shape[2:])
         across = (positions[0], kernel[0], positions[1], kernel[1], *channels, *self.samples)
@@ -408,6 +423,44 @@ class _Build:
         a = self.tensor(f"{prefix}.a", (*positions, *channels, *self.samples), self.kind(node.name))
         self.group(a, [x], self.network.function_at(node), kernel)
         return a
+
+    def overlapped(self, node: Pool, prefix: str, below: _Value, kernel: tuple[str, ...]) -> str:
+        """Apply a function to windows that overlap, or that reach beyond the image.
+
+        A product with an identity over the places of a window writes the windows out, exactly:
+        passes of the vector engine read rows, and the product's gradient adds overlapping windows.
+        For the greatest value zeros of padding have to be the least: values are raised before.
+        """
+        f, function = self.network.function_at(node), self.copy_function
+        greatest = f.definition.name == "max_pool" and node.window.padding != (0, 0)
+        if greatest:
+            below = _Value(
+                function(f"{prefix}.raised", below.tensor, definition_of("_raised").make(), 1),
+                below.shape,
+            )
+        channels = self.axes(prefix, ("i1",), below.shape[2:])
+        windows, positions = self.windows(prefix, below, node.window, kernel, channels)
+        name, places = f"{prefix}.windows", self.axes(prefix, ("ph", "pw"), node.window.kernel)
+        select, fmt = select_name(self.network, node), Fixed(MASK_WIDTH)
+        self.give(select, (*places, *kernel), TensorClass.INTERMEDIATE, fmt)
+        axes = (positions[0], places[0], positions[1], places[1], *channels, *self.samples)
+        self.tensors[name] = replace(self.tensors[windows], name=name, axes=axes, exact=True)
+        self.ops.append(Einsum(name, (select, windows)))
+        axes = (*positions, *channels, *self.samples)
+        a = f"{prefix}.greatest" if greatest else f"{prefix}.a"
+        if greatest:
+            self.tensors[a] = replace(self.tensors[windows], name=a, axes=axes)
+        else:
+            self.tensor(a, axes, self.kind(node.name))
+        self.group(a, [name], f, places)
+        return function(f"{prefix}.a", a, definition_of("_lowered").make(), -1) if greatest else a
+
+    def copy_function(self, name: str, x: str, f: Function, bits: int) -> str:
+        """Apply an element-wise function whose result has so many bits more than its operand."""
+        source = self.tensors[x]
+        self.tensors[name] = replace(source, name=name, format=Fixed(source.width + bits))
+        self.group(name, [x], f, ())
+        return name
 
     def pool(self, node: Pool, prefix: str) -> str:
         """Average every window: the sum of its values times a constant."""

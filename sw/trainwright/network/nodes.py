@@ -216,7 +216,7 @@ def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
             case Sum():
                 result[node.name] = _added(node, result)
             case Pool():
-                result[node.name] = _pooled(node, result)
+                result[node.name] = _windows(node.name, node.sources[0], node.window, result)
             case Map(function=Function(reduces=True)):
                 result[node.name] = _reduced(node.function.over, result[node.sources[0]])
             case Attention():
@@ -327,20 +327,6 @@ def _added(node: Sum, known: Mapping[str, Shape]) -> Shape:
         "layer between",
     )
     return max(first, second, key=len)
-
-
-def _pooled(node: Pool, known: Mapping[str, Shape]) -> Shape:
-    shape, window = _windows(node.name, node.sources[0], node.window, known), node.window
-    below = known[node.sources[0]]
-    whole = all(count % size == 0 for count, size in zip(below, window.kernel, strict=False))
-    apart = window.stride == window.kernel and window.padding == (0, 0)
-    require(
-        node.function is None or (apart and whole),
-        f"{node.name}: windows of a function lie next to each other: give {row(below[:2])} pixels "
-        f"a window that divides them, the stride of its size and no padding, not "
-        f"{row(window.kernel)}, {row(window.stride)} and {row(window.padding)}",
-    )
-    return shape
 
 
 def _reduced(over: Sequence[str], shape: Shape) -> Shape:

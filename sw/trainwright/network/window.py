@@ -40,6 +40,11 @@ class Window:
         """Values of one channel in a window."""
         return prod(self.kernel)
 
+    def divides(self, rows: int, columns: int) -> bool:
+        """Return whether windows lie next to each other and cover an image without padding."""
+        apart = self.stride == self.kernel and self.padding == (0, 0)
+        return apart and not (rows % self.kernel[0] or columns % self.kernel[1])
+
     def over(self, rows: int, columns: int) -> tuple[int, int]:
         """Return the outputs' rows and columns over an image; 0 where the image is too small."""
         sizes = [

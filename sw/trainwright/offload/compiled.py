@@ -473,7 +473,11 @@ def _sizes(
     """
     p = given or AcceleratorParameters()
     sizes: dict[str, Any] = {}
-    names = {entry.torch_class for entry in entries()} | {KernelModule.__name__, "Dropout"}
+    names = {entry.torch_class for entry in entries()} | {
+        KernelModule.__name__,
+        "Dropout",
+        "MaxPool2d",
+    }
     sizes["factor_width"] = max(p.factor_width, *(layer.widths.factor for layer in layers))
     coded = [str(fmt) for layer in layers for _, fmt in layer.numbers.coded]
     if coded and given is None:

@@ -17,7 +17,7 @@ from torch import fx
 from torch.utils import _pytree
 
 from trainwright.compiler import CompileError
-from trainwright.functions import Definition, Function, entries
+from trainwright.functions import Definition, Function, definition_of, entries
 from trainwright.network import NetworkError, Window
 from trainwright.network.network import MOST_DROPPED
 from trainwright.nn import TensorTrain, TTConv2d, TTLinear
@@ -334,6 +334,9 @@ _ARGUMENTS = {
     "sum": ("input", "other", "alpha"),
     "flatten": ("input", "start_dim", "end_dim"),
     "dropout": ("input", "p", "training", "inplace"),
+    "max_pool": (
+        "input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices",
+    ),
     "pool": (
         "input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad",
         "divisor_override",
@@ -345,11 +348,12 @@ _FUNCTIONS: dict[Any, str] = {
     operator.add: "sum", torch.add: "sum", _tensor.add: "sum", "add": "sum",
     torch.flatten: "flatten", _tensor.flatten: "flatten", "flatten": "flatten",
     torch.nn.functional.avg_pool2d: "pool", torch.nn.functional.dropout: "dropout",
+    torch.nn.functional.max_pool2d: "max_pool",
 }  # fmt: skip
 """Kinds of operation by function, and by the name of a tensor's method."""
 _MODULES: dict[type[torch.nn.Module], str] = {
     torch.nn.ReLU: "relu", torch.nn.Flatten: "flatten", torch.nn.AvgPool2d: "pool",
-    torch.nn.Dropout: "dropout",
+    torch.nn.Dropout: "dropout", torch.nn.MaxPool2d: "max_pool",
 }  # fmt: skip
 
 
@@ -387,6 +391,12 @@ def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
         return (kind, float(p), training) if 0 <= p <= MOST_DROPPED else None
     if kind == "sum":
         return (kind,) if set(given) == {"input", "other"} else None
+    if kind == "max_pool":
+        window = _window_of(given)
+        other = given.get("ceil_mode") or given.get("return_indices")
+        if window is None or other or _pair(given.get("dilation", 1)) != (1, 1):
+            return None
+        return "pool", window, definition_of("max_pool").make(), "torch"
     if kind == "pool":
         window = _averaged(given)
         return None if window is None else (kind, window)
@@ -399,7 +409,12 @@ def _averaged(given: Mapping[str, Any]) -> Window | None:
     counted = given.get("count_include_pad", True) or padding == (0, 0)
     if given.get("ceil_mode") or given.get("divisor_override") is not None or not counted:
         return None
-    kernel = given["kernel_size"]
+    return _window_of(given)
+
+
+def _window_of(given: Mapping[str, Any]) -> Window | None:
+    """Return the windows of a pooling; None where the accelerator has no such windows."""
+    kernel, padding = given["kernel_size"], _pair(given.get("padding", 0))
     try:
         return Window(_pair(kernel), _pair(given.get("stride") or kernel), padding)
     except (NetworkError, TypeError):

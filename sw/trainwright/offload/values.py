@@ -310,6 +310,9 @@ def _applied(
     if kind == "dropout":
         return torch.nn.functional.dropout(given[0], *operation[1:])
     window = operation[1]
+    if operation[-1] == "torch":
+        own = torch.nn.functional.max_pool2d
+        return own(given[0], window.kernel, window.stride, window.padding)
     if len(operation) > 2:
         return pooled(operation[2], given[0], window.kernel)
     return torch.nn.functional.avg_pool2d(given[0], window.kernel, window.stride, window.padding)

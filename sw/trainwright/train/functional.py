@@ -1,6 +1,7 @@
 """A network in torch, of any floating-point type: what the accelerator's integers stand for."""
 
 from collections.abc import Sequence
+from math import inf
 
 import torch
 
@@ -26,6 +27,7 @@ from trainwright.network import (
     Positions,
     Sum,
     TokenPool,
+    Window,
 )
 
 
@@ -82,7 +84,7 @@ def outputs(
             case Pool():
                 w = node.window
                 if node.function:
-                    value = _pooled(network.function_at(node), w.kernel, below[0])
+                    value = _pooled(network.function_at(node), w, below[0])
                     values[node.name] = value
                     continue
                 # Values are kept as (batch, rows, columns, channels), the accelerator's order;
@@ -114,12 +116,16 @@ def _mapped(function: Function, x: torch.Tensor) -> torch.Tensor:
     return rows.reshape(moved.shape).permute([order.index(n) for n in range(x.dim())])
 
 
-def _pooled(function: Function, kernel: tuple[int, int], x: torch.Tensor) -> torch.Tensor:
-    """Apply a function to windows next to each other of images (batch, rows, columns, channels)."""
-    rows, columns = (size // side for size, side in zip(x.shape[1:3], kernel, strict=True))
-    parts = x.reshape(len(x), rows, kernel[0], columns, kernel[1], -1).permute(0, 1, 3, 5, 2, 4)
+def _pooled(function: Function, window: Window, x: torch.Tensor) -> torch.Tensor:
+    """Apply a function to the windows of images (batch, rows, columns, channels)."""
+    (rows, columns), (samples, *_, channels) = window.padding, x.shape
+    # The greatest value of a window is never padding.
+    outside = -inf if function.definition.name == "max_pool" else 0.0
+    image = torch.nn.functional.pad(x, (0, 0, columns, columns, rows, rows), value=outside)
+    parts = image.unfold(1, window.kernel[0], window.stride[0])
+    parts = parts.unfold(2, window.kernel[1], window.stride[1])
     value = function.forward.real(parts.reshape(-1, function.group))[:, 0]
-    return value.reshape(len(x), rows, columns, -1)
+    return value.reshape(samples, *parts.shape[1:3], channels)
 
 
 def _attended(
