@@ -10,7 +10,7 @@ from trainwright.check.step import random_inputs
 from trainwright.driver import Driver
 from trainwright.fixed.quantise import dequantise
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.network import network_from_dict
+from trainwright.network import NetworkError, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 
 ENGINE = AcceleratorParameters(vector_engine=1)
@@ -88,3 +88,8 @@ def test_compiled_max_pool_is_part_of_the_program_as_in_torch(padding):
     assert len(compiled.chains) == 1 and not compiled.report().operators
     real = tnn.to_torch(model)(x)
     assert (compiled(x) - real).norm() < 0.03 * real.norm()
+
+
+def test_padding_of_a_pool_of_the_widest_words_is_one_error():
+    with pytest.raises(NetworkError, match=r"pool: padding of max_pool .* 15 bits at most, not 16"):
+        pooling("max_pool", [3, 3], [2, 2], [1, 1], widths={"activation": 16})

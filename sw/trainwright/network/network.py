@@ -37,6 +37,8 @@ MOST_LAYERS = 64
 MOST_DROPPED = 0.99
 """Greatest probability of a dropout: the values left are multiplied by 100 then."""
 LEAST_WIDTH = 4
+MOST_WORD = 16
+"""Bits of the widest word."""
 """Bits of a tensor that is no factor."""
 
 
@@ -162,6 +164,12 @@ class Network(Formatted):
         """
         if isinstance(node, Pool):
             assert node.function
+            bits = self.widths.activation
+            require(
+                node.window.padding == (0, 0) or self.widths.is_float or bits < MOST_WORD,
+                f"{node.name}: padding of {node.function.text} takes a bit more than activations "
+                f"have: give them {MOST_WORD - 1} bits at most, not {bits}, or omit padding",
+            )
             return node.function.sized(node.window.size)
         if isinstance(node, Map):
             over = node.function.over
