@@ -153,7 +153,7 @@ def _boards(args: argparse.Namespace) -> int:
 
     for name, board in figures.items():
         print(f"{name}: {board['title']}, speed grade {board['speed_grade']}")
-        print(f"  {told(name)}")
+        print(*(f"  {line}" for line in told(name)), sep="\n")
         memories = (f"{name}, {size // 1024:,} KiB" for name, size in board["memories"].items())
         print(f"  memory: {'; '.join(memories)}")
         for fitting in board["fits"]:
@@ -169,7 +169,7 @@ def _boards(args: argparse.Namespace) -> int:
             print(f"  {board['note']}")
     for name, zynq in EXPORTS.items():
         print(f"{name}: {zynq.title}; `trainwright export {name}`")
-        print(f"  {told(name)}")
+        print(*(f"  {line}" for line in told(name)), sep="\n")
     return 0
 
 
@@ -453,7 +453,7 @@ def _fit_arguments(parser: argparse.ArgumentParser) -> None:
         "Find the largest preset that fits a board, and the networks that it trains. Presets are "
         "tried from the largest array down: first multipliers and block RAMs are counted, then "
         "yosys makes the netlist, whose LUTs and registers are compared with the part (10 % of the "
-        "LUTs are left free). Netlists are cached: the second run takes seconds. For each network "
+        "LUTs are left free). Netlists are cached: a second run skips yosys. For each network "
         "the compiler finds the largest batch, halved from --batch, that the memory holds."
     )
     parser.epilog = (

@@ -126,16 +126,18 @@ def not_run() -> list[str]:
     return [name for name in (*BOARDS, *EXPORTS) if not finished(name)]
 
 
-def told(board: str) -> str:
-    """Describe in a line how far a board was run."""
-    runs = finished(board).values()
-    if not runs:
-        return "not run yet: described from its documents alone"
-    return "; ".join(
-        f"{STEPS[run.stage]} on {run.date} with {run.preset or 'own sizes'}: {run.luts:,} LUTs"
+def told(board: str) -> list[str]:
+    """Describe how far a board was run, a line a run."""
+    end = "; Vivado goes on" if last_stage(board) == SYNTH else ""
+    lines = [
+        f"{STEPS[run.stage]} on {run.date} with {run.preset or 'own sizes'}"
+        + (f", memory {run.memory}" if run.memory else "")
+        + f": {run.luts:,} LUTs"
         + ("" if run.fmax_mhz is None else f", {run.fmax_mhz:g} MHz")
-        for run in runs
-    )
+        + end
+        for run in finished(board).values()
+    ]
+    return lines or ["not run yet: described from its documents alone"]
 
 
 def part_name(board: str) -> str:
