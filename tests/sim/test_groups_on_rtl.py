@@ -13,6 +13,8 @@ from trainwright_sim.memory import MemoryModel
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from group_cases import CASES, between, compiled, random_case, require_exact
 from sequence_networks import decoder, dropping_classifier, small_encoder
+from test_overlapping_pools import CASES as CASES_OF_POOLS
+from test_overlapping_pools import pooling
 from test_vector import P
 
 NEAR, FEW = 0.05, 200
@@ -57,5 +59,13 @@ def test_small_encoder_is_exact_on_rtl(rtl, network, batch):
     """Compare a step of a network of tokens with every kind of table."""
     rtl.memory = MemoryModel()
     checked = check_step(network, batch, rtl)
+    assert checked.comparison.values and checked.comparison.mismatches == {}
+    assert checked.step.predicted_cycles == pytest.approx(checked.counters.cycles, rel=NEAR)
+
+
+@pytest.mark.parametrize("case", CASES_OF_POOLS[:2], ids=("padded", "overlapping"))
+def test_overlapping_pool_is_exact_on_rtl(rtl, case):
+    rtl.memory = MemoryModel()
+    checked = check_step(pooling(*case), 5, rtl)
     assert checked.comparison.values and checked.comparison.mismatches == {}
     assert checked.step.predicted_cycles == pytest.approx(checked.counters.cycles, rel=NEAR)

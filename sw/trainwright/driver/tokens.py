@@ -12,7 +12,6 @@ from trainwright.graph.network import (
     SAMPLES,
     SHARE_EXPONENT,
     is_masked,
-    is_written_out,
     mask_name,
     position_exponent,
     select_name,
@@ -63,7 +62,7 @@ def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tenso
         if isinstance(node, TokenPool):
             shares = token_shares(node, present)
             words[share_name(network, node)] = quantise(shares, SHARE_EXPONENT, CONSTANT_WIDTH)
-        elif isinstance(node, Pool) and is_written_out(network, node):
+        elif isinstance(node, Pool) and network.writes_out(node):
             words[select_name(network, node)] = torch.eye(node.window.size, dtype=torch.int64)
         elif isinstance(node, Positions):
             values = position_values(node, network.tokens).repeat(len(inputs), 1)

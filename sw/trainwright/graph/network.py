@@ -65,7 +65,7 @@ def host_operands(network: Network) -> dict[str, int]:
             names[node.name] = position_exponent(network, node)
         elif isinstance(node, Attention) and is_masked(network, node):
             names[mask_name(network, node)] = 0
-        elif isinstance(node, Pool) and is_written_out(network, node):
+        elif isinstance(node, Pool) and network.writes_out(node):
             names[select_name(network, node)] = 0
         elif isinstance(node, Dropout):
             names[keep_name(network, node)] = 0
@@ -88,12 +88,6 @@ def position_exponent(network: Network, node: Positions) -> int:
 def share_name(network: Network, node: TokenPool) -> str:
     """Return the tensor of the tokens' weights in a pool, (sequences, tokens)."""
     return f"{network.prefixes[node.name]}.share"
-
-
-def is_written_out(network: Network, node: Pool) -> bool:
-    """Return whether the windows of a pool are no view of its image."""
-    below = network.shapes[node.sources[0]]
-    return node.function is not None and not node.window.divides(*below[:2])
 
 
 def select_name(network: Network, node: Pool) -> str:
@@ -414,7 +408,7 @@ class _Build:
 
     def pooled(self, node: Pool, prefix: str, below: _Value, kernel: tuple[str, ...]) -> str:
         """Apply a function to every window: windows next to each other are a view of the image."""
-        if is_written_out(self.network, node):
+        if self.network.writes_out(node):
             return self.overlapped(node, prefix, below, kernel)
         positions = self.axes(prefix, ("oh", "ow"), self.network.shapes[node.name][:2])
         channels = self.axes(prefix, ("i1",), below.shape[2:])

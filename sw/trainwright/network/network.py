@@ -193,6 +193,11 @@ class Network(Formatted):
             return definition_of(name).make(scale).sized(self.tokens)
         return function_of("layer_norm").sized(size)
 
+    def writes_out(self, node: Pool) -> bool:
+        """Return whether the windows of a pool's function are no view of its image."""
+        below = self.shapes[node.sources[0]]
+        return node.function is not None and not node.window.divides(*below[:2])
+
     def _group(self, node: Map, over: Sequence[str]) -> int:
         """Return the size of a group over some axes of the value of a node."""
         shape = self.shapes[node.sources[0]]

@@ -1,6 +1,6 @@
 """Choices of the training loop on the chip, by name: options list them without importing torch."""
 
-from trainwright.network import Dropout, Network
+from trainwright.network import Dropout, Network, Pool
 from trainwright.network.nodes import IMAGE
 
 LANES = 16
@@ -18,4 +18,6 @@ def reads_records(network: Network) -> bool:
         and inputs == [IMAGE]
         and network.shapes[IMAGE] == (*network.padded, 1)
         and not any(isinstance(node, Dropout) for node in network.nodes)
+        # The host writes an identity that such a pool reads.
+        and not any(isinstance(node, Pool) and network.writes_out(node) for node in network.nodes)
     )
