@@ -24,8 +24,9 @@ from trainwright.cli.sweep.spec import command_options, points, read_spec
 from trainwright.cli.train.folder import LOCK
 from trainwright.cli.train.job import fresh_job
 from trainwright.cli.train.options import add_arguments
-from trainwright.cli.train.prepared import DataShelf, load_prepared
-from trainwright.data import load_data_set, own
+from trainwright.cli.train.prepared import DataShelf
+from trainwright.data import DataError, load_data_set, own
+from trainwright.data.prepared import load_prepared
 from trainwright.report.front import objectives, pareto, table
 from trainwright.support.locks import locked
 
@@ -488,7 +489,7 @@ def test_sweep_own_data_is_read_once_and_given_to_every_trial(tmp_path, monkeypa
     fresh = fresh_job(arguments.parse_args(options))
     assert fresh.data.preparation == expected.preparation
     Path(prepared).write_bytes(Path(prepared).read_bytes()[:-9])
-    with pytest.raises(OptionError, match="start the sweep again"):
+    with pytest.raises(DataError, match="start the sweep again"):
         load_prepared(Path(prepared))
 
 

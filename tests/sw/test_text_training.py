@@ -12,8 +12,8 @@ import pytest
 from sequence_networks import classifier
 
 from trainwright.cli import main
-from trainwright.cli.train.prepared import load_prepared, save_prepared
 from trainwright.data import DataError, load_data_set, load_samples, own_data
+from trainwright.data.prepared import load_prepared, save_prepared
 from trainwright.network import load_network
 from trainwright.train.batches import check_fit, input_quantiser, text_notes, vocabulary_digits
 from trainwright.train.trainer import Trainer

@@ -12,8 +12,8 @@ from sequence_networks import decoder
 from test_text_training import toml, written
 
 from trainwright.cli import main
-from trainwright.cli.train.prepared import load_prepared, save_prepared
 from trainwright.data import DataError, load_data_set
+from trainwright.data.prepared import load_prepared, save_prepared
 from trainwright.network import load_network
 from trainwright.train.batches import check_fit, label_tensor, labelled_for
 from trainwright.train.loss import heads_loss

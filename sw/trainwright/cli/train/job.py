@@ -241,7 +241,7 @@ def _loader(args: argparse.Namespace) -> Load:
     """Return the reader of the data: from a sweep's file, or from what the options name."""
     if args.prepared is None:
         return partial(load_data, fetch=args.download)
-    from trainwright.cli.train.prepared import load_prepared
+    from trainwright.data.prepared import load_prepared
 
     return lambda _: load_prepared(Path(args.prepared))
 

@@ -2,58 +2,11 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from trainwright.cli.errors import OptionError
 from trainwright.cli.train.job import RunOptions, load_data
-from trainwright.data import DataSet, Split
+from trainwright.data import DataSet
+from trainwright.data.prepared import save_prepared
 from trainwright.data.registry import OWN
-from trainwright.support.errors import file_errors
-from trainwright.support.files import write_whole
-from trainwright.support.plain import NONSENSE
-from trainwright.support.tensor_file import CheckpointError, decode, encode
-
-FORMAT = "trainwright-data-1"
-_ARRAYS = ("images", "labels", "tags")
-"""Arrays of a split; only lines of text have the last one."""
-
-
-def save_prepared(path: Path, data: DataSet) -> None:
-    """Write a data set. Raises ``OptionError``."""
-    tensors = {
-        f"{part}.{name}": torch.from_numpy(getattr(split, name).copy())
-        for part, split in (("train", data.train), ("test", data.test))
-        for name in _ARRAYS
-        if getattr(split, name) is not None
-    }
-    plain: dict[str, Any] = {
-        name: value for name, value in vars(data).items() if not isinstance(value, Split)
-    }
-    if data.preparation is not None:
-        plain["preparation"] = dict(data.preparation)
-    with file_errors(f"cannot write {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, encode({"format": FORMAT, "data": plain}, tensors))
-
-
-def load_prepared(path: Path) -> DataSet:
-    """Read a data set that ``save_prepared`` wrote. Raises ``OptionError``."""
-    try:
-        metadata, tensors = decode(path, FORMAT)
-        plain = metadata["data"]
-        splits = {
-            part: Split(
-                **{n: tensors[k].numpy() for n in _ARRAYS if (k := f"{part}.{n}") in tensors}
-            )
-            for part in ("train", "test")
-        }
-        lists = {name: tuple(plain[name]) for name in ("class_names", "notes", "tag_names")}
-        scale = plain["scale"] and tuple(plain["scale"])
-        return DataSet(**{**plain, **lists, **splits, "scale": scale})
-    except (CheckpointError, *NONSENSE) as error:
-        raise OptionError(f"the sweep's data {path}: {error}; start the sweep again") from None
 
 
 class DataShelf:
