@@ -71,9 +71,7 @@ def test_step_moves_rows_of_the_state():
     state = random_state(FASHION.with_ranks(((3, 13, 2), (5,))), 0)
     step = compile_step(state.layout.network, 16, P, plan=IN_ROWS[AUTO])
     images = {
-        (image.layer, image.index): buffer
-        for image, buffer in step.backward.images
-        if image.is_factor
+        (image.layer, image.index): image for image in step.backward.images if image.is_factor
     }
     for part in state.layout.parts:
         values = np.arange(part.size) % 100 + 1
@@ -83,9 +81,9 @@ def test_step_moves_rows_of_the_state():
         assert (step.buffers[gradient_of(part)].pack(torch.from_numpy(values.reshape(shape)))
                 == rows.astype("<i2").view(np.uint8)).all()  # fmt: skip
         if part.index >= 0:
-            image = next(image for image, _ in step.backward.images + step.forward.images
+            image = next(image for image in step.backward.images + step.forward.images
                          if (image.layer, image.index) == (part.layer, part.index))  # fmt: skip
-            packed = image.packed(torch.from_numpy(values.reshape(part.shape)), P)
+            packed = image.pack(torch.from_numpy(values.reshape(part.shape)))
             assert (packed == rows.astype(np.int8).view(np.uint8)).all()
     assert images and step.aliases["x"] == ("x.i", "x.s")
     assert step.memory_bytes >= max(buffer.stop for buffer in step.buffers.values())

@@ -200,11 +200,10 @@ def check_chip_step(
 
 def _images(driver: ChipDriver, model: QuantisedModel) -> dict[str, np.ndarray]:
     """Return images and biases as the host would write them."""
-    programs, p = (driver.step.forward, driver.step.backward), driver.step.parameters
     images = {
-        image.name: image.packed(model.factors[image.layer][image.index], p)
-        for program in programs
-        for image, _ in program.images
+        image.name: image.pack(model.factors[image.layer][image.index])
+        for program in (driver.step.forward, driver.step.backward)
+        for image in program.images
         if image.is_factor
     }
     for part in driver.layout.parts:

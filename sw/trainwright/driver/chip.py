@@ -140,9 +140,9 @@ class ChipDriver(Driver):
 
     def images(self) -> Iterator[tuple[str, npt.NDArray]]:
         """Yield bytes of every factor's image, and values of every bias, as in memory."""
-        for image, buffer in (*self.step.forward.images, *self.step.backward.images):
+        for image in (*self.step.forward.images, *self.step.backward.images):
             if image.is_factor:
-                yield image.name, self.accelerator.read(buffer.address, buffer.size)
+                yield image.name, self.accelerator.read(image.address, image.size)
         for part in self.layout.parts:
             if part.index < 0:
                 yield part.name, self.rows(part.name)

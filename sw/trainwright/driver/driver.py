@@ -181,11 +181,11 @@ class Driver:
         self, program: CompiledProgram, model: QuantisedModel, *, present: Container[str] = ()
     ) -> None:
         """Write the images of a program, except those that are ``present`` already."""
-        for image, buffer in program.images:
+        for image in program.images:
             if image.name in present:
                 continue
             factor = model.factors[image.layer][image.index] if image.is_factor else torch.zeros(())
-            self.accelerator.write(buffer.address, image.packed(factor, self.step.parameters))
+            self.accelerator.write(image.address, image.pack(factor))
 
     def _check_model(self, model: QuantisedModel) -> None:
         for number, layer in enumerate(self.network.layers, 1):
@@ -334,7 +334,7 @@ class Driver:
         shape = (self.step.batch, self.network.output_size)
         if tuple(gradient.shape) != shape:
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
-        present = {image.name for image, _ in self.step.forward.images}
+        present = {image.name for image in self.step.forward.images}
         self._put_images(self.step.backward, model, present=present)
         fmt = self.network.format("gradient")
         parts = dict(zip(self.step.uppers, gradient.split(self.network.head_sizes, 1), strict=True))

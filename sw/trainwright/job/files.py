@@ -15,7 +15,7 @@ from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerat
 from trainwright.accelerator.register_files import c_header
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.chip.samples import SampleRecords
-from trainwright.compiler.step.adapter import GraphImage, PackedBuffer
+from trainwright.compiler.step.adapter import PackedBuffer
 from trainwright.data import DataSet
 from trainwright.driver.resident import PlacedProgram, ResidentDriver
 from trainwright.job.record import (
@@ -185,22 +185,14 @@ def _crc(job: RecordedJob) -> int:
 
 
 def _plain_buffers(driver: ResidentDriver) -> Iterator[dict[str, Any]]:
-    programs = driver.step.forward, driver.step.backward
-    packings = {
-        image.name: image.packing
-        for program in programs
-        for image, _ in program.images
-        if isinstance(image, GraphImage)
-    }
     for name, buffer in driver.memory.everything.items():
-        packing = buffer.packing if isinstance(buffer, PackedBuffer) else packings.get(name)
         sizes = dict(zip(("row", "lane"), buffer.shape, strict=False))
         strides = {
             "row": prod(buffer.shape[1:]) * buffer.element_bytes,
             "lane": buffer.element_bytes,
         }
-        if packing:
-            sizes, strides = packing.counts, packing.strides
+        if isinstance(buffer, PackedBuffer):
+            sizes, strides = buffer.packing.counts, buffer.packing.strides
         yield {
             "name": name,
             "address": buffer.address,

@@ -8,13 +8,8 @@ them by the rules of ``base.rules``, which the exponent file of the hardware fol
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-import torch
-
-from trainwright.compiler.base.memory import Buffer
+from trainwright.compiler.base.memory import Buffer, Image
 from trainwright.compiler.base.rules import Rule, Written
 from trainwright.fixed.align import Alignment, aligned
 from trainwright.formats.exponents import Shifts
@@ -41,32 +36,6 @@ IN_ROWS = {AUTO: "in-rows", SMALL: "small-in-rows"}
 """Plans, by the plan that they follow, whose tensors lie in the rows of a state on the chip."""
 FOLLOWED = {in_rows: plan for plan, in_rows in IN_ROWS.items()}
 """Plan that each plan in rows follows."""
-
-
-class FactorImage(Protocol):
-    """Factor as one program reads it, or a constant, for the host to write."""
-
-    @property
-    def name(self) -> str:
-        """Name of the image's buffer."""
-        ...
-
-    @property
-    def is_factor(self) -> bool: ...
-
-    @property
-    def layer(self) -> int:
-        """Number of the factor's layer, from 0."""
-        ...
-
-    @property
-    def index(self) -> int:
-        """Number of the factor in its layer, from 0."""
-        ...
-
-    def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> npt.NDArray[np.uint8]:
-        """Return the bytes of an int64 factor (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -101,7 +70,7 @@ class CompiledProgram:
     descriptors: tuple[Descriptor, ...]
     rules: dict[int, Rule]
     tensors: tuple[Written, ...]
-    images: tuple[tuple[FactorImage, Buffer], ...]
+    images: tuple[Image, ...]
     macs: int
     address: int
     """Address of the program in external memory."""

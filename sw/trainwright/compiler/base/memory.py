@@ -54,6 +54,20 @@ class Buffer:
         return self.address + self.size
 
 
+@dataclass(frozen=True)
+class Image(Buffer):
+    """Buffer of a factor as one program reads it, or of a constant."""
+
+    layer: int = -1
+    """Number of the factor's layer, from 0; -1 for a constant."""
+    index: int = -1
+    """Number of the factor in its layer, from 0."""
+
+    @property
+    def is_factor(self) -> bool:
+        return self.layer >= 0
+
+
 @dataclass
 class MemoryMap:
     """External memory, filled from address 0 upwards; every buffer starts at a beat of any port."""

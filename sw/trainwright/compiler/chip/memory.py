@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.compiler.base.compiled import IN_ROWS, CompiledStep, FactorImage
+from trainwright.compiler.base.compiled import IN_ROWS, CompiledStep
 from trainwright.compiler.base.errors import CompileError
-from trainwright.compiler.base.memory import Buffer, MemoryMap
+from trainwright.compiler.base.memory import Buffer, Image, MemoryMap
 from trainwright.compiler.chip.live import (
     Kept,
     Live,
@@ -134,18 +134,18 @@ class ChipMemory:
     @cached_property
     def factors(self) -> dict[tuple[int, int], str]:
         """Buffer in which programs of the step read each factor, by layer and index."""
-        return {(image.layer, image.index): image.name for image, _ in self._images}
+        return {(image.layer, image.index): image.name for image in self._images}
 
     @property
-    def _images(self) -> list[tuple[FactorImage, Buffer]]:
+    def _images(self) -> list[Image]:
         both = (*self.step.forward.images, *self.step.backward.images)
-        return [(image, buffer) for image, buffer in both if image.is_factor]
+        return [image for image in both if image.is_factor]
 
     @cached_property
     def everything(self) -> dict[str, Buffer]:
         """Buffers of the step, its factors, its loss and its update, by name."""
-        constants = {image.name: buffer for image, buffer in self.step.forward.images}
-        images = {image.name: buffer for image, buffer in self._images}
+        constants = {image.name: image for image in self.step.forward.images}
+        images = {image.name: image for image in self._images}
         return {**constants, **images, **self.step.buffers, **self.buffers}
 
     def live(self, part: WeightPart) -> Live:

@@ -5,7 +5,7 @@ In: ``step.compile.StepPrograms``. Out: ``base.compiled.CompiledStep``. ``compil
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from math import prod
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledStep
-from trainwright.compiler.base.memory import Buffer
+from trainwright.compiler.base.memory import Buffer, Image
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.compiler.emit.outer import Packing, constant
@@ -72,32 +72,21 @@ class PackedBuffer(Buffer):
         return torch.from_numpy(np.ascontiguousarray(array))
 
 
-@dataclass(frozen=True)
-class GraphImage:
-    """Factor, or constant (``layer`` -1), as one program reads it."""
+@dataclass(frozen=True, kw_only=True)
+class PackedImage(PackedBuffer, Image):
+    """Image as its ``packing`` has it."""
 
-    name: str
-    layer: int
-    index: int
-    packing: Packing
-    shape: tuple[int, ...]
     value: int = 0
     """Word that all values of a constant have."""
 
-    @property
-    def is_factor(self) -> bool:
-        return self.layer >= 0
-
-    def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> Bytes:
-        """Return the bytes of int64 ``factor``; a constant ignores it."""
-        if self.is_factor:
-            return self.packing.pack(factor.numpy().reshape(self.shape))
-        return self._constant
+    def pack(self, values: torch.Tensor) -> Bytes:
+        """Return the bytes of an int64 factor (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
+        return super().pack(values) if self.is_factor else self._constant
 
     @cached_property
     def _constant(self) -> Bytes:
         known = constant(self.packing.outer.tensor, self.packing.lanes)
-        return self.packing.pack(np.full(self.shape, self.value) if known is None else known)
+        return self.packing.pack(np.full(self.axes, self.value) if known is None else known)
 
 
 class StepAdapter:
@@ -150,21 +139,28 @@ class StepAdapter:
             )
             self.aliases[name] = (*self.aliases.get(name, ()), key)
 
-    def _images(self, emitted: Emitted) -> Iterable[tuple[GraphImage, Buffer]]:
+    def _images(self, emitted: Emitted) -> Iterable[PackedImage]:
         graph = emitted.lowered.graph
         for outer in self._outer(emitted):
-            packing, buffer = Packing(graph, outer, self.lanes), self.step.buffers[outer.name]
             # The names of factors, ``l1.G2``, say which image they are.
             layer, dot, index = outer.tensor.rpartition(".G")
+            tensor = graph.tensors.get(outer.tensor)
+            image = partial(
+                PackedImage,
+                name=outer.name,
+                address=self.step.buffers[outer.name].address,
+                shape=graph.shape(outer.tensor) if tensor else (),
+                element_bytes=outer.element_bytes,
+                packing=Packing(graph, outer, self.lanes),
+                axes=graph.shape(outer.tensor) if tensor else (),
+                samples=0,
+            )
             if outer.tensor in self.host and dot and index.isdigit():
-                shape = graph.shape(outer.tensor)
-                image = GraphImage(outer.name, int(layer[1:]) - 1, int(index) - 1, packing, shape)
-                yield image, buffer
-            elif outer.tensor not in graph.tensors:
-                yield GraphImage(outer.name, -1, -1, packing, ()), buffer
-            elif word := graph.tensors[outer.tensor].constant:
-                shape = graph.shape(outer.tensor)
-                yield GraphImage(outer.name, -1, -1, packing, shape, word[0]), buffer
+                yield image(layer=int(layer[1:]) - 1, index=int(index) - 1)
+            elif tensor is None:
+                yield image()
+            elif tensor.constant:
+                yield image(value=tensor.constant[0])
 
     def _rules(self, emitted: Emitted, tensors: dict[str, Written]) -> dict[int, Rule]:
         graph = emitted.lowered.graph
