@@ -54,7 +54,7 @@ def convolutions():
 
 
 def attention():
-    """Return an attention over four tokens of two digits, with padding, a scale, 20 outputs."""
+    """Return an attention over four tokens of two digits, with padding, a scale and dropout."""
     layer = {"inputs": [4, 4], "outputs": [4, 4], "ranks": [4], "bias": False, "relu": False}
     layers = [
         {**layer, "name": "e", "product": ["d1", "d2"], "inputs": [10, 10]},
@@ -64,6 +64,7 @@ def attention():
         {"name": "h", "attention": ["q", "k", "v"], "heads": 2},
         {"name": "n", "norm": "layer"},
         {"name": "s", "scale": 16},
+        {"name": "d", "dropout": 0.25},
         {"name": "p", "over_tokens": "mean"},
         {"inputs": [16], "outputs": [20], "ranks": [], "relu": False},
     ]

@@ -113,7 +113,7 @@ def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None
     what = f"{network.name}: loss and update on the chip"
     if len(network.heads) > 1:
         raise CompileError(f"{what} take one head, not {', '.join(network.heads)}; give one")
-    (head,) = network.heads
+    head = network.heads[0]
     if network.tokens > 1 and head not in network.of_sequences:
         raise CompileError(
             f"{what} take one label of a sequence, {head!r} has one for every token; use --update "
