@@ -139,6 +139,25 @@ def _same(x, y):
     return bool((((x == y) & signs) | (x.isnan() & y.isnan())).all())
 
 
+GROWING = {
+    "exp": torch.exp, "expm1": torch.expm1, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
+    "logsigmoid": F.logsigmoid, "gelu": F.gelu, "tanh gelu": UNARY["tanh gelu"],
+    "softmax": lambda x: torch.softmax(torch.stack([x, 0 * x], 1), 1)[:, 0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "nc"), KINDS)
+@pytest.mark.parametrize("name", GROWING)
+def test_function_of_numbers_beyond_the_range_of_exp_is_its_limit(name, dtype, nc):
+    sizes = [12.0, 88.0, 104.0, 699.0, 701.0, 1e3, 1e4, 6e4, 1e10, 1e30, 1e300]
+    x = torch.tensor([s for size in sizes for s in (size, -size)], dtype=torch.float64)
+    x = x[x.abs() < torch.finfo(dtype).max].to(dtype)
+    result = GROWING[name](mcf.tensor(x, nc=nc)).to_float64()
+    wanted = GROWING[name](x.double())
+    wanted[wanted.abs() > torch.finfo(dtype).max] *= math.inf
+    assert torch.allclose(result, wanted, rtol=1e-3, atol=1e-7), list(zip(x, result, strict=True))
+
+
 @pytest.mark.parametrize(("dtype", "nc"), SOME_KINDS)
 @pytest.mark.parametrize("name", UNARY)
 def test_function_of_zeros_infinities_and_nan_is_torchs(name, dtype, nc):

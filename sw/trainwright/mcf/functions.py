@@ -103,7 +103,10 @@ def _reduced(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return (n, r) with x = n ln 2 + r and |r| <= ln 2 / 2; clamps x to the range of exp."""
     nc = x.shape[-1]
     limit = math.log(torch.finfo(x.dtype).max) * 1.6
-    n = torch.round(x[..., 0].clamp(-limit, limit) / math.log(2))
+    # The series of what is left of a larger number would diverge: e^-700 was infinite in float32.
+    clamped = padded(x[..., :1].clamp(-limit, limit), nc)
+    x = torch.where(x[..., :1].abs() > limit, clamped, x)
+    n = torch.round(x[..., 0] / math.log(2))
     n = torch.where(torch.isfinite(n), n, torch.zeros_like(n))
     ln2 = constants.number(constants.ln2(PRECISION[x.dtype] * (nc + 1) + 12), x, nc)
     return n, add_mcn(x, -binary("mul", ln2, n.unsqueeze(-1)))
