@@ -453,7 +453,7 @@ def _fit_arguments(parser: argparse.ArgumentParser) -> None:
         "Find the largest preset that fits a board, and the networks that it trains. Presets are "
         "tried from the largest array down: first multipliers and block RAMs are counted, then "
         "yosys makes the netlist, whose LUTs and registers are compared with the part (10 % of the "
-        "LUTs are left free). Netlists are cached: a second run skips yosys. For each network "
+        "LUTs are left free). A second run skips yosys, except for a Zynq. For each network "
         "the compiler finds the largest batch, halved from --batch, that the memory holds."
     )
     parser.epilog = (
