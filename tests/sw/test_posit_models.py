@@ -1,8 +1,6 @@
 """ResNet-18, encoders and recurrent networks, unmodified, train in posits as in float32."""
 
 import copy
-import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -204,16 +202,6 @@ def test_inference_mode_gives_the_same_bits(make, shape):
     want = model(x)
     y, want = (t[0] if isinstance(t, tuple) else t for t in (y, want))
     assert torch.equal(y.values(), want.values())
-
-
-def test_posit_page_examples_run_in_order(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[2] / "docs" / "reference" / "posit.md"
-    examples = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    assert len(examples) > 1
-    names: dict[str, object] = {}
-    for example in examples:
-        exec(example, names)
 
 
 def test_batch_norm_of_mixed_precision_keeps_statistics_in_the_computing_format():

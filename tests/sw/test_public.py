@@ -102,6 +102,18 @@ def test_public_readmes_lines_run_as_printed(capsys):
     assert "back end golden, batch 64" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("page", ["ape", "mcf", "posit", "qr"])
+def test_page_of_a_library_opens_with_a_question_and_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "reference" / f"{page}.md").read_text()
+    assert re.match(r"# .*\n\n\*\*[^*]*\?\*\*", text)
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert examples
+    names: dict[str, object] = {}
+    for example in examples:
+        exec(example, names)
+
+
 def test_public_names_of_libraries_are_in_the_reference():
     page = (Path(__file__).parents[2] / "docs" / "reference" / "library-names.md").read_text()
     shown = set(re.findall(r"auto(?:function|class):: (\S+)", page))

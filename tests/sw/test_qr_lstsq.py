@@ -66,6 +66,23 @@ def test_lstsq_of_badly_scaled_columns_keeps_their_rank(rank, far):
     assert float(mpmath.norm(moved)) <= 1e-12 * float(b.norm())
 
 
+@pytest.mark.parametrize("seed", [11, 15, 30, 34, 39, 54, 67, 82, 125, 143])
+def test_lstsq_of_tiny_columns_beside_dependent_ones_is_the_shortest(seed):
+    """Rounding of a dependent column, 2^-53, may exceed a tiny column, and must not serve for it.
+
+    Unknowns are compared in units of their columns: data of 53 digits determine no more of them.
+    """
+    random = torch.Generator().manual_seed(seed)
+    c, f = _integers((5, 3), seed), _integers((3, 8), seed + 500)
+    f *= torch.rand((3, 8), generator=random) < 0.5  # some columns depend on few others
+    scale = torch.exp2(torch.randint(-70, 71, (8,), generator=random).to(F64))
+    b = (c @ f).sum(1, keepdim=True)
+    solution, exact = lstsq((c @ f) * scale, b[:, 0]), _shortest(c, f * scale, b)
+    assert int(solution.rank) == 3
+    units = mpmath.diag([mpmath.mpf(size) for size in scale.tolist()])
+    assert _apart(solution.x * scale, units * exact) <= 1e-12
+
+
 def test_lstsq_of_heavy_rows_keeps_the_light_ones():
     """Weights of 2^40: QR without sorted rows and pivots loses the rows of size 1."""
     a, b = _integers((8, 4), 7), _integers((8, 1), 8)

@@ -147,7 +147,7 @@ def _pivoted(
     right = factors.apply(b[rows], transposed=True)[:rank]
     upper, power = factors.R[:rank], columns[factors.order].unsqueeze(1)
     if rank < n and not basic:
-        x = _shortest(upper, right, power)
+        x = _shortest(upper, right, power, threshold)
     else:
         x[:rank] = torch.linalg.solve_triangular(upper[:, :rank], right, upper=True)
         x = scale_by_power(x, -power)
@@ -159,21 +159,67 @@ def _falling(a: torch.Tensor) -> torch.Tensor:
     return a.abs().amax(1).argsort(dim=0, descending=True, stable=True)
 
 
-def _shortest(upper: torch.Tensor, b: torch.Tensor, power: torch.Tensor) -> torch.Tensor:
+def _shortest(
+    upper: torch.Tensor, b: torch.Tensor, power: torch.Tensor, threshold: float
+) -> torch.Tensor:
     """Return the shortest x with upper 2^power x = b, for ``upper`` (rank, n) of full rank.
 
-    x is a combination of the matrix's rows. Unknowns are sorted by the size of their columns: the
-    large unknowns of small columns come last, so that they cost the others no digits.
+    With y = 2^power x, basic unknowns follow from the free ones: y1 = y0 - S y2. S up to the
+    threshold is rounding of columns that depend on each other: times the large unknown of a tiny
+    column it would outweigh all other unknowns. The free unknowns minimise the length of x.
     """
-    top = power.max()
-    tall = scale_by_power(upper.mT, power - top)
+    rank, n = upper.shape
+    start, shared = (
+        torch.linalg.solve_triangular(upper[:, :rank], t, upper=True) for t in (b, upper[:, rank:])
+    )
+    shared[shared.abs() <= threshold * shared.abs().amax().clamp(min=1)] = 0
+    order = _exchanged(start, shared, power, threshold)
+    power = power[order]
+    ways = torch.cat([-shared, torch.eye(n - rank, dtype=upper.dtype, device=upper.device)])
+    start = torch.cat([start, b.new_zeros(n - rank, b.shape[1])])
+    (tall, steps), (wide, sizes) = (_with_rows(t, -power) for t in (ways, start))
     rows = _falling(tall)
     inner = pivoted_qr(tall[rows])
-    rank = len(upper)
-    weights = torch.linalg.solve_triangular(inner.R[:, :rank].mT, b[inner.order], upper=False)
-    x = b.new_zeros(len(tall), b.shape[1])
-    x[:rank] = weights
-    return scale_by_power(inner.apply(x)[rows.argsort()], -top)
+    right = inner.apply(wide[rows], transposed=True)[: n - rank]
+    free = torch.linalg.solve_triangular(inner.R[: n - rank], right, upper=True)
+    free = scale_by_power(-free[inner.order.argsort()], sizes - steps.unsqueeze(1))
+    return scale_by_power(start + ways @ free, -power)[order.argsort()]
+
+
+def _exchanged(
+    start: torch.Tensor, shared: torch.Tensor, power: torch.Tensor, threshold: float
+) -> torch.Tensor:
+    """Exchange basic and free unknowns, in place, until no basic one outgrows the free; the order.
+
+    A basic unknown of a tiny column would be the small difference of large terms where the column
+    depends on larger ones. Each step takes the largest entry of S in units of x, as Gaussian
+    elimination with complete pivoting does; 4 is near enough to 1 to end soon.
+    """
+    rank, others = shared.shape
+    order = torch.arange(rank + others, device=shared.device)
+    while others:
+        sizes = exponent_of(shared.abs()) + power[order[rank:]].mT - power[order[:rank]]
+        sizes = torch.where(shared == 0, torch.iinfo(sizes.dtype).min, sizes)
+        i, j = divmod(int(sizes.argmax()), others)
+        if int(sizes[i, j]) <= 2:
+            break
+        pivot, column, before = shared[i, j].clone(), shared[:, j].clone(), shared.abs()
+        row, rest = shared[i] / pivot, start[i] / pivot
+        shared -= column.unsqueeze(1) * row
+        shared[shared.abs() <= threshold * before] = 0  # what cancels is rounding
+        start -= column.unsqueeze(1) * rest
+        shared[:, j], shared[i], start[i] = -column / pivot, row, rest
+        shared[i, j] = 1 / pivot
+        order[[i, rank + j]] = order[[rank + j, i]]
+    return order
+
+
+def _with_rows(x: torch.Tensor, power: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return x 2^power, power (rows, 1), with columns divided by 2^k to about 1, and k."""
+    exponents = torch.where(x == 0, torch.iinfo(power.dtype).min // 2, exponent_of(x) + power)
+    most = exponents.amax(0)
+    most = torch.where((x == 0).all(0), 0, most)
+    return scale_by_power(x, power - most), most
 
 
 def _iterated(
