@@ -195,12 +195,12 @@ def _exchanged(
     depends on larger ones. Each step takes the largest entry of S in units of x, as Gaussian
     elimination with complete pivoting does; 4 is near enough to 1 to end soon.
     """
-    rank, others = shared.shape
-    order = torch.arange(rank + others, device=shared.device)
-    while others:
+    rank, free = shared.shape
+    order = torch.arange(rank + free, device=shared.device)
+    while free:
         sizes = exponent_of(shared.abs()) + power[order[rank:]].mT - power[order[:rank]]
         sizes = torch.where(shared == 0, torch.iinfo(sizes.dtype).min, sizes)
-        i, j = divmod(int(sizes.argmax()), others)
+        i, j = divmod(int(sizes.argmax()), free)
         if int(sizes[i, j]) <= 2:
             break
         pivot, column, before = shared[i, j].clone(), shared[:, j].clone(), shared.abs()
