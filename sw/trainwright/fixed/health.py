@@ -13,6 +13,10 @@ WATCHED = 32
 SATURATED_SHARE = 0.25
 """Share of saturated values above which a tensor counts as lost."""
 
+SATURATED_PART = 0.5
+"""Part of the sum of |q| that saturated values make above which a tensor counts as lost: a few
+samples have all of its size, and their values end alike. In `digits` at most 0.04 of a sum does."""
+
 
 class LostTensorWarning(UserWarning):
     """A tensor of a network is all zeros, or saturated, for many steps."""
@@ -30,6 +34,7 @@ ZEROS = LossReason(
     "all zeros",
     "nothing is learnt through it; check the inputs, the initialisation and dead ReLUs",
 )
+FEW = "a few samples or rows are far larger than the others; check the data and the loss"
 SCALE = "check the scale of the inputs and the learning rate"
 
 
@@ -39,6 +44,8 @@ def loss_of(s: TensorStatistics) -> LossReason | None:
         return ZEROS
     if s.saturations > SATURATED_SHARE * s.count:
         return LossReason(f"saturated in {s.saturations / s.count:.0%} of its values", SCALE)
+    if s.saturated_part > SATURATED_PART:
+        return LossReason(f"saturated in values that make {s.saturated_part:.0%} of its sum", FEW)
     return None
 
 
