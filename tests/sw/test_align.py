@@ -21,6 +21,14 @@ def test_align_moves_host_tensor_near_its_sum():
     assert (binding.shifts["z"].x, binding.shifts["z"].y) == (15, 0)
 
 
+def test_align_bias_far_above_its_sum_keeps_its_exponent():
+    # Made finer, it would saturate: a layer whose weights decay would lose its bias.
+    ops = Einsum("p", ("x", "x")), Add("z", "p", "b")
+    binding = bind(graph(*ops), {"p": -30, "z": -8}, {"x": -15, "b": -8}, most_alignment=15)
+    assert binding.exponents == {"x": -15, "b": -8, "p": -23, "z": -8}
+    assert (binding.shifts["z"].x, binding.shifts["z"].y) == (0, 15)
+
+
 def test_align_bias_added_twice_is_moved_before_it_is_first_added():
     given = {"x": -4, "y": 6, "b": -30}
     binding = bind(graph(Add("z", "x", "b"), Add("w", "y", "b")), {}, given, most_alignment=15)

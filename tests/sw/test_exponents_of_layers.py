@@ -273,3 +273,21 @@ def test_recurrent_layer_whose_first_state_is_zeros_gives_no_warning():
                 exponents.add(str(sorted(cell.program_exponents["cell"].items())))
     assert len(exponents) == 1
     assert model.report().steps == 20  # not one for each of the three calls
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_bias_of_a_layer_whose_weights_decay_to_nothing_is_kept(compiled):
+    # 2^15 times the products, the bias saturated in the accelerator's sum: outputs became 0.
+    torch.manual_seed(0)
+    layer = tnn.TTLinear(32, 16, rank=4)
+    model = torch.nn.Sequential(layer)
+    model = trainwright.compile(model, batch=16) if compiled else model
+    x = torch.randn(16, 32)
+    for _ in range(20):
+        model(x).sum().backward()
+        with torch.no_grad():
+            layer.bias.fill_(0.3)
+            for factor in layer.factors:
+                factor *= 0.5
+    model.eval()
+    assert relative_error(model(x), trainwright.to_torch(model)(x)) < 0.02

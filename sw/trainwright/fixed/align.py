@@ -18,8 +18,9 @@ class Alignment:
     """Exponents of the operands of a program's additions.
 
     ``makers`` names for each tensor made the one whose exponent it has: itself, but for masks. A
-    tensor that the host gives (a bias) moves to the tensor it is added to; of two that are made,
-    the finer one is made coarser. ``most`` are the bits by which an operand can be shifted to the
+    tensor that the host gives (a bias) moves to one that the host gives, too, and is made coarser for
+    one that is made, but not finer, as it would saturate; of two that are made, the finer one is
+    made coarser. ``most`` are the bits by which an operand can be shifted to the
     left.
     """
 
@@ -36,7 +37,7 @@ class Alignment:
     def align(self, x: str, y: str) -> None:
         """Bring the exponents of ``x`` and ``y`` within reach of each other, to add them."""
         near, far = self.exponents[x], self.exponents[y]
-        if y not in self.makers:
+        if y not in self.makers and (x not in self.makers or far <= near + self.most):
             moved = min(max(far, near - self.most), near + self.most)
             if moved != far and y in self._added:
                 raise _Moved({}, {y: moved}, self.most)
