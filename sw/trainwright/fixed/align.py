@@ -18,10 +18,9 @@ class Alignment:
     """Exponents of the operands of a program's additions.
 
     ``makers`` names for each tensor made the one whose exponent it has: itself, but for masks. A
-    tensor that the host gives (a bias) moves to one that the host gives, too, and is made coarser for
-    one that is made, but not finer, as it would saturate; of two that are made, the finer one is
-    made coarser. ``most`` are the bits by which an operand can be shifted to the
-    left.
+    tensor that the host gives (a bias) moves to another one that the host gives, and is made
+    coarser for one that is made; finer it would saturate. Of two that are made, the finer one is
+    made coarser. ``most`` are the bits by which an operand can be shifted to the left.
     """
 
     def __init__(self, makers: Mapping[str, str], exponents: dict[str, int], most: int):
