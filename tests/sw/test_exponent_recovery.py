@@ -312,11 +312,11 @@ def test_report_counts_inputs_that_saturate() -> None:
 
 def test_few_samples_that_saturate_a_tensor_are_named_once():
     # Of 64 samples one has all of the gradient: 1.6 % of the values saturate, 94 % of the sum.
-    one, rest = 64 * 2**15, 63 * 64 * 32
-    lost = TensorStatistics(TensorClass.GRADIENT, Fixed(16), -9, -20, 64 * 64, one + rest, 64)
-    sound = replace(lost, total=32 * one, saturations=64)
+    saturated, rest = 64 * 2**15, 63 * 64 * 32
+    lost = TensorStatistics(TensorClass.GRADIENT, Fixed(16), -9, -20, 64 * 64, saturated + rest, 64)
+    sound = replace(lost, total=32 * saturated, saturations=64)
     health = TensorHealth()
     for statistics, wanted in ((sound, 0), (lost, 1)):
-        found = [m for _ in range(40) for m in health.observe({"l2.dx": statistics})]
-        assert len(found) == wanted
-    assert "l2.dx was saturated in values that make 94% of its sum for 16 steps" in found[0]
+        messages = [m for _ in range(40) for m in health.observe({"l2.dx": statistics})]
+        assert len(messages) == wanted
+    assert "l2.dx was saturated in values that make 94% of its sum for 16 steps" in messages[0]
