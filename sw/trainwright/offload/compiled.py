@@ -414,6 +414,7 @@ def compile(
         raise CompileError(
             "the module has no TTLinear or TTConv2d in fixed point for the accelerator: make it "
             "with trainwright.nn, or of a dense one with trainwright.from_torch"
+            + _own_matrices(module)
         )
     with _unless_it_fails(layers):
         if formats is not None:
@@ -485,6 +486,16 @@ def _sizes(
     elif given is None and any(type(part).__name__ in names for part in module.modules()):
         sizes["vector_engine"] = 1
     return sizes
+
+
+def _own_matrices(module: torch.nn.Module) -> str:
+    """Name the attention of torch in a module, whose matrices ``from_torch`` does not convert."""
+    if not any(isinstance(part, torch.nn.MultiheadAttention) for part in module.modules()):
+        return ""
+    return (
+        "; from_torch leaves MultiheadAttention as it is: project q, k and v by Linear layers of "
+        "your own, and attend by scaled_dot_product_attention"
+    )
 
 
 @contextmanager

@@ -129,6 +129,24 @@ class _Proxy(fx.Proxy):
         return torch.Tensor
 
 
+_SIZES = frozenset(["size", "dim", "ndimension", "numel", "nelement", "element_size", "__len__"])
+_FACTS = frozenset(["shape", "ndim", "dtype", "device", "layout", "names", "itemsize", "nbytes"])
+"""Methods and attributes of a tensor whose values are no tensors."""
+
+
+def _is_size(node: fx.Node) -> bool:
+    """Return whether a node's value is a size or another fact about tensors, and no tensor."""
+    if node.op == "call_method":
+        return node.target in _SIZES
+    if node.op != "call_function":
+        return False
+    if node.target is getattr:
+        return node.args[1] in _FACTS
+    given = node.all_input_nodes
+    arithmetic = getattr(node.target, "__module__", "") == "_operator"
+    return arithmetic and bool(given) and all(map(_is_size, given))
+
+
 class _Tracer(fx.Tracer):
     """Tracer of one call of a copy of a module."""
 
@@ -147,7 +165,8 @@ class _Tracer(fx.Tracer):
         return module_qualified_name in self._whole or is_whole(m) or is_changed(m)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _Proxy(node, self)
+        # torch reads a size that calls itself a tensor as one, and the process ends.
+        return fx.Proxy(node, self) if _is_size(node) else _Proxy(node, self)
 
     def create_arg(self, a: Any) -> Any:
         return a.node if isinstance(a, fx.Proxy) else super().create_arg(a)
@@ -237,11 +256,31 @@ def _generators_kept() -> Generator[None]:
         np.random.set_state(legacy)
 
 
+_MAKERS = (
+    "arange", "zeros", "ones", "full", "empty", "eye", "linspace", "logspace", "rand", "randn",
+    "randint", "randperm", "tril_indices", "triu_indices", "tensor", "scalar_tensor",
+)  # fmt: skip
+"""Functions that make tensors of sizes, which torch.fx does not record."""
+
+
 @contextmanager
 def _functions_recorded(tracer: fx.Tracer) -> Generator[None]:
-    """Record a call of an ``autograd.Function`` as one node: its gradient is its own."""
+    """Record a call of an ``autograd.Function`` as one node: its gradient is its own.
+
+    Functions that make a tensor of sizes that are known in a call alone are nodes, too.
+    """
     function: Any = torch.autograd.Function
     apply: Any = function.__dict__["apply"]
+    library: Any = torch
+    makers: dict[str, Any] = {name: getattr(library, name) for name in _MAKERS}
+
+    def making(make: Any) -> Callable[..., Any]:
+        def made(*args: Any, **kwargs: Any) -> Any:
+            if not any(True for _ in _proxies_in([args, kwargs])):
+                return make(*args, **kwargs)
+            return tracer.create_proxy("call_function", make, args, kwargs)
+
+        return made
 
     def recorded(cls: Any, *args: Any, **kwargs: Any) -> Any:
         proxies = list(_proxies_in([args, kwargs]))
@@ -252,10 +291,14 @@ def _functions_recorded(tracer: fx.Tracer) -> Generator[None]:
         return tracer.create_proxy("call_function", cls.apply, tuple(proxies), {}, name="apply")
 
     function.apply = classmethod(recorded)
+    for name, make in makers.items():
+        setattr(library, name, making(make))
     try:
         yield
     finally:
         function.apply = apply
+        for name, make in makers.items():
+            setattr(library, name, make)
 
 
 def trace_call(module: torch.nn.Module, pattern: Pattern) -> fx.Graph:
