@@ -209,5 +209,8 @@ def test_operands_that_do_not_fit_name_both():
         torch.cat([x, x[:, :2]])
     with pytest.raises(ValueError, match=r"\(4,\).* does not broadcast to the product's \(2, 2\)"):
         torch.addmm(y.to_nc(2), x, x.T)
+    for exponent in (x, torch.ones(2, 2), 2.5):
+        with pytest.raises(TypeError, match="powers of MCTensor are "):
+            torch.pow(x, exponent)
     with pytest.raises(TypeError, match="erfinv is not defined for MCTensor"):
         torch.erfinv(x)

@@ -11,6 +11,7 @@ import pytest
 
 from trainwright.cli import main, output
 from trainwright.cli.screen import LEAST_CELL, fitted, folded, transposed
+from trainwright.report.summary import spell_ranks
 
 INTERNAL = re.compile(r"\bl\d+\.|\bconv\.[a-zA-Z]")
 NETWORK = """
@@ -146,3 +147,7 @@ def test_bars_of_several_trials_end_together_and_are_not_begun_again(monkeypatch
     finally:
         output.stop_bars()
         output._bars.cache_clear()
+
+
+def test_spell_ranks_of_dense_layers_says_dense():
+    assert spell_ranks([[16, 16], [], [8]]) == "16 16 | dense | 8"

@@ -94,7 +94,8 @@ def square(input: MCTensor) -> MCTensor:
 
 @handles("pow", "__pow__")
 def _pow(input: Any, exponent: Any) -> MCTensor:
-    if not isinstance(input, MCTensor) or exponent not in (0.5, 1, 2, 3, 4, -1, -2):
+    is_number = isinstance(input, MCTensor) and not getattr(exponent, "ndim", 0)
+    if not is_number or exponent not in (0.5, 1, 2, 3, 4, -1, -2):
         raise TypeError(f"powers of MCTensor are 0.5, 1, 2, 3, 4, -1 and -2, not {exponent!r}")
     if exponent == 0.5:
         return _sqrt(input)

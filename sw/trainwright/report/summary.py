@@ -237,4 +237,4 @@ def _time(seconds: float) -> str:
 
 def spell_ranks(ranks: Iterable[Iterable[int]]) -> str:
     """Return the ranks of each layer as ``16 16 16 | 16``."""
-    return " | ".join(" ".join(map(str, layer)) for layer in ranks)
+    return " | ".join(" ".join(map(str, layer)) or "dense" for layer in ranks)
