@@ -66,7 +66,7 @@ def attention():
         {"name": "s", "scale": 16},
         {"name": "d", "dropout": 0.25},
         {"name": "p", "over_tokens": "mean"},
-        {"inputs": [16], "outputs": [20], "ranks": [], "relu": False},
+        {"inputs": [16], "outputs": [12], "ranks": [], "relu": False},
     ]
     inputs = [{"name": f"d{n + 1}", "rows": [n, n + 1]} for n in range(2)]
     head = {"name": "t", "classes": 4, "image": [2, 10], "tokens": 4, "padding": True}
@@ -83,21 +83,21 @@ def lines_of_text(folder):
     return load_sentences(path)
 
 
-def trained(network, engine, data=None):
+def trained(network, engine, data=None, batch=BATCH):
     """Train for ``STEPS`` steps and return the trainer."""
     whole = load_data_set("digits")
     few = replace(whole, train=whole.train.first(3 * BATCH + 5), test=whole.test.first(20))
-    state, data = initial_state(network, SETTINGS), data or few
-    trainer = Trainer(state, data, engine)
+    state = initial_state(network, replace(SETTINGS, batch=batch))
+    trainer = Trainer(state, data or few, engine)
     trainer.run()
     return trainer
 
 
-def host(network):
+def host(network, batch=BATCH):
     """Return an engine whose loss and update are the definitions."""
     golden = GoldenAccelerator(ENGINE, memory_bytes=1 << 20)
-    plan = plan_of_loop(network, BATCH, ENGINE)
-    return HostEngine(lambda network: Driver(golden, network, BATCH, plan=plan))
+    plan = plan_of_loop(network, batch, ENGINE)
+    return HostEngine(lambda network: Driver(golden, network, batch, plan=plan))
 
 
 @pytest.mark.parametrize("function", ["gelu", "tanh", "layer_norm", "softmax", "batch_norm(2, 4)"])
@@ -120,8 +120,22 @@ def test_training_alone_of_convolutions_equals_the_host_and_writes_nothing():
 def test_training_by_four_programs_of_padded_sequences_equals_the_host(tmp_path):
     network, data = attention(), lines_of_text(tmp_path)
     engine = VectorEngine(GoldenAccelerator(ENGINE, memory_bytes=1 << 20))
-    expected = trained(network, host(network), data)
-    assert same(trained(network, engine, data).state, expected.state)
+    expected = trained(network, host(network, 8), data, 8)
+    assert same(trained(network, engine, data, 8).state, expected.state)
+
+
+def test_training_by_four_programs_of_twenty_classes_equals_the_host():
+    layers = [
+        {"inputs": [8, 8], "outputs": [4, 8], "ranks": [8]},
+        {"inputs": [4, 8], "outputs": [4, 8], "ranks": [4], "relu": False},
+    ]
+    description = {"name": "c", "classes": 20, "image": [8, 8], "layers": layers}
+    network = network_from_dict(description)
+    engine = VectorEngine(GoldenAccelerator(ENGINE, memory_bytes=1 << 19))
+    ours, expected = trained(network, engine), trained(network, host(network))
+    assert same(ours.state, expected.state)
+    losses = ([step.loss for step in run.state.history.steps] for run in (ours, expected))
+    assert next(losses) == next(losses)
 
 
 def test_scalars_of_a_constant_hold_between_the_rules_own_bounds():
