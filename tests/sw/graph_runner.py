@@ -9,9 +9,9 @@ from graph_shifts import Binding, bind
 from graph_values import Counted, constants
 
 from trainwright.accelerator import Accelerator, Run
-from trainwright.compiler.emit.emit import COPIES
+from trainwright.compiler.emit.emit import COPIES, Emitted
 from trainwright.compiler.emit.outer import Packing, constant
-from trainwright.compiler.step.compile import Emitted, StepPrograms
+from trainwright.compiler.step.compile import StepPrograms
 from trainwright.program.descriptors import Compute, Descriptor, Program
 from trainwright.program.vector import Vector
 

@@ -42,6 +42,7 @@ from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
+    Descriptor,
     Halt,
     Transfer,
     TransferLevel,
@@ -279,8 +280,25 @@ def _joined(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     return joined
 
 
-def emitted(lowered: Lowered, p: AcceleratorParameters, buffers: Mapping[str, Buffer]) -> Emitter:
-    """Return the descriptors of a program that is placed, with its tensors in ``buffers``."""
+@dataclass(frozen=True)
+class Emitted:
+    """Program: descriptors without shifts, and what each of them makes."""
+
+    lowered: Lowered
+    descriptors: tuple[Descriptor, ...]
+    products: Mapping[int, Product]
+    """Tensor that each descriptor makes, by its index."""
+    slots: tuple[str, ...]
+    """Names of the tensors counted in each statistics slot; ``copies`` for transposed copies."""
+    address: int
+
+
+def emitted(
+    lowered: Lowered, p: AcceleratorParameters, buffers: Mapping[str, Buffer], program: str = ""
+) -> Emitted:
+    """Emit a program that is placed, with its tensors and itself in ``buffers``."""
     emitter = Emitter(lowered.graph, p, buffers)
     emitter.run(lowered.calls, lowered.addresses)
-    return emitter
+    descriptors, slots = tuple(emitter.descriptors), tuple(emitter.slots)
+    address = buffers[program].address if program else 0
+    return Emitted(lowered, descriptors, emitter.products, slots, address)

@@ -16,9 +16,10 @@ from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledSt
 from trainwright.compiler.base.memory import Buffer, Image
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.base.rules import COPIES, Rule, Written
+from trainwright.compiler.emit.emit import Emitted
 from trainwright.compiler.emit.outer import Packing, constant
 from trainwright.compiler.forms.calls import External
-from trainwright.compiler.step.compile import Emitted, StepPrograms
+from trainwright.compiler.step.compile import StepPrograms
 from trainwright.compiler.step.stored import cached_step
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed

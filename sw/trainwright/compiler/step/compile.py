@@ -17,7 +17,7 @@ from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import require_memory, require_words
 from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.base.progress import MOST_EFFORT, followed, is_spent, rest
-from trainwright.compiler.emit.emit import Product, emitted
+from trainwright.compiler.emit.emit import Emitted, emitted
 from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.forms.digits import between_width, cost_digits, in_digits, require_passes
@@ -35,7 +35,6 @@ from trainwright.graph.remake import ordered_small
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Descriptor
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.timing import predict
 
@@ -142,19 +141,6 @@ def viewed(
 
 
 @dataclass(frozen=True)
-class Emitted:
-    """Program: descriptors without shifts, and what each of them makes."""
-
-    lowered: Lowered
-    descriptors: tuple[Descriptor, ...]
-    products: Mapping[int, Product]
-    """Tensor that each descriptor makes, by its index."""
-    slots: tuple[str, ...]
-    """Names of the tensors counted in each statistics slot; ``copies`` for transposed copies."""
-    address: int
-
-
-@dataclass(frozen=True)
 class StepPrograms:
     """The two programs of a training step, and the buffers of their tensors."""
 
@@ -184,13 +170,6 @@ class StepPrograms:
     def macs(self) -> int:
         """Multiply-accumulates of a step."""
         return self.forward.lowered.macs + self.backward.lowered.macs
-
-
-def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: str) -> Emitted:
-    emitter = emitted(lowered, p, memory.buffers)
-    address = memory.buffers[f"program.{which}"].address
-    descriptors, slots = tuple(emitter.descriptors), tuple(emitter.slots)
-    return Emitted(lowered, descriptors, emitter.products, slots, address)
 
 
 @dataclass(frozen=True)
@@ -264,8 +243,8 @@ def compile_graph(
     return StepPrograms(
         graph=StepGraph(step.whole, both.forward.graph, both.backward.graph),
         parameters=p,
-        forward=_emit(both.forward, p, memory, "forward"),
-        backward=_emit(both.backward, p, memory, "backward"),
+        forward=emitted(both.forward, p, memory.buffers, "program.forward"),
+        backward=emitted(both.backward, p, memory.buffers, "program.backward"),
         buffers=memory.buffers,
         memory_bytes=memory.top,
         orders=orders,

@@ -293,14 +293,16 @@ def add_buffers(
             memory.buffers[outer.name] = memory.buffers[names[outer.view_of]]
 
 
-def descriptors_of(lowered: Lowered, p: AcceleratorParameters, which: str) -> list[Descriptor]:
+def descriptors_of(
+    lowered: Lowered, p: AcceleratorParameters, which: str
+) -> tuple[Descriptor, ...]:
     """Return the ``which`` program of a step, its tensors anywhere. Raises ``CompileError``."""
     memory = MemoryMap()
     add_buffers(memory, lowered.graph, lowered.outer.values(), p)
-    emitter = emitted(lowered, p, memory.buffers)
-    count("timed", len(emitter.descriptors))
-    STREAMED.require(len(emitter.descriptors), p, f"the {which} program")
-    return emitter.descriptors
+    descriptors = emitted(lowered, p, memory.buffers).descriptors
+    count("timed", len(descriptors))
+    STREAMED.require(len(descriptors), p, f"the {which} program")
+    return descriptors
 
 
 def alone(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:

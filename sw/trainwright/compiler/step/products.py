@@ -107,6 +107,6 @@ def compile_products(
     memory.add(_PROGRAM, (length * DESCRIPTOR_BYTES,))
     add_buffers(memory, graph, lowered.outer.values(), p)
     require_memory(memory.top, p)
-    emitter = emitted(lowered, p, memory.buffers)
-    program = Program(tuple(emitter.descriptors), p.fingerprint, tuple(emitter.slots))
+    emission = emitted(lowered, p, memory.buffers)
+    program = Program(emission.descriptors, p.fingerprint, emission.slots)
     return ProductPrograms(p, lowered, program, memory.buffers, memory.top)
