@@ -188,3 +188,29 @@ def test_c_driver_open_gives_memory_alone_to_address_checks(tmp_path):
     assert machine.words[registers.WINDOW + 4] == MEMORY_BYTES // 4096 - 1
     assert machine.words[registers.INTERRUPT_ENABLE] == 1
     assert machine.words[registers.WATCHDOG] == registers.WATCHDOG_CYCLES
+
+
+DENSE = """
+name = "dense"
+classes = 10
+image = [8, 8]
+dataset = "digits"
+[[layers]]
+outputs = [10]
+inputs = [64]
+ranks = []
+"""
+
+
+def test_network_of_dense_layers_trains_alone_to_the_digest_of_its_job(tmp_path, capsys, recwarn):
+    network = tmp_path / "dense.toml"
+    network.write_text(DENSE)
+    options = ["--epochs", "1", "--batch", "16", "--steps", "3"]
+    job, run = tmp_path / "job", tmp_path / "run"
+    assert main(["export-job", str(network), *options, "--out", str(job)]) == 0
+    capsys.readouterr()
+    chip = ["--network", str(network), "--update", "chip", "--json", "--out", str(run)]
+    assert main(["train", *chip, *options]) == 0
+    digest = json.loads(capsys.readouterr().out)["digest"]
+    assert json.loads((job / "job.json").read_text())["digest"].startswith(digest)
+    assert not [str(warning.message) for warning in recwarn if "legend" in str(warning.message)]

@@ -115,7 +115,8 @@ def draw_ranks(history: History, network: Network) -> bytes:
         )
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False)
+    if names:  # matplotlib warns of an empty legend
+        axes.legend(frameon=False)
     return to_png(figure)
 
 

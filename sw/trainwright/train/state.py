@@ -1,6 +1,6 @@
 """The state of a training run: all that the next step depends on."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainwright.fixed.scale import ScaleRanges, Scales, ranges_of
 from trainwright.network import Network
@@ -36,6 +36,9 @@ def initial_state(
 
     Raises ``ValueError`` for formats that an update on the chip does not take.
     """
+    if settings.chip is not None and not any(network.ranks):
+        # Programs of the prior cannot be empty, and layers without bonds have no column to shrink.
+        settings = replace(settings, prior=None)
     model = scaled(model or initial_model(network, settings.seed, settings.spread), settings)
     return TrainingState(
         network=network,
