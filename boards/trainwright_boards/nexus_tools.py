@@ -82,8 +82,7 @@ class Nexus(Family):
             open_feed_ins(module)
         (prefix,) = board.part.options
         arguments = ["--device", f"{prefix}-{board.speed}{board.package}", "--pdc", self.pins]
-        # the oscillator's 12 MHz are a fifth of what a placement by wire length alone reaches
-        arguments += ["--freq", f"{build.clock_hz / 1e6:g}", "--no-tmdriv", "--json", NETLIST]
+        arguments += ["--freq", f"{build.clock_hz / 1e6:g}", "--json", NETLIST]
         arguments += ["--fasm", self.placed, "--report", TIMING] if route else ["--no-route"]
         arguments += ["--router", "router2", "--seed", str(build.seed), "--timing-allow-fail"]
         arguments += options
