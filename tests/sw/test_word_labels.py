@@ -137,7 +137,7 @@ def test_prepared_data_keeps_the_labels_of_words(tmp_path, folder):
 def test_update_on_the_chip_of_words_is_one_error(tmp_path, folder, tagger, capsys):
     command = ["train", "--network", tagger, "--data", folder, "--batch", 8, "--update", "chip"]
     assert main([str(part) for part in (*command, "--out", tmp_path / "run")]) == 2
-    assert "one label a sample" in capsys.readouterr().err
+    assert "one label of a sequence" in capsys.readouterr().err
 
 
 def test_training_on_labels_of_words_learns_them_and_eval_writes_them(

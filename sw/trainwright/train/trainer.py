@@ -248,11 +248,6 @@ class Trainer:
         state, classes = self.state, self.state.network.classes
         samples = len(self._data.train)
         if isinstance(state.model, ChipModel):
-            if self._data.has_tags:
-                raise ValueError(
-                    f"the update on the chip takes one label a sample, network "
-                    f"{state.network.name!r} has one for each word: use --update host"
-                )
             return ChipUpdate(
                 state.model,
                 state.settings,
