@@ -66,7 +66,7 @@ def test_lstsq_of_badly_scaled_columns_keeps_their_rank(rank, far):
     assert float(mpmath.norm(moved)) <= 1e-12 * float(b.norm())
 
 
-@pytest.mark.parametrize("seed", [11, 15, 30, 34, 39, 54, 67, 82, 125, 143])
+@pytest.mark.parametrize("seed", [11, 15, 30, 34, 39, 54, 67, 82, 123, 125, 132, 143])
 def test_lstsq_of_tiny_columns_beside_dependent_ones_is_the_shortest(seed):
     """Rounding of a dependent column, 2^-53, may exceed a tiny column, and must not serve for it.
 
