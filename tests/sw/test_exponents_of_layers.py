@@ -231,6 +231,17 @@ def test_few_samples_among_zeros_do_not_saturate(samples, compiled):
     assert sum(error > 0.05 for error in errors[5:]) <= compiled, errors
 
 
+def test_few_samples_among_zeros_do_not_saturate_in_posits():
+    torch.manual_seed(0)
+    layer = tnn.TTLinear(64, 64, rank=8, numbers="intermediate=posit(8,1)c")
+    x = torch.randn(64, 64)
+    x[1:] = 0
+    for _ in range(8):
+        layer(x).sum().backward()
+    layer.eval()
+    assert relative_error(layer(x), trainwright.to_torch(layer)(x)) < 0.2
+
+
 def test_gradient_of_few_samples_does_not_saturate_on_the_accelerator():
     torch.manual_seed(0)
     layer = tnn.TTLinear(64, 64, rank=8)

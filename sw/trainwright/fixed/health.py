@@ -44,7 +44,7 @@ def loss_of(s: TensorStatistics) -> LossReason | None:
         return ZEROS
     if s.saturations > SATURATED_SHARE * s.count:
         return LossReason(f"saturated in {s.saturations / s.count:.0%} of its values", SCALE)
-    if s.saturated_part > SATURATED_PART:
+    if not s.format.coded and s.saturated_part > SATURATED_PART:
         return LossReason(f"saturated in values that make {s.saturated_part:.0%} of its sum", FEW)
     return None
 

@@ -150,10 +150,8 @@ class TensorStatistics:
 
     @property
     def saturated_part(self) -> float:
-        """Part of the sum of |q| that saturated values make; 0 of a coded format."""
-        if self.format.coded or not self.total:
-            return 0.0
-        return (self.saturations << (self.width - 1)) / self.total
+        """Part of the sum of |q| that saturated values make."""
+        return (self.saturations << (self.width - 1)) / self.total if self.total else 0.0
 
     @property
     def mean_fraction(self) -> float:
@@ -226,7 +224,7 @@ class Scales:
     def _above_saturation(self, name: str, step: int, s: TensorStatistics) -> int:
         """Return the move of an exponent that lets no more saturate than ``saturated_sum``."""
         most = self.ranges.saturated_sum
-        if most is None:
+        if most is None or s.format.coded:
             return step
         if s.saturated_part > most:
             if step < 1:  # the mean says otherwise, and would take the move back
