@@ -173,3 +173,10 @@ def test_guide_trains_a_network_of_words(tmp_path, folder, capsys):
     command = command.replace("FOLDER", str(folder)).replace("--epochs 3", "--steps 2")
     assert main([*command.split(), "--out", str(tmp_path / "run")]) == 0
     assert "of spans of words" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_formats_are_chosen_by_the_labels_of_words(folder, tagger, capsys):
+    command = ["formats", tagger, "--data", folder, "--batch", 8, "--json"]
+    assert main(list(map(str, command))) == 0
+    assert json.loads(capsys.readouterr().out)["tensors"]

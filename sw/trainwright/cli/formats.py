@@ -84,7 +84,13 @@ def _choices(
 
     from trainwright.data import load_data_set, own_data
     from trainwright.train.adapter import choose, in_width
-    from trainwright.train.batches import batch_indices, check_data, input_quantiser, label_tensor
+    from trainwright.train.batches import (
+        batch_indices,
+        check_data,
+        input_quantiser,
+        label_tensor,
+        labelled_for,
+    )
     from trainwright.train.loss import heads_loss
     from trainwright.train.model import initial_model
     from trainwright.train.pretrained import pretrained_model
@@ -97,10 +103,11 @@ def _choices(
     data = load_data_set(
         name, options.data, fetch=options.download, own=part_of(OwnOptions, options)
     )
+    data = labelled_for(network, data)
     check_data(network, data, options.batch)
     at = batch_indices(len(data.train), options.batch, options.seed, 0)
     quantiser = input_quantiser(wide, data.full_scale, wide.format("activation").input_exponent)
-    labels = label_tensor(data.train.labels[at])
+    labels = label_tensor(data.train.labels[at], network.tokens)
 
     def gradient_of(logits: torch.Tensor) -> torch.Tensor:
         return heads_loss(logits, labels, network.classes, network.head_sizes)[1]
