@@ -214,3 +214,6 @@ def test_network_of_dense_layers_trains_alone_to_the_digest_of_its_job(tmp_path,
     digest = json.loads(capsys.readouterr().out)["digest"]
     assert json.loads((job / "job.json").read_text())["digest"].startswith(digest)
     assert not [str(warning.message) for warning in recwarn if "legend" in str(warning.message)]
+    check = ["check", "--network", str(network), "--update", "chip", "--backend", "golden"]
+    assert main([*check, "--batch", "16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["mismatches"] == 0

@@ -93,9 +93,10 @@ class _Side:
         if counted.parameters.sample_loads:
             data = place_data(counted, given.records, batch, seed, PIXELS)
             test = place_data(counted, given.test, batch, seed, PIXELS, before=data.address)
+        bonds = bool(state.layout.bonds)  # without one no column can shrink or be cut
         self.driver = ResidentDriver(
             counted, state.layout, batch, TABLE, trace=True, seed=seed, ranges=scales.ranges,
-            data=data, pulled=True, cuts=CUT_RULE, loss=loss, test=test,
+            data=data, pulled=bonds, cuts=CUT_RULE if bonds else None, loss=loss, test=test,
             plan=plan,
         )  # fmt: skip
         self.driver.put(state, model_of(state))
