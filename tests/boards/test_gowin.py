@@ -82,6 +82,9 @@ def test_gowin_build_steps_pass_options_and_files(tmp_path, monkeypatch):
         ran.append((name, arguments))
 
     monkeypatch.setattr(Steps, "run", run)
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path))
+    for name in (RTLIL, NETLIST):
+        (tmp_path / name).write_text("")
     job = Build(BOARD, SMALL, BOARD.clock_hz, tmp_path, seed=7)
     steps = Steps(tmp_path, lambda _: None)
     flow.synthesise(job, steps)
