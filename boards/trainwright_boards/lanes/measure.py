@@ -48,7 +48,7 @@ def _synthesised(
     text = component_to_rtlil(build(), name=TOP, target=DevicePlatform(family))
     cells, levels = _netlist(text, family, steps)
     if family == "xcup":
-        used = count(cells)
+        used = count(cells, family)
         return {
             "sites": used["luts"],
             "lut": used["luts"],
