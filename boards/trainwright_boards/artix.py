@@ -10,9 +10,9 @@ from trainwright_boards.top import CLOCK, BoardTop
 from trainwright_hw.soc import Soc
 
 DETECTOR_HZ = (10_000_000, 450_000_000)
-"""Input clock after its divider, for all speed grades."""
+"""Range of the input clock after its divider, for all speed grades."""
 OSCILLATOR_HZ = (600_000_000, 1_200_000_000)
-"""Range for speed grades 1 and 1L, the slowest."""
+"""Range of the MMCM's oscillator for speed grades 1 and 1L, the slowest."""
 INPUT_DIVIDERS, MULTIPLIERS, OUTPUT_DIVIDERS = range(1, 107), range(2, 65), range(1, 129)
 
 
@@ -27,9 +27,9 @@ class MmcmSettings:
 
 
 def mmcm_settings(input_hz: int, output_hz: int) -> MmcmSettings:
-    """Return the settings with the closest clock; of those, with the fastest oscillator.
+    """Return the settings with the closest clock; among equals, the fastest oscillator.
 
-    Raises ``ValueError`` where none comes within ``MOST_ERROR``.
+    Raises ``ValueError`` where no setting comes within ``MOST_ERROR``.
     """
     candidates: dict[tuple[Fraction, int], MmcmSettings] = {}
     for divider in INPUT_DIVIDERS:

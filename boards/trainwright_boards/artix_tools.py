@@ -1,4 +1,4 @@
-"""An Artix-7: synthesis by yosys; Vivado places, routes and packs what is exported."""
+"""Artix-7: yosys synthesises; Vivado places, routes and packs the exported files."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from trainwright_hw.soc import Soc
 
 
 class Artix(Family):
-    """Vivado, which no wheel has: a build ends after synthesis."""
+    """Tools of an Artix-7: a build ends after synthesis, as no wheel brings Vivado."""
 
     pins, placed, bitstream = "top.xdc", "top.dcp", "top.bit"
     source = "top.v"
@@ -31,7 +31,7 @@ class Artix(Family):
         return partial(ArtixTop, mmcm=settings, input_hz=board.clock_hz)
 
     def running_hz(self, board: Board, asked_hz: int) -> int:
-        """Return what the MMCM makes."""
+        """Return the clock that the MMCM makes."""
         return round(mmcm_settings(board.clock_hz, asked_hz).output_hz)
 
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
@@ -48,7 +48,7 @@ class Artix(Family):
     def passes(
         self, source: str, top: str, *, plain: bool, delay_ps: int | None = None
     ) -> str:  # fmt: skip
-        """Return the synthesis script; yosys's own passes are the only ones."""
+        """Return the synthesis script, which has only yosys's own passes."""
         return artix_passes(source, top)
 
     def place_and_route(

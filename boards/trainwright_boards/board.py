@@ -20,7 +20,7 @@ class Part:
     family: str
     """Key of ``flow.FAMILIES`` and a family of ``trainwright_hw.arith.multiplier.FAMILIES``."""
     luts: int
-    """Number of look-up tables, of 4 inputs, or of 6 for ``xc7``."""
+    """Number of look-up tables: with 4 inputs, in family ``xc7`` with 6."""
     multipliers: int
     """Number of 18 x 18 bit multipliers (25 x 18 for ``xc7``)."""
     block_rams: int
@@ -28,8 +28,8 @@ class Part:
     options: tuple[str, ...]
     """Options that tell the place-and-route tool which device it is.
 
-    For other parts than an ECP5, this is the beginning of its full name, before package and speed
-    grade.
+    For parts other than an ECP5, the only option is the beginning of the part's full name, before
+    package and speed grade.
     """
     flip_flops_per_lut: int = 1
     multiplier_rows: tuple[tuple[str, ...], ...] = ()

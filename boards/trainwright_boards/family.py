@@ -24,11 +24,11 @@ class Family(ABC):
     bitstream: str
     """File that is loaded."""
     source: str = RTLIL
-    """File that synthesis reads: RTLIL, or Verilog for a vendor's tools too."""
+    """File that synthesis reads: RTLIL, or Verilog if a vendor's tools read the file, too."""
     last: str = PACK
     """Last of ``job.STAGES`` that tools from PyPI reach."""
     beyond: str = ""
-    """Explanation for messages, of the tool that takes over after ``last``."""
+    """Words for messages: the tool that takes over after stage ``last``."""
 
     @abstractmethod
     def top(self, board: Board, clock_hz: int) -> Callable[[Soc], BoardTop]:

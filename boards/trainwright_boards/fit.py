@@ -57,7 +57,7 @@ class Target:
     on_chip: Mapping[str, int]
     """Bytes of each memory that are block RAM."""
     is_unrouted: Callable[[str], bool]
-    """Whether no routing is known for arrays as large as a preset's."""
+    """Whether no routing is known for arrays as large as those of a preset."""
     count: Callable[[Candidate, Path, Progress], dict[str, Any]]
     """Synthesis; raises ``RoomError`` where the part is too small."""
 
@@ -65,9 +65,9 @@ class Target:
 NETWORK_BITS = 16
 """Bits of the words that networks need without ``--formats``."""
 PROCESSOR = "processor"
-"""Memory of a Zynq: the processor's."""
+"""Name of a Zynq's memory, which is the processor's."""
 PROCESSOR_BYTES = 1 << 29
-"""Memory of the smallest of the boards, a PYNQ-Z2."""
+"""Bytes of memory of a PYNQ-Z2, which has the least of the Zynq boards."""
 
 
 def target_of(name: str) -> Target:
@@ -116,7 +116,7 @@ def _zynq(board: ZynqBoard) -> Target:
 
 
 def _count(board: Board, candidate: Candidate, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Synthesise with few LUTs, as size is what counts."""
+    """Synthesise for few LUTs: the search asks for size, not for speed."""
     job = Build(
         board,
         candidate.parameters,
@@ -154,13 +154,13 @@ def find(
             continue
         if candidate.name in PRESETS and candidate.parameters.word_width < NETWORK_BITS:
             rejected[candidate.name] = (
-                f"words of {candidate.parameters.word_width} bits, and networks have gradients of "
+                f"words of {candidate.parameters.word_width} bits, but networks have gradients of "
                 f"{NETWORK_BITS} unless --formats narrows them: --accelerator "
-                f"preset={candidate.name} tries it"
+                f"preset={candidate.name} tries this preset"
             )
             continue
         if candidate.name in PRESETS and target.is_unrouted(candidate.name):
-            rejected[candidate.name] = "fits by count, and no routing was found for arrays as large"
+            rejected[candidate.name] = "fits by count, but no routing was found for arrays as large"
             continue
         if not synthesise:
             return Fit(chosen=candidate, rejected=rejected)
@@ -186,6 +186,6 @@ def largest_step(candidate: Candidate, memory_bytes: int, name: str, batch: int)
         if step.memory_bytes <= memory_bytes:
             return figures | {"cycles": step.cycles_with(timing)}
         if batch == 1:
-            reason = f"a batch of 1 needs {step.memory_bytes} bytes, it has {memory_bytes}"
+            reason = f"a batch of 1 needs {step.memory_bytes} bytes, the memory has {memory_bytes}"
             return {"network": name, "batch": None, "reason": reason}
         batch //= 2

@@ -1,4 +1,4 @@
-"""A CrossLink-NX: nextpnr-nexus, and prjoxide's packing and unpacking."""
+"""CrossLink-NX: nextpnr-nexus places and routes, prjoxide packs and unpacks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,17 +15,15 @@ from trainwright_hw.soc import Soc
 SYNTHESIS = "synth_lattice -family lifcl"
 UNPACKED, REPACKED = "unpacked.fasm", "repacked.bit"
 SMALLER = "A smaller --preset may fit."
-
-
 FEED_IN = {"INIT0": "0xFFFF", "INIT1": "0x00AA", "INJECT": "NO"}
-"""Parameters of the CCU2 at which yosys begins a carry chain: its carry is input A1 alone."""
+"""Parameters of the CCU2 with which yosys begins a carry chain: input A1 is the cell's carry."""
 
 
 def open_feed_ins(module: dict[str, Any]) -> int:
     """Remove the carry input from each cell that begins a chain; count the cells.
 
-    The cell ignores this input. yosys 0.70 ties it to a constant, and nextpnr-nexus 0.11 takes a
-    chain's beginning to be a cell without one.
+    Such a cell ignores its carry input. yosys 0.70 ties the input to a constant, but nextpnr-nexus
+    0.11 recognises the beginning of a chain by a cell without carry input.
     """
     begins = [
         cell
@@ -39,12 +37,12 @@ def open_feed_ins(module: dict[str, Any]) -> int:
 
 
 class Nexus(Family):
-    """Project Oxide."""
+    """Tools of Project Oxide."""
 
     pins, placed, bitstream = "top.pdc", "top.fasm", "top.bit"
 
     def running_hz(self, board: Board, asked_hz: int) -> int:
-        """Return the board's own clock, the only one."""
+        """Return the board's own clock; any other one is an error."""
         self.top(board, asked_hz)
         return asked_hz
 
@@ -76,7 +74,7 @@ class Nexus(Family):
     def place_and_route(
         self, build: Build, steps: Steps, options: Sequence[str], *, route: bool = True
     ) -> None:
-        """Place and route; the clock that is requested is the board's."""
+        """Place and route for the clock of the board."""
         board = build.board
         with editing(build.folder / NETLIST, TOP) as module:
             open_feed_ins(module)
@@ -95,8 +93,8 @@ class Nexus(Family):
     def check_bitstream(self, steps: Steps, board: Board) -> int:
         """Unpack the bitstream and pack it again; count the tiles that are set.
 
-        prjoxide names defaults that nextpnr leaves out, so bits are compared: what was unpacked
-        must pack to the same bytes. Raises ``BuildError`` where it does not.
+        prjoxide writes out defaults that nextpnr omits, so texts differ and bits are compared: the
+        unpacked text must pack to the same bytes. Raises ``BuildError`` where it does not.
         """
         remedy = "The bitstream may be damaged: build it again."
         steps.run("prjoxide", ["unpack", self.bitstream, UNPACKED], step="unpack", remedy=remedy)

@@ -1,7 +1,7 @@
 """Record of runs: how far each board was built, and the figures that came out.
 
-A line of JSON a run, as ``--append`` of ``trainwright build`` and ``trainwright export --estimate``
-writes it. Only a run that is recorded here counts: a board without one says so.
+Each run is a line of JSON, which ``--append`` of ``trainwright build`` and ``trainwright export
+--estimate`` writes. A board without a line counts as not run.
 """
 
 import json
@@ -107,7 +107,7 @@ def append(path: Path, run: Run) -> None:
 
 @cache
 def recorded() -> tuple[Run, ...]:
-    """Return the runs of ``runs.jsonl``, which the package brings, in the order of the file."""
+    """Return the runs of the package's ``runs.jsonl``, in the order of the file."""
     return tuple(Run(**json.loads(line)) for line in FILE.read_text().splitlines())
 
 
@@ -117,12 +117,12 @@ def finished(board: str) -> dict[tuple[str | None, str], Run]:
 
 
 def boards_run() -> list[str]:
-    """List the boards that a complete run is recorded of."""
+    """List the boards that have a recorded complete run."""
     return [name for name in (*BOARDS, *EXPORTS) if finished(name)]
 
 
 def not_run() -> list[str]:
-    """List the boards that no complete run is recorded of."""
+    """List the boards without a recorded complete run."""
     return [name for name in (*BOARDS, *EXPORTS) if not finished(name)]
 
 
@@ -165,7 +165,7 @@ def table(boards: Iterable[str]) -> str:
 
 
 def summary() -> str:
-    """Return the table of all boards that were run, their number, and the names of the others."""
+    """Return the table and the number of boards that were run, and the names of the rest."""
     count = f"{len(boards_run())} boards were run to the last step for which tools come from PyPI."
     described = f" Described and not run: {', '.join(not_run())}." if not_run() else ""
     return f"{table(boards_run())}\n{count}{described}"

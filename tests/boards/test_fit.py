@@ -89,7 +89,7 @@ def test_batch_is_halved_until_the_memory_holds_the_step(monkeypatch):
     expected = {"network": "digits", "batch": 8, "memory_bytes": 8000, "cycles": 40000}
     assert step == expected
     none = fit.largest_step(candidate, 900, "digits", 2)
-    assert none["batch"] is None and "1000 bytes, it has 900" in none["reason"]
+    assert none["batch"] is None and "1000 bytes, the memory has 900" in none["reason"]
 
 
 def test_own_sizes_that_do_not_fit_exit_with_1_and_their_reason(capsys):

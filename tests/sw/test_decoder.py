@@ -36,7 +36,10 @@ def test_decoder_is_read_back_from_its_tables(kind):
         ({"positions": "one-hot"}, "input 3: 'size' is missing"),
         ({"positions": "one-hot", "size": 0}, "size is from 1 to .*, not 0"),
         ({"positions": "one-hot", "size": 4, "every": 0}, "every is from 1 to .*, not 0"),
-        ({"positions": "sinusoidal", "size": 4, "every": 2}, "every is of one-hot positions"),
+        (
+            {"positions": "sinusoidal", "size": 4, "every": 2},
+            "every only applies to one-hot positions",
+        ),
         ({"positions": "one-hot", "size": 4, "rows": [0, 1]}, "unknown key 'rows'"),
     ),
 )

@@ -136,7 +136,7 @@ def changed(row, cells):
         ([("1", "2.5")] * 12, "x,y", {}, "column 'y' has one value, 2.5, in the training split"),
         (GOOD, "x,y", {"target": "z"}, "has no column 'z'; there are x, y"),
         (GOOD, "price,y", {"target": "prize"}, "did you mean 'price'?"),
-        (GOOD, "x,y", {"ignore": ("x",)}, "has no column beside the target 'y'"),
+        (GOOD, "x,y", {"ignore": ("x",)}, "has no column next to the target 'y'"),
         (GOOD, "x,y", {"ignore": ("w",)}, "--ignore: "),
         (GOOD, "x,y", {"image_size": (8, 8)}, "--image-size is of pictures"),
         (GOOD, "x,x", {}, "two columns called 'x'"),
@@ -616,7 +616,7 @@ def test_table_with_fractions_and_texts_as_targets_is_refused(tmp_path):
     [
         (
             ("2", "violet"),
-            "'colour': 20 of 20 rows have categories that the training split has not",
+            "'colour': 20 of 20 rows have categories that the training split lacks",
         ),
         (("2000", "red"), "'size': 20 of 20 values, such as 2000, are outside"),
         (("-2e300", "red"), "such as -2e300, are outside"),

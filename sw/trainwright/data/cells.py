@@ -24,10 +24,10 @@ PARQUET = ".parquet"
 MISSING = frozenset(["", "na", "n/a", "nan", "null", "none", "?"])
 """Cells, in lower case, that stand for no value."""
 _ROW_NUMBERS = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
-"""Names that pandas gives to its numbers of rows in files: a network would learn the file's order,
-and the numbers of a Parquet file are its last column, which is the target by default."""
+"""Names that pandas gives to columns of row numbers: a network would learn the order of the file,
+and in a Parquet file the column is the last one, which is the target by default."""
 _SAMPLE_ROWS = 100
-"""Rows from which the separator is told."""
+"""Number of rows that decide which character separates columns."""
 MOSTLY = 0.9
 """Share of numbers above which a column's other cells are taken for typing errors: with fewer the
 column is one of categories that happen to have names like 7."""
@@ -43,7 +43,7 @@ class Cells:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Complaint about each column that cannot be read: an error only where it is used."""
     notes: Sequence[str] = ()
-    """Lines for the user on columns that are left out."""
+    """Lines for the user about columns that are left out."""
 
     def is_numeric(self, column: str) -> bool:
         """Return whether a column is of numbers: some are, and every other cell is empty.
@@ -103,9 +103,9 @@ def lines_of(path: Path) -> list[str]:
 
 
 def text_of(content: bytes, path: Path) -> str:
-    """Return a file's text. Raises `DataError` where it is not UTF-8.
+    """Return a file's text. Raises `DataError` where the file is not UTF-8.
 
-    Letters with accents become one character: some systems write them as two, and both look alike.
+    A letter with an accent becomes one character: some systems write two, which look the same.
     """
     try:
         return normalize("NFC", content.decode("utf-8-sig"))
@@ -145,8 +145,8 @@ def _csv(path: Path, content: bytes) -> Cells:
     texts = [[row[n].strip() for row in rows] for n in range(len(head))]
     if rows and all(name in cells for name, cells in zip(head, texts, strict=True)):
         raise DataError(
-            f"{path}: the first line, {shown(head)}, has values of its columns: put a line with "
-            "their names first, once"
+            f"{path}: the first line, {shown(head)}, has values of its columns: put the "
+            "columns' names into the first line, and only there"
         )
     if delimiter != ",":
         texts = [_with_points(cells) for cells in texts]
@@ -154,9 +154,9 @@ def _csv(path: Path, content: bytes) -> Cells:
 
 
 def _delimiter(text: str) -> str:
-    """Return what separates the columns: every row has as many as the first line has names.
+    """Return the separator by which every row has as many cells as the first line has names.
 
-    A comma comes last, as it may be the point of numbers where something else separates.
+    The comma is tried last: it may be the decimal point where another character separates.
     """
     head = text.lstrip().splitlines()[:1] or [""]
     for delimiter in "\t;|,":
@@ -217,7 +217,7 @@ def _parquet(path: Path, content: bytes) -> Cells:
     for name in names:
         try:
             cells: list[Any] = table.column(name).to_pylist()
-        except ValueError as error:  # such as times with nanoseconds, which Python has not
+        except ValueError as error:  # such as times with nanoseconds, which Python lacks
             unreadable[name] = (
                 f"{path}: column {name!r} cannot be read ({error}): leave the column out with "
                 f"--ignore {name}"
@@ -258,7 +258,7 @@ def _cells(
     notes: list[str] = []
     for place, (name, texts) in enumerate(columns, 1):
         if not name and place > 1 and any(text.lower() not in MISSING for text in texts):
-            raise DataError(f"{path} has a column without a name: name column {place} first")
+            raise DataError(f"{path} has a column without a name: give column {place} a name")
         if _ROW_NUMBERS.fullmatch(name):
             why = f"is called {name!r}, as numbers of rows are" if name else "has no name"
             notes.append(f"column {place} {why}: it is left out")

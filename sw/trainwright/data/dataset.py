@@ -22,8 +22,8 @@ class Split:
     """Images with their labels.
 
     ``images`` uint8 (samples, rows, columns), or int32 (samples, 1, words) numbers of words, and
-    ``labels`` (samples,): uint8 classes, or float64 targets of a regression; of a data set whose
-    words are classified, its ``tags``.
+    ``labels`` (samples,): uint8 classes, or float64 targets of a regression; if words are
+    classified, the ``tags``.
     """
 
     images: npt.NDArray[Any]
@@ -101,7 +101,7 @@ class DataSet:
 
     @property
     def has_tags(self) -> bool:
-        """Whether each word has a label, and not each line."""
+        """Whether the labels are those of words, not of lines."""
         return self.train.labels.ndim == 2
 
     def labelled(self, *, words: bool) -> "DataSet":
@@ -113,7 +113,7 @@ class DataSet:
             for split in self.splits
         )
         names = self.tag_names if words else self.class_names
-        # A model of words knows no classes of lines, and the reverse.
+        # A model of words does not know the classes of lines, nor a model of lines those of words.
         omitted = "classes" if words else "tags"
         kept = {k: v for k, v in (self.preparation or {}).items() if k != omitted}
         return replace(
@@ -127,7 +127,7 @@ class DataSet:
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and deviation, scaled by the largest so that no square overflows."""
+    """Return mean and deviation; values are scaled by the largest, so that no square overflows."""
     largest = max(map(abs, values)) or 1.0
     scaled = [value / largest for value in values]
     return fmean(scaled) * largest, pstdev(scaled) * largest

@@ -49,8 +49,8 @@ def load_npz(
     Images are uint8, or floating point from 0 to 1 and then rounded to 255 levels, half to even;
     (samples, rows, columns), with or without one channel at either place. Labels are integers from
     0 or strings, (samples,) or (samples, 1); numbers with fractions, over 256 different ones, or
-    ``task`` make a regression. ``class_names`` come from the argument, the file, or are numbers;
-    those and the scale of a regression come from the ``preparation`` of a model, if it has one.
+    ``task`` make a regression. ``class_names`` come from the argument, the file, or are numbers. A
+    model's ``preparation`` gives the classes of strings and the scale of a regression.
     A file with one set is split by ``RandomState(0).permutation``: the last fifth is the test
     split. Raises ``DataError`` in one line for anything else.
     """
@@ -77,7 +77,7 @@ def load_npz(
         labels = [_numbered(path, part) for part in parts]
         names, preparation = tuple(class_names or _names(path, arrays, labels)), None
     if scale is None and not 2 <= len(names) <= MOST_CLASSES:
-        raise DataError(f"{path} has {len(names):,} classes, from 2 to {MOST_CLASSES} are learnt")
+        raise DataError(f"{path} has {len(names):,} classes: 2 to {MOST_CLASSES} can be learnt")
     train, test = (
         Split(splits[part].images, values)
         for part, values in zip(("train", "test"), labels, strict=True)
@@ -91,7 +91,7 @@ def load_npz(
 
 
 def _is_regression(path: Path, values: npt.NDArray[Any], task: str | None) -> bool:
-    """Return whether numbers are to be predicted: as asked for, else as they look."""
+    """Return whether the task is a regression: as asked for, else by the values."""
     if values.dtype.kind == "U":
         if task == REGRESSION:
             raise DataError(f"{path}: --task {REGRESSION}: the labels are strings, not numbers")

@@ -61,8 +61,8 @@ REACH = 3.0
 """Standard deviations on either side of a column's mean that its 256 levels cover: 99.7 % of a
 normal distribution, and a step of 1/43 of a deviation."""
 MOST_FAR = 0.05
-"""Share of a column's values beyond `REACH` above which a note asks for their unit: of a normal
-distribution it is 0.003, of heavy tails 0.02."""
+"""Share of a column's values beyond `REACH` above which a note asks for their unit: a normal
+distribution has a share of 0.003, heavy tails 0.02."""
 MOST_LEVELS = 64
 """Different texts of a column of categories, each an input of its own; above, it must be text."""
 MANY_LEVELS = 8
@@ -120,7 +120,7 @@ class OwnSamples:
     tags: npt.NDArray[Any] | None = None
     """Classes of the words of lines (``Split.tags``), where the model classifies words."""
     notes: tuple[str, ...] = ()
-    """Lines for the user on cells that are unlike those of the training."""
+    """Lines for the user about cells that are unlike those of the training split."""
 
 
 def own_kind(root: Path, *, sequences: bool = False) -> str | None:
@@ -256,7 +256,7 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
             raise DataError(cells.unreadable[name])
     if not inputs:
         raise DataError(
-            f"{path} has no column beside the target {target!r}; commas, semicolons, tabs and "
+            f"{path} has no column next to the target {target!r}; commas, semicolons, tabs and "
             "bars separate columns"
         )
     order, test = cut_off_test(path, len(cells.places))
@@ -329,8 +329,8 @@ def _present_targets(cells: Cells, target: str) -> list[str]:
         if cell is None:
             raise DataError(
                 f"{cells.path}: {cells.places[row]}, column {target!r}: no target (empty, or "
-                f"{', '.join(filter(None, sorted(MISSING)))}): fill it in, spell it otherwise, or "
-                "take the row out"
+                f"{', '.join(filter(None, sorted(MISSING)))}): fill it in, spell it "
+                "differently, or remove the row"
             )
     return [cell for cell in column if cell is not None]
 
@@ -401,7 +401,7 @@ def _surprises(cells: Cells, column: Preparation) -> list[str]:
         if new:
             notes.append(
                 f"column {name!r}: {len(new):,} of {len(cells.places):,} rows have categories that "
-                f"the training split has not, such as {shown(new[0])}: taken as no category"
+                f"the training split lacks, such as {shown(new[0])}: they set no input"
             )
     elif column["type"] == "number" and column["deviation"] > 0:
         mean, reach = column["mean"], REACH * column["deviation"]
@@ -459,7 +459,7 @@ def _column(
     levels = sorted(set(map(_spelled, present)))
     if len(levels) <= MOST_LEVELS:
         return {"name": name, "type": "category", "levels": levels}
-    # Dates and amounts have several groups of digits, which are no words to tell a text by.
+    # Dates and amounts have several groups of digits, which do not make a text.
     if fmean(sum(not word.isdigit() for word in _words(text)) for text in present) < LEAST_WORDS:
         raise DataError(
             f"{cells.path}: column {name!r} has {len(levels):,} different values, such as "

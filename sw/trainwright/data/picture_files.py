@@ -148,5 +148,5 @@ def _paths(root: Path) -> Iterator[tuple[Path, str | None]]:
 
 
 def _is_left(path: Path) -> bool:
-    """Return whether systems and notebooks leave such files and folders next to pictures."""
+    """Return whether a file or folder is one that systems and notebooks leave next to pictures."""
     return path.name.startswith(".") or path.name.lower() in _NO_PICTURES

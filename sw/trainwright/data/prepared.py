@@ -13,7 +13,7 @@ from trainwright.support.tensor_file import CheckpointError, decode, encode
 
 FORMAT = "trainwright-data-1"
 _ARRAYS = ("images", "labels", "tags")
-"""Arrays of a split; only lines of text have the last one."""
+"""Arrays of a split; only splits of text have ``tags``."""
 
 
 def save_prepared(path: Path, data: DataSet) -> None:

@@ -27,7 +27,7 @@ PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
 OTHER = "UNK"
 """Name of a class for labels of the test split that no training line has."""
 NO_TAG = -1
-"""Class of a place without a word."""
+"""Class at places of a line that have no word."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def read_sentences(path: Path, part: str = TEST) -> Sentences:
         if (path / f"{TRAIN}{TEXT}").is_file():
             return read_sentences(path / f"{part}{TEXT}")
         folder = path / part if (path / part).is_dir() else path
-        # A blank line is a sample that lacks something: without it words would get the next label.
+        # A blank line still counts as a sample: if it were dropped, texts would get the next label.
         texts, labels = _lines(folder / "seq.in"), _lines(folder / "label")
         if len(texts) != len(labels):
             raise DataError(

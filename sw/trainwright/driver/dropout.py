@@ -1,4 +1,4 @@
-"""Masks of dropout: what a step keeps, by its seed and the number of each value."""
+"""Masks of dropout: values that a step keeps, by the step's seed and the number of each value."""
 
 from collections.abc import Iterator
 from math import prod
@@ -11,19 +11,19 @@ from trainwright.fixed.random_bits import derived_seed, mixed
 from trainwright.network import Dropout, Network
 
 _FIRST = 2
-"""Number of the first dropout's seed: those of rounding, 0 and 1, come before (`step_seeds`)."""
+"""Number of the first dropout's seed: seeds 0 and 1 are those of rounding (`step_seeds`)."""
 _VALUES = 4
-"""Values of a key of 24 bits: 16 of its 64 random bits decide about each."""
+"""Values for each key of 24 bits: 16 of the key's 64 random bits decide about a value."""
 _KEYS = 1 << 24
 
 
 def dropped(network: Network) -> Iterator[tuple[int, Dropout]]:
-    """Yield the dropouts of a network with their numbers."""
+    """Yield each dropout of a network with its number."""
     return enumerate(node for node in network.nodes if isinstance(node, Dropout))
 
 
 def step_mask_seed(seed: int, step: int) -> int:
-    """Return the seed of the masks of a step of a run with ``seed``, a pure function."""
+    """Return the seed of a step's masks: it follows from the run's ``seed`` and ``step`` alone."""
     return derived_seed(seed, step, _FIRST)
 
 

@@ -7,7 +7,7 @@ Result = TypeVar("Result")
 
 
 class _Moved(Exception):
-    """Other exponents to begin again with, as a tensor was bound before it had to move."""
+    """Exponents to begin again with: a tensor has to move that was bound already."""
 
     def __init__(self, wanted: Mapping[str, int], given: Mapping[str, int], most: int):
         super().__init__()
@@ -17,20 +17,21 @@ class _Moved(Exception):
 class Alignment:
     """Exponents of the operands of a program's additions.
 
-    ``makers`` names for each tensor made the one whose exponent it has: itself, but for masks. A
-    tensor that the host gives (a bias) moves to another one that the host gives, and is made
-    coarser for one that is made; finer it would saturate. Of two that are made, the finer one is
-    made coarser. ``most`` are the bits by which an operand can be shifted to the left.
+    ``makers`` maps each computed tensor to the tensor whose exponent it has: to itself, unless it
+    is a mask. If the host gives both tensors (biases), the second one moves to the first. A tensor
+    that the host gives becomes coarser for a computed one, never finer, as it would saturate. Of
+    two computed tensors the finer one becomes coarser. ``most`` is the number of bits by which an
+    operand can be shifted to the left.
     """
 
     def __init__(self, makers: Mapping[str, str], exponents: dict[str, int], most: int):
         self.makers, self.exponents, self.most = makers, exponents, most
         self._added: set[str] = set()
         self._limits: dict[str, tuple[int, tuple[str, ...]]] = {}
-        """Greatest exponent that each tensor made can have, and the tensors it is made of."""
+        """Greatest exponent that each computed tensor can have, and its operands."""
 
     def limit(self, name: str, most: int, operands: Sequence[str]) -> None:
-        """Note the greatest exponent that a tensor can have, which its operands give."""
+        """Note the greatest exponent that a tensor's operands allow it."""
         self._limits[name] = most, tuple(operands)
 
     def align(self, x: str, y: str) -> None:
@@ -48,7 +49,7 @@ class Alignment:
             raise _Moved({finer: wanted}, {}, self.most)
 
     def _movable(self, name: str, wanted: int) -> tuple[str, int]:
-        """Find what to make coarser so that a tensor can have an exponent: it, or an operand."""
+        """Find what to make coarser to raise a tensor's exponent: the tensor or an operand."""
         # A chain of gradients that are all 0 sinks to the sum of all exponents before it, further
         # than one shift reaches.
         while name in self._limits and self._limits[name][0] < wanted:

@@ -1,4 +1,4 @@
-"""Read off how a kernel's constants and the exponent of its result follow from exponents.
+"""Derive how a kernel's constants and the exponent of its result follow from exponents.
 
 A host calls ``FunctionKernel.bound`` in every step. An accelerator that trains alone only adds and
 subtracts exponents of its file, so each rule must be a sum of exponents and a number.
@@ -12,9 +12,9 @@ from itertools import product
 from trainwright.functions.record import FunctionError, FunctionKernel, Scaling
 
 REACH = range(-80, 81, 16)
-"""Exponents at which a rule is compared with the sum that is read off."""
+"""Exponents at which a rule is compared with the sum that is derived from it."""
 FAR = 300
-"""Exponents beyond which every rule has one of its bounds, if it has any."""
+"""Distance in exponents after which every rule that has bounds is at one of them."""
 
 Exponents = tuple[int, ...]
 
@@ -24,7 +24,7 @@ class ExponentSum:
     """Sum of exponents, each with the sign 1, 0 or -1, and a number, held between two bounds."""
 
     signs: tuple[int, ...]
-    """Signs of the operands' exponents, in their order; of a constant, also of the result's."""
+    """Signs of the operands' exponents, in order; for a constant, then that of the result's."""
     offset: int
     least: int
     most: int
@@ -39,7 +39,7 @@ class ExponentSum:
 
 @dataclass(frozen=True)
 class KernelScalars:
-    """Rules of a kernel: exponent of the result, its least one if automatic, and constants."""
+    """Rules of a kernel: exponent of the result (if automatic, its least one), and constants."""
 
     exponent: ExponentSum
     constants: tuple[ExponentSum, ...]
@@ -60,7 +60,8 @@ def scalars_of(kernel: FunctionKernel, width: int) -> KernelScalars:
         cases = [(*case, 0) for case in cases]
     results = [bound(case) for case in cases]
     exponent = _sum(kernel, cases, [r.floor for r in results], lambda v: bound(v).floor)
-    # A result below its least exponent gets that one, and constants follow from what it gets.
+    # Where a result is raised to its least exponent, its constants follow from the raised one and
+    # not from the one asked for: such cases would hide the rule.
     free = [n for n, (v, r) in enumerate(zip(cases, results, strict=True))
             if not kernel.automatic or r.exponent == v[-1]]  # fmt: skip
     constants = [
@@ -79,7 +80,7 @@ def _sum(
     kernel: FunctionKernel, cases: list[Exponents], values: list[int],
     rule: Callable[[Exponents], int],
 ) -> ExponentSum:  # fmt: skip
-    """Read off a rule from its values, and check it in all cases."""
+    """Derive a rule from its values, and check the rule in all cases."""
     for case, value in zip(cases, values, strict=True):
         if min(values) < value < max(values) or min(values) == max(values):
             signs = tuple(rule(moved) - value for moved in _moved(case))
@@ -93,12 +94,12 @@ def _sum(
                 return total
     raise FunctionError(
         f"{kernel.function.definition.place}: the scale of {kernel.text} is no sum of exponents, "
-        "which an accelerator alone could compute: let the host start each step, with "
+        "so an accelerator cannot compute it alone: let the host start each step, with "
         "--accelerator exponents=0"
     )
 
 
 def _moved(case: Exponents) -> Iterator[Exponents]:
-    """Yield the exponents with each one of them raised by 1."""
+    """Yield a copy of the exponents for each exponent, with this one raised by 1."""
     for n, value in enumerate(case):
         yield (*case[:n], value + 1, *case[n + 1 :])

@@ -35,7 +35,7 @@ from trainwright.support.text import shown
 
 MOST_LAYERS = 64
 MOST_DROPPED = 0.99
-"""Greatest probability of a dropout: the values left are multiplied by 100 then."""
+"""Greatest probability of a dropout: kept values are then multiplied by 100."""
 LEAST_WIDTH = 4
 MOST_WORD = 16
 """Bits of the widest word."""

@@ -110,7 +110,7 @@ class Attention(Norm):
 
     heads: int
     causal: bool = False
-    """Whether a token attends to itself and the tokens before alone."""
+    """Whether a token attends only to itself and to the tokens before it."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class TokenPool:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Training drops each value with a probability; an evaluation leaves all as they are."""
+    """Dropout: training drops each value with a probability; an evaluation keeps all values."""
 
     name: str
     sources: tuple[str, ...]

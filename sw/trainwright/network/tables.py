@@ -259,7 +259,7 @@ def _positions(n: int, item: Mapping[str, Any]) -> Positions:
         )
     require(
         every == 1 or kind == "one-hot",
-        f"{where}: every is of one-hot positions: omit it where they are {shown(kind)}",
+        f"{where}: every only applies to one-hot positions: omit it with {shown(kind)}",
     )
     return Positions(_named(keys["name"], where), kind, size, every)
 

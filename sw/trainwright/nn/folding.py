@@ -20,11 +20,11 @@ _NORMS: dict[type[torch.nn.Module], type[torch.nn.Module]] = {
 def fold_batch_norm(model: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a model whose frozen batch-norms are part of the dense layers before them.
 
-    A ``BatchNorm1d`` behind a ``Linear`` and a ``BatchNorm2d`` behind a ``Conv2d`` multiply each
-    channel by a number and add another one once their statistics are frozen: in evaluation mode.
-    The copy has these numbers in the layer's weight and bias, and ``Identity`` in place of the
-    norm, so that ``from_torch`` and ``trainwright.compile`` have one layer. The copy computes what
-    the model computes in evaluation mode.
+    In evaluation mode the statistics are frozen: a ``BatchNorm1d`` after a ``Linear`` and a
+    ``BatchNorm2d`` after a ``Conv2d`` multiply each channel by one number and add another. The copy
+    has these numbers in the layer's weight and bias, and ``Identity`` in place of the norm, so that
+    ``from_torch`` and ``trainwright.compile`` have one layer. The copy computes what the model
+    computes in evaluation mode.
 
     Raises ``ValueError`` for a batch-norm that cannot be folded, with its name and the reason.
 
@@ -43,13 +43,13 @@ def fold_batch_norm(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _pairs(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yield the layer that each batch-norm alone reads, by the name of the norm."""
+    """Yield the name of each batch-norm that alone reads the layer before it, and that layer."""
     try:
         nodes: list[Any] = list(fx.Tracer().trace(model).nodes)
-    except Exception as error:  # whatever the user's forward meets with in place of tensors
+    except Exception as error:  # the user's code may raise anything when tensors are proxies
         raise ValueError(
-            f"torch.fx cannot trace {type(model).__name__}, so that the layers before its "
-            f"batch-norms are not known: {str(error).splitlines()[0]}"
+            f"torch.fx cannot trace {type(model).__name__}, so the layers before its "
+            f"batch-norms are unknown: {str(error).splitlines()[0]}"
         ) from error
     calls = [str(node.target) for node in nodes if node.op == "call_module"]
     for node in nodes:
@@ -62,7 +62,7 @@ def _pairs(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
 
 
 def _fold(layer: torch.nn.Module | None, name: str, norm: Any) -> None:
-    """Multiply a layer's weight and change its bias as a batch-norm would its results."""
+    """Scale and shift a layer's weight and bias as a batch-norm scales and shifts its results."""
     wanted = _NORMS[type(norm)]
     if type(layer) is not wanted:
         raise ValueError(
@@ -71,8 +71,8 @@ def _fold(layer: torch.nn.Module | None, name: str, norm: Any) -> None:
         )
     if norm.training or norm.running_mean is None:
         raise ValueError(
-            f"{name}: statistics follow each batch; freeze them first, by {name}.eval() of a norm "
-            "with track_running_stats"
+            f"{name}: statistics follow each batch; freeze them first with {name}.eval(), which "
+            "needs a norm with track_running_stats"
         )
     own: Any = layer
     fuse = fuse_linear_bn_weights if wanted is torch.nn.Linear else fuse_conv_bn_weights

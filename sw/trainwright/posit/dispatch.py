@@ -45,15 +45,15 @@ EACH = {
     for overload in packet.overloads()
     if not overload.endswith("out") and (name[:4], overload) != ("addc", "Tensor")
 }
-"""Operators of lists of tensors, which optimisers use (``foreach=True``), and their names."""
+"""Names of elementary operators by operators of lists, which ``foreach`` optimisers use."""
 _ELEMENTARY = {
     "norm": "linalg_vector_norm",
     "maximum": "clamp_min", "maximum_": "clamp_min_",
     "minimum": "clamp_max", "minimum_": "clamp_max_",
 }  # fmt: skip
-"""Operators on the elements of a list whose names differ; those of limits also take numbers."""
+"""Elementary operators with a name of their own; the clamps also take numbers."""
 _MASKED = {operator(name) for name in ("add.Tensor", "add_.Tensor", "baddbmm")}
-"""Operators to which attention gives masks: floats of 0, and -inf or the least number."""
+"""Operators that attention calls with float masks: 0, and -inf or the least number."""
 
 
 class GridTensor(Tensor):
@@ -99,7 +99,7 @@ class GridTensor(Tensor):
 
 
 def _each(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
-    """Run an operator of lists as the elementary operator on the elements of each place."""
+    """Run an operator of lists by its elementary operator, for each place of the lists."""
     call = getattr(torch.ops.aten, _ELEMENTARY.get(name, name))
     columns = [x if isinstance(x, list | tuple) else repeat(x) for x in args]
     results = []
@@ -157,7 +157,7 @@ def _read_floats(func: OpOverload, x: Tensor, fmt: PositFormat) -> Any:
         return x.item()
     if func in _SAMPLED:
         return x
-    # The gradient of a product puts ones in front of running products; a graph task has a number.
+    # The gradient of ``prod`` concatenates ones as floats; a task number says that autograd runs.
     ones = func is _CAT and torch._C._current_graph_task_id() >= 0 and bool((x == 1).all())
     if ones or not bool(x.any()):
         return x.to(carrier(fmt))

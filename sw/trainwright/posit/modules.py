@@ -73,7 +73,7 @@ def convert_module(module: nn.Module, formats: Precision | Mapping[str, Precisio
     parameters: dict[int, nn.Parameter] = {}  # tied parameters stay tied
     for name, part in list(module.named_modules(remove_duplicate=True)):
         precision = _precision(name, plan)
-        if "parametrizations" in name.split("."):  # computes in the format of the parameters
+        if "parametrizations" in name.split("."):  # computes in the format of its weight
             precision = precision and _storage(precision)
         for key, parameter in part.named_parameters(recurse=False):
             if parameter.is_floating_point():

@@ -10,18 +10,18 @@ from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 from trainwright.support.tables import markdown
 
 OBJECTIVES = {"test_accuracy": -1, "model_bits": 1, "cycles": 1, "luts": 1}
-"""Objectives of the front: 1 for the smaller the better, -1 for the larger the better."""
+"""Objectives of the front: 1 where smaller is better, -1 where larger is better."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Finished trials that differ in their seed alone: means, and the least and the greatest."""
+    """Finished trials that differ only in their seed: means, and the worst and best accuracy."""
 
     values: Mapping[str, Any]
     """Value of each axis but that of the seeds."""
     trials: int
     test_accuracy: float
-    """Fraction of the test samples, of the last epoch's model."""
+    """Fraction of the test samples that the last epoch's model gets right."""
     least: float
     greatest: float
     """Test accuracy of the worst and the best seed."""
@@ -45,7 +45,7 @@ def with_front(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def objectives(settings: Sequence[Setting]) -> list[str]:
-    """Return the names of the objectives that are known of all settings."""
+    """Return the names of the objectives that all settings have."""
     return [name for name in OBJECTIVES if all(getattr(s, name) is not None for s in settings)]
 
 
@@ -87,7 +87,7 @@ _GREY = "#bbbbbb"
 _MARKS = "osD^v"
 _FRONT = tuple(colour for colour in COLOURS if colour != _GREY)
 _MOST_NAMED = 12
-"""Most settings of the front that have a line in the legend."""
+"""Number of settings of the front above which the rest have no line in the legend."""
 
 
 def draw_front(settings: Sequence[Setting]) -> bytes:

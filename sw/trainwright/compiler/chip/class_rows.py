@@ -1,7 +1,8 @@
 """Compile the loss of more than 16 classes: from logits to their gradient, without transposes.
 
-Logits lie in a row an output, samples along the lanes. The classes of a sample are a group of rows,
-as tokens are for a softmax, so passes over groups compute the loss in the logits' own layout.
+Logits have a row for each output, and samples along the lanes. The classes of a sample are a group
+of rows, as tokens are for a softmax, so passes over groups compute the loss in the logits' own
+layout.
 """
 
 from dataclasses import dataclass, replace
@@ -35,12 +36,12 @@ class ClassLoss:
     classes: int
     exponent: int | None
     automatic: ClassVar[bool] = True
-    """Whether passes count: a group that two passes compute would be counted twice."""
+    """Whether passes collect statistics: then no two passes may compute the same group."""
 
     def group_passes(
         self, widths: tuple[int, ...], width: int, layout: GroupLayout
     ) -> tuple[GroupPass, ...]:
-        """Lower the loss; its operands have words of 16 bits."""
+        """Return the passes of the loss, whose operands have words of 16 bits."""
         return kernels.loss_phases(self.loss, self.classes, layout, self.exponent)
 
 
@@ -67,7 +68,7 @@ def class_rows_program(
 def _call(
     work: Passes, kernel: ClassLoss, regions: list[Region]
 ) -> tuple[GroupCall, dict[Storage, int]]:
-    """Return the passes of a loss whose operands and result lie in ``regions``, and these rows."""
+    """Return the passes of a loss on ``regions`` (operands, then the result), and their rows."""
     counts = {CLASS: kernel.classes, SAMPLE: work.memory.step.batch}
     lying, at = Layout((CLASS,), (SAMPLE,)), dict[Storage, int]()
 

@@ -211,7 +211,7 @@ class GroupPlan:
             n: self._cycles(block, n)
             for n, level in enumerate(block.kept)
             if level.count >= THREADS
-            # RowLevel that two passes write would be counted twice.
+            # A row that two passes write would be counted twice.
             and not (self.kernel.automatic and level.count % THREADS)
         }
         # Few groups side by side leave threads idle, which costs more than to join their sums: 300

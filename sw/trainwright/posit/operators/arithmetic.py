@@ -113,13 +113,13 @@ def power(fmt: PositFormat, x: Tensor, exponent: float) -> Tensor:
 
 @covers("pow.Tensor_Tensor", in_place="pow_.Tensor")
 def powers(fmt: PositFormat, x: Value, exponents: Tensor) -> Tensor:
-    """Raise to a tensor of exponents: one function of both, rounded once; NaR for NaR."""
+    """Raise to a tensor of exponents, rounding once; NaR for NaR."""
     x = operand(x, fmt, exponents)
     bases, exponents = torch.broadcast_tensors(x, operand(exponents, fmt, x))
     return functions.raised(bases, exponents, fmt)
 
 
-RULES[operator("pow.Scalar")] = powers  # in place, torch gives the name to ``power``
+RULES[operator("pow.Scalar")] = powers  # the name in place, ``pow_.Scalar``, is that of ``power``
 
 
 @covers("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")

@@ -81,7 +81,7 @@ def clamp_max(fmt: PositFormat, x: Tensor, high: float) -> Tensor:
 def clamp_between(
     fmt: PositFormat, x: Tensor, low: Tensor | None = None, high: Tensor | None = None
 ) -> Tensor:
-    """Clamp between tensors of limits; NaR if one of the three is NaR."""
+    """Clamp between tensors of limits; NaR if x or a limit is NaR."""
     ends = (None if end is None else operand(end, fmt, x) for end in (low, high))
     return torch.clamp(x, *ends)
 
@@ -106,7 +106,7 @@ def relu(fmt: PositFormat, x: Tensor) -> Tensor:
 
 @covers("threshold")
 def threshold(fmt: PositFormat, x: Tensor, limit: float, value: float) -> Tensor:
-    """Replace x up to a limit by a value; both are rounded to the format first."""
+    """Replace each x that is at most a limit; limit and replacement are rounded first."""
     return torch.where(x <= number(limit, fmt), number(value, fmt), x)
 
 
@@ -121,7 +121,7 @@ def _to_integers(name: str) -> None:
 
     @covers(name)
     def rule(fmt: PositFormat, x: Tensor) -> Tensor:
-        """Round to an integer; exact, because a format has all integers of its scales; no -0."""
+        """Round to an integer without -0; exact, as formats have the integers of their scales."""
         return function(x) + 0.0
 
 
@@ -138,7 +138,7 @@ def copysign(fmt: PositFormat, x: Tensor, y: Tensor | float) -> Tensor:
 
 @covers("heaviside")
 def heaviside(fmt: PositFormat, x: Tensor, at_zero: Tensor) -> Tensor:
-    """Return 0 below 0, 1 above, and another tensor's elements at 0; NaR for NaR."""
+    """Return 0 for x < 0, 1 for x > 0, the other tensor's element for x = 0, NaR for NaR."""
     return torch.where(x == 0, at_zero, torch.where(x.isnan(), x, (x > 0).to(x.dtype)))
 
 

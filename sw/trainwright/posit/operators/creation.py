@@ -59,9 +59,9 @@ def new_full(
 def to_copy(
     fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None, **kwargs: Any
 ) -> Tensor:
-    """Copy to another device or memory layout, or to truth values or integers, cutting fractions.
+    """Copy to another device or memory layout, or to booleans or integers, cutting fractions.
 
-    Raises ``PositError`` for other float types, and for NaR and numbers that no integer stands for.
+    Raises ``PositError`` for other float types, and for NaR and numbers out of an integer's range.
     """
     _real_type(dtype, fmt)
     if dtype not in (None, torch.bool) and not dtype.is_floating_point:

@@ -154,7 +154,7 @@ def raised(x: Tensor, exponent: float | Tensor, fmt: PositFormat) -> Tensor:
 
 
 def _within(x: Tensor, eps: float, fmt: PositFormat) -> Tensor:
-    """Clamp the argument of ``logit``; limits are rounded to the format."""
+    """Clamp the argument of ``logit`` between limits that are rounded to the format."""
     return x.clamp(number(eps, fmt), number(1 - eps, fmt))
 
 

@@ -22,7 +22,7 @@ from trainwright.posit.operators.registry import (
 from trainwright.posit.operators.sums import product_along, products_along, renorm
 
 Reducing = Callable[[Tensor, PositFormat], Tensor]
-"""Function that reduces terms (places, length, D), 0 where there is none, to (places, D)."""
+"""Function that reduces terms (places, length, D), missing ones being 0, to (places, D)."""
 
 
 def _sum(terms: Tensor, fmt: PositFormat) -> Tensor:
@@ -39,7 +39,7 @@ def by_place(
 ) -> Tensor:
     """Sum rows (E, D) that share one of ``count`` places (E), in their order: (count, D).
 
-    ``reduce`` replaces the sum, and ``neutral`` fills up its terms; places without rows are 0.
+    ``reduce`` replaces the sum, with ``neutral`` for missing terms; places without rows are 0.
     Places are handled by the number of their rows, padded to a power of two with zeros: memory
     stays below twice the rows, however often a place occurs.
     """
@@ -85,7 +85,7 @@ REDUCTIONS: dict[str, tuple[Reducing, float]] = {
 def reduced(
     x: Tensor, places: Tensor, values: Tensor, kind: str, include_self: bool, fmt: PositFormat
 ) -> Tensor:
-    """Reduce values at places of the flat form of x, from x on if ``include_self``.
+    """Reduce values at places of the flat form of x, starting from x if ``include_self``.
 
     A mean divides the sum by the count of its terms, which is rounded first.
     """
@@ -166,7 +166,7 @@ def index_reduce(
 def put(
     fmt: PositFormat, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """Put values at places of the flat form of x, or add them to the present ones."""
+    """Put values at places of the flat form of x, or add them to the elements of x."""
     return added(x, index, source, fmt) if accumulate else x.put(index, source)
 
 
@@ -273,7 +273,7 @@ def embedding_bag_backward(
     scales: Tensor | None,
     padding: int = -1,
 ) -> Tensor:
-    """Sum the gradients of each row of the table: of its bags, or of the places of maxima."""
+    """Sum the gradients of each row of the table: of all its bags, or where it was the maximum."""
     if sparse:
         raise UncoveredError("sparse gradients are not covered for posits: leave out sparse=True")
     if mode == LARGEST:

@@ -113,7 +113,7 @@ def huber_loss(
 def huber_loss_backward(
     fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int, width: float
 ) -> Tensor:
-    """Compute d g, d clamped to the width; divided by the count for a mean."""
+    """Compute d g, d clamped to the width; a mean divides by the count."""
     w = number(width, fmt)
     return _shared(
         grid.mul(grid.sub(x, operand(y, fmt, x), fmt).clamp(-w, w), g, fmt), reduction, fmt
@@ -135,14 +135,14 @@ def smooth_l1_loss(
 def smooth_l1_loss_backward(
     fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int, width: float
 ) -> Tensor:
-    """Compute g clamp(d, -w, w) / w, sign d where w is 0, by the count for a mean."""
+    """Compute g clamp(d, -w, w) / w, sign d where w is 0; a mean divides by the count."""
     d, w = grid.sub(x, operand(y, fmt, x), fmt), operand(width, fmt, x)
     slope = torch.where(d.abs() < w, grid.div(d, w, fmt), d.sign() + 0.0)
     return _shared(grid.mul(torch.where(d.isnan(), d, slope), g, fmt), reduction, fmt)
 
 
 def _shared(gradient: Tensor, reduction: int, fmt: PositFormat) -> Tensor:
-    """Divide a gradient by its count for a mean."""
+    """Divide a gradient by its count if the loss is a mean."""
     return divided(gradient, gradient.numel(), fmt) if reduction == MEAN else gradient
 
 
@@ -154,7 +154,7 @@ def binary_cross_entropy(
     weight: Tensor | None = None,
     reduction: int = MEAN,
 ) -> Tensor:
-    """Compute -(t log x + (1 - t) log(1 - x)), whose logarithms are -100 at least."""
+    """Compute -(t log x + (1 - t) log(1 - x)), with logarithms of at least -100."""
     target, unit, low = operand(target, fmt, x), x.new_ones(()), number(-100.0, fmt)
 
     def logarithm(t: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def binary_cross_entropy_backward(
     weight: Tensor | None = None,
     reduction: int = MEAN,
 ) -> Tensor:
-    """Compute (g (x - t)) / max((1 - x) x, 1e-12), by the count for a mean."""
+    """Compute (g (x - t)) / max((1 - x) x, 1e-12); a mean divides by the count."""
     slope = grid.mul(grid.sub(x.new_ones(()), x, fmt), x, fmt).clamp(min=number(1e-12, fmt))
     y = grid.div(grid.mul(g, grid.sub(x, operand(target, fmt, x), fmt), fmt), slope, fmt)
     return _shared(y if weight is None else grid.mul(y, weight, fmt), reduction, fmt)
@@ -194,7 +194,7 @@ def soft_margin_loss(fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = ME
 def soft_margin_loss_backward(
     fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int
 ) -> Tensor:
-    """Compute -((y sigmoid(-(y x))) g), by the count for a mean."""
+    """Compute -((y sigmoid(-(y x))) g); a mean divides by the count."""
     y = operand(y, fmt, x)
     s = functions.apply("sigmoid", 0 - grid.mul(y, x, fmt), fmt)
     return _shared(0 - grid.mul(grid.mul(y, s, fmt), g, fmt), reduction, fmt)
