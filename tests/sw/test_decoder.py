@@ -4,14 +4,19 @@ from math import cos, sin
 
 import pytest
 import torch
-from sequence_networks import decoder, encoder_tables
+from sequence_networks import classifier, decoder, encoder_tables
 from test_lowering import checked
 from test_sequences import dense
 
 from trainwright.check.step import random_inputs
 from trainwright.compiler import compile_step
 from trainwright.driver import Driver
-from trainwright.driver.tokens import TokenCounts, position_values, token_words
+from trainwright.driver.tokens import (
+    TokenCounts,
+    position_values,
+    present_tokens,
+    token_words,
+)
 from trainwright.fixed.quantise import dequantise
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import NetworkError, Positions, network_from_dict
@@ -131,6 +136,26 @@ def test_masks_of_a_decoder_leave_out_later_tokens_and_padding():
     masks = token_words(network, inputs.flatten(1))["heads.mask"]
     assert masks[:, 0, 0].tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     assert masks[:, 2, 1].tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 0]]
+
+
+def test_counts_of_causal_attention_read_at_the_first_token_are_of_that_token():
+    tables = classifier(over="first", tokens=4, widths={"activation": 12}).to_dict()
+    for layer in tables["layers"]:
+        if layer["name"] == "heads":
+            layer["causal"] = True
+    network = network_from_dict(tables)
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 24) as golden:
+        driver = Driver(golden, network, 2)
+        given = random_inputs(network, driver, 0)
+    inputs = given.inputs.double().requires_grad_()
+    (outputs(network, *dense(network, given.model), inputs) * given.gradient).sum().backward()
+    reached = inputs.grad.reshape(2, 4, -1).any(2)
+    assert reached.tolist() == [[True, False, False, False]] * 2
+    counts = TokenCounts(network, present_tokens(network, given.inputs))
+    tensors = {t.name: t for t in driver.step.backward.tensors}
+    for name in ("l2.dx", "l3.dx", "l4.dx", "heads.dv", "heads.dp", "l1.da"):
+        share = float(reached.double().mean()) ** (1 + (name == "heads.dp"))
+        assert counts.of(tensors[name]) == round(share * tensors[name].count), name
 
 
 def test_counts_of_causal_scores_leave_out_later_tokens():

@@ -4,6 +4,7 @@ import pickle
 from dataclasses import replace
 from math import prod
 
+import numpy as np
 import pytest
 import torch
 from sequence_networks import classifier, encoder_tables, small_encoder
@@ -15,6 +16,7 @@ from trainwright.compiler import compile_step
 from trainwright.driver import Driver
 from trainwright.driver.tokens import TokenCounts, token_words
 from trainwright.fixed.quantise import dequantise
+from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import NetworkError, load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters
@@ -22,6 +24,7 @@ from trainwright.program.descriptors import Compute, Halt, Level, Program
 from trainwright.program.fields import Operation
 from trainwright.program.segments import segments
 from trainwright.program.vector import Vector
+from trainwright.train.batches import input_quantiser
 from trainwright.train.functional import outputs
 
 ENGINE = AcceleratorParameters(vector_engine=1)
@@ -232,3 +235,50 @@ def test_command_that_takes_no_sequences_names_the_remedy(command, match, capsys
     assert main(command) == 2
     (line,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
     assert match in line
+
+
+def bag_of_words(digit, outputs, rank, bits):
+    """Build the mean of embeddings of words, which are several digits below ``digit``."""
+    names = [f"digit{n + 1}" for n in range(len(outputs))]
+    embedding = {
+        "name": "embedding", "product": names, "outputs": outputs, "inputs": [digit] * len(names),
+        "ranks": [rank] * (len(names) - 1), "bias": False, "relu": False,
+    }  # fmt: skip
+    return network_from_dict({
+        "classes": 6, "image": [len(names), digit], "tokens": 16, "padding": True,
+        "widths": {"activation": bits},
+        "inputs": [{"name": name, "rows": [n, n + 1]} for n, name in enumerate(names)],
+        "layers": [
+            embedding,
+            {"name": "pooled", "over_tokens": "mean"},
+            {"outputs": [6], "inputs": [prod(outputs)], "ranks": [], "relu": False},
+        ],
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("digit", "shape", "rank", "bits", "word"),
+    ((5, [4, 6], 5, 8, 127), (5, [4, 6], 5, 12, 1), (5, [4, 6], 5, 16, 1), (3, [2, 2, 4], 2, 8, 1)),
+)
+def test_products_of_digits_of_any_width_do_not_saturate(digit, shape, rank, bits, word):
+    network, batch = bag_of_words(digit, shape, rank, bits), 8
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 24) as golden:
+        driver = Driver(golden, network, batch)
+        given, scales = random_inputs(network, driver, 0), Scales()
+        numbers = np.random.RandomState(0).randint(1, digit ** len(shape) + 1, (batch, 1, 16))
+        inputs = input_quantiser(network, 255, driver.input_exponent)(numbers)
+        assert inputs.max() == word
+        driver.calibrate(inputs, lambda logits: given.gradient, given.model, scales)
+        ahead = driver.forward(inputs, given.model, scales)
+        back = driver.backward(given.gradient, scales)
+    assert not any(s.saturations for s in (ahead.statistics | back.statistics).values())
+    real = outputs(network, *dense(network, given.model), (inputs > 0).double()).detach()
+    assert (ahead.logits - real).norm() <= 0.015 * real.norm()
+
+
+def test_twin_of_a_driver_has_the_exponent_of_its_inputs():
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 24) as golden:
+        driver = Driver(golden, small_encoder(), 2)
+        driver.input_exponent = -3
+        with driver.twin() as twin:
+            assert twin.input_exponent == -3

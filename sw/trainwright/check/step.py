@@ -112,6 +112,8 @@ def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
         for layer in network.layers
     ]
     low, high = extremes(network.format("activation"))
+    if driver.input_exponent == 0:  # digits of words, all of them 0 or 1
+        low, high = 0, 1
     inputs = torch.randint(low, high + 1, (batch, network.input_size), generator=generator)
     inputs = shortened(network, inputs)
     gradient = torch.randn(batch, network.output_size, generator=generator).double() / batch

@@ -11,6 +11,7 @@ from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
 from trainwright.cli.output import show
 from trainwright.data.own import OwnOptions
+from trainwright.graph.network import input_exponent
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.settings import Option, part_of
@@ -106,7 +107,7 @@ def _choices(
     data = labelled_for(network, data)
     check_data(network, data, options.batch)
     at = batch_indices(len(data.train), options.batch, options.seed, 0)
-    quantiser = input_quantiser(wide, data.full_scale, wide.format("activation").input_exponent)
+    quantiser = input_quantiser(wide, data.full_scale, input_exponent(wide))
     labels = label_tensor(data.train.labels[at], network.tokens)
 
     def gradient_of(logits: torch.Tensor) -> torch.Tensor:

@@ -26,11 +26,16 @@ from trainwright.driver.model import (
     check_words,
 )
 from trainwright.driver.settling import MOST_REPETITIONS, settle
-from trainwright.driver.tokens import TokenCounts, present_tokens, token_words
+from trainwright.driver.tokens import (
+    TokenCounts,
+    multiplies_digits,
+    present_tokens,
+    token_words,
+)
 from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.graph.network import host_operands, keep_name
+from trainwright.graph.network import host_operands, input_exponent, keep_name
 from trainwright.network import Input, Network
 from trainwright.program.fields import DESCRIPTOR_BYTES
 
@@ -94,7 +99,7 @@ class Driver:
                 f"a step needs {self.step.memory_bytes} bytes of external memory, the accelerator "
                 f"has {accelerator.memory_bytes}"
             )
-        self.input_exponent = network.format("activation").input_exponent
+        self.input_exponent = 0 if multiplies_digits(self.step) else input_exponent(network)
         programs = (self.step.forward, self.step.backward)
         self._tensors = frozenset(
             t.name for program in programs for t in program.tensors if t.counted
@@ -392,8 +397,10 @@ class Driver:
         """Yield a driver of the same programs on the golden model, with the same bits."""
         p = self.accelerator.parameters
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
-            yield Driver(
+            twin = Driver(
                 golden, self.network, self.step.batch, plan=self.step.plan,
                 input_gradients=bool(self.step.input_gradients), occupied=self._occupied,
                 effort=self._effort,
             )  # fmt: skip
+            twin.input_exponent = self.input_exponent
+            yield twin

@@ -4,13 +4,16 @@ from functools import cache
 
 import torch
 
+from trainwright.compiler import CompiledStep
 from trainwright.compiler.base.rules import Written
 from trainwright.fixed.quantise import quantise
 from trainwright.fixed.scale import TensorClass
 from trainwright.graph.network import (
     CONSTANT_WIDTH,
     SAMPLES,
+    SEQUENCES,
     SHARE_EXPONENT,
+    digit_layers,
     is_masked,
     mask_name,
     position_exponent,
@@ -74,6 +77,22 @@ def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tenso
     return words
 
 
+def multiplies_digits(step: CompiledStep) -> bool:
+    """Return whether a step rounds products of digits of a word, which are 0 but for a few.
+
+    Such products of large words saturate: their mean of nearly 0 asks for a low exponent.
+    """
+    digits = tuple(f"l{number + 1}.i" for number in digit_layers(step.network))
+    # The statistics of an exact product say nothing: it is not counted.
+    return bool(digits) and any(
+        tensor.counted
+        and tensor.kind is TensorClass.INTERMEDIATE
+        and all(axis.startswith(digits) or axis in (SAMPLES, SEQUENCES) for axis in tensor.axes)
+        for program in (step.forward, step.backward)
+        for tensor in program.tensors
+    )
+
+
 class TokenCounts:
     """Values of a gradient that padding leaves 0: exponents follow the mean of the others."""
 
@@ -91,13 +110,13 @@ class TokenCounts:
         queries, keys = SAMPLES in axes, f"{prefix}.t" in axes
         if tensor.kind is not TensorClass.GRADIENT or not (queries or keys):
             return tensor.count
-        values = torch.ones_like(self._lengths)
+        first, causal = prefix in self._firsts, prefix in self._causal
+        reached, values = self._lengths.clamp(max=1), torch.ones_like(self._lengths)
         if queries:
-            first = prefix in self._firsts
-            values = self._lengths.clamp(max=1) if first else self._lengths
+            values = reached if first else self._lengths
         if keys:
-            values = values * self._lengths
-        if queries and keys and prefix in self._causal and prefix not in self._firsts:
+            values = values * (reached if first and causal else self._lengths)
+        if queries and keys and causal and not first:
             values = (values + self._lengths) / 2
         whole = len(values) * network.tokens ** (queries + keys)
         return max(1, round(tensor.count * float(values.sum()) / whole))
@@ -117,6 +136,6 @@ def _of_first_tokens(network: Network) -> frozenset[str]:
 def _reads_first(name: str, reader: Node, firsts: set[str]) -> bool:
     if isinstance(reader, TokenPool):
         return reader.over == "first"
-    # Keys and values of all tokens go into what a query finds.
-    asks = not isinstance(reader, Attention) or name not in reader.sources[1:]
+    # Keys and values of all tokens go into what a query finds, unless the attention is causal.
+    asks = not isinstance(reader, Attention) or reader.causal or name not in reader.sources[1:]
     return asks and reader.name in firsts

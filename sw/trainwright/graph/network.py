@@ -77,6 +77,22 @@ def is_masked(network: Network, node: Attention) -> bool:
     return network.padding or node.causal
 
 
+def digit_layers(network: Network) -> set[int]:
+    """Return the numbers of the layers that read products of digits, of tokens in fixed point."""
+    if network.tokens == 1 or network.format("activation").coded:
+        return set()
+    inputs = {node.name for node in network.nodes if isinstance(node, Input)}
+    applied = (node for node in network.nodes if isinstance(node, Apply))
+    return {node.layer for node in applied if len(inputs.intersection(node.sources)) > 1}
+
+
+def input_exponent(network: Network) -> int:
+    """Return the exponent of inputs: 0 for wide digits of tokens, whose words are 0 or 1."""
+    fmt = network.format("activation")
+    # As for one-hot positions. A product of two words of 8 bits fits a partial result of 16.
+    return 0 if fmt.width > 8 and digit_layers(network) else fmt.input_exponent
+
+
 def position_exponent(network: Network, node: Positions) -> int:
     """Return the exponent of positions, at which a value of 1 is exact."""
     fmt = network.format("activation")

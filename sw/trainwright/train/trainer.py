@@ -11,6 +11,7 @@ from trainwright.data import DataSet
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.scale import TensorStatistics
 from trainwright.train.batches import (
+    ImageQuantiser,
     batch_indices,
     check_data,
     chip_batch_indices,
@@ -69,12 +70,6 @@ class Trainer:
         """Bytes that the host gave the accelerator in the last epoch that this trainer saw whole,
         from its first step to its last; None before."""
         self._health = TensorHealth()
-        self._quantiser = input_quantiser(
-            state.network,
-            data.full_scale,
-            engine.driver.input_exponent,
-            None if state.settings.chip is None else state.settings.chip.pixels,
-        )
         self._observer = observer or Observer()
         self._stop = stop
         self.abandonable = False
@@ -235,6 +230,13 @@ class Trainer:
         step, evaluations = self.state.step, self.state.history.evaluations
         done = bool(evaluations) and evaluations[-1].step == step
         return step > 0 and step % self._steps_an_epoch() == 0 and not done
+
+    @property
+    def _quantiser(self) -> ImageQuantiser:
+        # Other ranks may have a program with another exponent of its inputs.
+        chip, exponent = self.state.settings.chip, self.engine.driver.input_exponent
+        pixels = None if chip is None else chip.pixels
+        return input_quantiser(self.state.network, self._data.full_scale, exponent, pixels)
 
     def _batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         train, settings = self._data.train, self.state.settings
