@@ -155,7 +155,7 @@ def evaluate(
     kept = labels >= 0
     words = WordLabels(
         *(
-            [[names[n] for n in row[own]] for row, own in zip(classes_of, kept, strict=True)]
+            [[names[int(n)] for n in row[own]] for row, own in zip(classes_of, kept, strict=True)]
             for classes_of in (whole, labels)
         )
     )

@@ -111,7 +111,7 @@ def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: s
 def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for a step that a loop on the chip does not take."""
     what = f"{network.name}: loss and update on the chip"
-    if len(network.heads) > 1:
+    if len(network.heads) != 1:
         raise CompileError(f"{what} take one head, not {', '.join(network.heads)}; give one")
     head = network.heads[0]
     if network.tokens > 1 and head not in network.of_sequences:
