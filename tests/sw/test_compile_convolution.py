@@ -315,7 +315,6 @@ POOLS = [
     (torch.nn.AvgPool2d(3, 2, ceil_mode=True), None),
     (torch.nn.AvgPool2d(2, divisor_override=3), None),
     (torch.nn.AvgPool2d(65), None),
-    (torch.nn.MaxPool2d(2), None),
     (lambda x: torch.nn.functional.avg_pool2d(x, 2), Window((2, 2), (2, 2))),
     (lambda x: torch.nn.functional.avg_pool2d(x, 2, stride=1), Window((2, 2), (1, 1))),
     (lambda x: torch.nn.functional.avg_pool2d(x, 2, 1, 0, True), None),
@@ -336,6 +335,13 @@ def test_averages_that_the_accelerator_has(pool, window):
     module = _Calls(pool)
     (node,) = [node for node in trace(module).nodes if node.op.startswith("call")]
     assert pool_of(node, module) == (window and (window, None))  # no kernel of the vector engine
+
+
+def test_pool_of_maxima_is_a_window_with_a_kernel():
+    module = _Calls(torch.nn.MaxPool2d(2))
+    (node,) = [node for node in trace(module).nodes if node.op.startswith("call")]
+    window, function = pool_of(node, module)
+    assert window == Window((2, 2), (2, 2)) and function.definition.name == "max_pool"
 
 
 def test_convolutions_that_run_in_torch_are_in_the_table():

@@ -193,14 +193,17 @@ def test_exponents_out_of_reach_take_the_largest_shift():
     assert bound.exponents["l2.G1.dy"] == -12 + 63
 
 
-@pytest.mark.parametrize(("bias", "used"), [(-40, -28), (-20, -20), (30, 2)])
-def test_bias_is_aligned_within_the_shifts_there_are(bias, used):
+@pytest.mark.parametrize(
+    ("bias", "used", "total"), [(-40, -28, -13), (-20, -20, -13), (2, 2, -13), (30, 30, 15)]
+)
+def test_bias_is_aligned_within_the_shifts_there_are(bias, used, total):
+    # Shifts have 15 bits: a finer bias is made coarser, a coarser one makes the sum coarser.
     step = compile_step(load_network("digits"), 64, P)
     bound = step.forward.bind({}, GIVEN | {"l1.b": bias})
-    assert bound.exponents["l1.b"] == used
+    assert (bound.exponents["l1.b"], bound.exponents["l1.y"]) == (used, total)
     d = next(d for d in bound.program.descriptors if d.tensor == "l1.a")
-    floor = min(-13, used)
-    assert (d.x_shift, d.g_shift) == (-13 - floor, used - floor)
+    floor = min(total, used)
+    assert (d.x_shift, d.g_shift) == (total - floor, used - floor)
 
 
 def test_compiler_binding_ignores_earlier_bindings():

@@ -28,6 +28,8 @@ def interrupted(folder: Path, arguments: list[str], ready: Callable[[], bool]) -
         process = subprocess.Popen(
             [sys.executable, "-m", "trainwright.cli", *arguments],
             cwd=folder, env=environment, stdout=printed, stderr=printed, start_new_session=True,
+            # What a shell starts in the background ignores Ctrl-C, and so would a child of it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         end = time.monotonic() + PATIENCE
         try:
