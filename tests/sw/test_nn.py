@@ -323,7 +323,7 @@ def test_nn_optimiser_that_was_left_out_of_a_cut_is_one_error():
 
 
 WORKER = """
-import sys, torch, trainwright, trainwright.nn as tnn, warnings
+import os, sys, torch, trainwright, trainwright.nn as tnn, warnings
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group(
@@ -348,7 +348,9 @@ for name in ("torch", "golden"):
     told = [str(m.message) for m in messages if "own samples" in str(m.message)]
     gradients = [p.grad for p in plain.parameters()]
     torch.save((plain.state_dict(), gradients, told), f"{folder}/{name}{rank}")
+torch.distributed.barrier()
 torch.distributed.destroy_process_group()
+os._exit(0)  # threads of gloo and DDP can abort the interpreter's end, "terminate called"
 """
 
 

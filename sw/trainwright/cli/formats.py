@@ -11,7 +11,6 @@ from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
 from trainwright.cli.output import show
 from trainwright.data.own import OwnOptions
-from trainwright.graph.network import input_exponent
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.settings import Option, part_of
@@ -84,6 +83,7 @@ def _choices(
     import torch
 
     from trainwright.data import load_data_set, own_data
+    from trainwright.graph.network import input_exponent
     from trainwright.train.adapter import choose, in_width
     from trainwright.train.batches import (
         batch_indices,
