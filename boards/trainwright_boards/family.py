@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from trainwright_boards.board import BLOCK, Board
 from trainwright_boards.job import PACK, RTLIL, Build, Steps
-from trainwright_boards.top import CLOCK, LAMP, RX, TX, BoardTop
+from trainwright_boards.top import CLOCK, LAMP, RX, TX, BoardTop, PinClockTop
 from trainwright_hw.soc import Soc
 
 
@@ -70,3 +70,24 @@ class Family(ABC):
 
         Raises ``BuildError`` where it does not match ``placed``.
         """
+
+
+class OwnClock(Family):
+    """A family whose designs run at the board's own clock, as they have no PLL."""
+
+    no_pll: str
+    """Reason in the message for any other clock; ``{part}`` is the name of the part."""
+
+    def running_hz(self, board: Board, asked_hz: int) -> int:
+        """Return the board's own clock. Raises ``ValueError`` for another one."""
+        self.top(board, asked_hz)
+        return asked_hz
+
+    def top(self, board: Board, clock_hz: int) -> Callable[[Soc], PinClockTop]:
+        """Take the board's own clock. Raises ``ValueError`` for another one."""
+        if clock_hz != board.clock_hz:
+            raise ValueError(
+                f"{board.name} runs at {board.clock_hz / 1e6:g} MHz and not at "
+                f"{clock_hz / 1e6:g}: {self.no_pll.format(part=board.part.name)}"
+            )
+        return PinClockTop

@@ -1,34 +1,19 @@
 """A Gowin GW5A: nextpnr-himbaechel, and apycula's gowin_pack."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from trainwright_boards.board import BLOCK, Board
-from trainwright_boards.family import Family, places
+from trainwright_boards.family import OwnClock, places
 from trainwright_boards.gowin_unpack import check_bitstream
 from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, Build, Steps
-from trainwright_boards.top import PinClockTop
 from trainwright_hw.build.synthesis import gowin_passes
-from trainwright_hw.soc import Soc
 
 
-class Gowin(Family):
+class Gowin(OwnClock):
     """Project Apicula."""
 
     pins, placed, bitstream = "top.cst", "routed.json", "top.fs"
-
-    def running_hz(self, board: Board, asked_hz: int) -> int:
-        """Return the board's own clock, the only one."""
-        self.top(board, asked_hz)
-        return asked_hz
-
-    def top(self, board: Board, clock_hz: int) -> Callable[[Soc], PinClockTop]:
-        """Take the board's own clock. Raises ``ValueError`` for another one."""
-        if clock_hz != board.clock_hz:
-            raise ValueError(
-                f"{board.name} runs at {board.clock_hz / 1e6:g} MHz and not at "
-                f"{clock_hz / 1e6:g}: the open tools know no PLL of its {board.part.name}"
-            )
-        return PinClockTop
+    no_pll = "the open tools know no PLL of its {part}"
 
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
         """Return the site of every pin; the clock's frequency is an option of place and route."""

@@ -1,16 +1,15 @@
 """CrossLink-NX: nextpnr-nexus places and routes, prjoxide packs and unpacks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from trainwright_boards.board import BLOCK, Board
 from trainwright_boards.edit import editing
-from trainwright_boards.family import Family, places
+from trainwright_boards.family import OwnClock, places
 from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, TOP, Build, Steps
 from trainwright_boards.tools import BuildError
-from trainwright_boards.top import CLOCK, PinClockTop
+from trainwright_boards.top import CLOCK
 from trainwright_hw.build.synthesis import lattice_passes
-from trainwright_hw.soc import Soc
 
 SYNTHESIS = "synth_lattice -family lifcl"
 UNPACKED, REPACKED = "unpacked.fasm", "repacked.bit"
@@ -36,24 +35,11 @@ def open_feed_ins(module: dict[str, Any]) -> int:
     return len(begins)
 
 
-class Nexus(Family):
+class Nexus(OwnClock):
     """Tools of Project Oxide."""
 
     pins, placed, bitstream = "top.pdc", "top.fasm", "top.bit"
-
-    def running_hz(self, board: Board, asked_hz: int) -> int:
-        """Return the board's own clock; any other one is an error."""
-        self.top(board, asked_hz)
-        return asked_hz
-
-    def top(self, board: Board, clock_hz: int) -> Callable[[Soc], PinClockTop]:
-        """Take the board's own clock. Raises ``ValueError`` for another one."""
-        if clock_hz != board.clock_hz:
-            raise ValueError(
-                f"{board.name} runs at {board.clock_hz / 1e6:g} MHz and not at "
-                f"{clock_hz / 1e6:g}: its design has no PLL"
-            )
-        return PinClockTop
+    no_pll = "its design has no PLL"
 
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
         """Return the site of every pin, and the frequency of the clock input."""

@@ -1,4 +1,4 @@
-"""Base of optimisers of torch that update each parameter by its gradient."""
+"""Base of the library's optimisers for torch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,9 +7,13 @@ import torch
 
 
 class ClosureOptimizer(torch.optim.Optimizer):
-    """Optimiser that updates each parameter with a gradient independently."""
+    """Optimiser with torch's ``step``.
+
+    A subclass defines ``update``, or ``update_all`` if parameters are not updated one by one.
+    """
 
     @torch.no_grad()
+    # torch declares two overloads of ``step``, with and without a closure.
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Update every parameter that has a gradient; return the result of ``closure``."""
         loss = None
