@@ -65,7 +65,7 @@ def draw_accuracy(history: History) -> bytes:
     )
     axes.set_xlim(left=0)
     axes.set_ylim(top=101)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False)
     return to_png(figure)
 
 

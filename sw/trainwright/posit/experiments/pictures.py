@@ -33,7 +33,6 @@ def draw_training(data: str, epochs: Mapping[str, Sequence[float]]) -> bytes:
     titles = (f"LeNet-5 on {data}, beside figure {number}", "The same, near float32")
     for axes, title in zip((whole, near), titles, strict=True):
         dress(axes, title, "epoch", "% of 10,000 test images right")
-        axes.locator_params(axis="x", integer=True)
         for colour, (name, values) in zip(COLOURS, epochs.items(), strict=False):
             axes.plot(range(1, len(values) + 1), values, "o-", color=colour, markersize=4,
                       linewidth=1.2, label=name)  # fmt: skip
