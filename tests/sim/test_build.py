@@ -9,7 +9,7 @@ import pytest
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.support.native import tools as native_tools
-from trainwright.support.native.cache import MOST_ENTRIES, Cache
+from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import ToolError
 from trainwright.support.waiting import waiting
 from trainwright_sim import build as build_module
@@ -106,16 +106,28 @@ def test_cache_lets_one_of_several_builders_build(cache):
     assert len(built) == 1
 
 
-def test_cache_evicts_least_recently_used_entries(cache):
-    for number in range(MOST_ENTRIES):
+def test_cache_evicts_least_recently_used_entries(tmp_path):
+    cache = Cache(tmp_path, most_bytes=60_000)
+    for number, key in enumerate("abcd"):
+        with cache.building(key) as folder:
+            (folder / "library").write_bytes(bytes(10_000))
+        os.utime(cache.entry(key), (number, number))
+    assert entries(cache) == set("abcd")
+    left = cache.entry("killed").with_suffix(".part")
+    left.mkdir()
+    os.utime(left, (0, 0))
+    cache.find("a")  # used just now
+    with cache.building("large") as folder:
+        (folder / "library").write_bytes(bytes(30_000))
+    assert entries(cache) == {"a", "large"}
+    assert not cache.entry("b").with_suffix(".lock").exists()
+
+
+def test_cache_keeps_more_small_entries_than_a_test_suite_uses(cache):
+    for number in range(150):
         with cache.building(f"{number}") as folder:
             (folder / "library").touch()
-        os.utime(cache.entry(f"{number}"), (number, number))
-    cache.find("0")  # used just now
-    with cache.building("last") as folder:
-        (folder / "library").touch()
-    assert {"0", "2", "last"} <= entries(cache)
-    assert "1" not in entries(cache)
+    assert len(entries(cache)) == 150
 
 
 def test_cache_folder_follows_environment(monkeypatch, tmp_path):

@@ -22,7 +22,7 @@ from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followe
 from trainwright.compiler.step.compile import StepPrograms, compile_network
 from trainwright.network import Network, UserNames
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
-from trainwright.support.native.cache import default_folder
+from trainwright.support.native.cache import default_folder, least_recent
 from trainwright.support.waiting import waiting
 
 TRIAL_EFFORT = 60_000
@@ -171,19 +171,8 @@ class StepCache:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(name)
-            self._prune()
-
-    def _prune(self) -> None:
-        entries: list[tuple[float, int, Path]] = []
-        for path in self.folder.iterdir():  # with what a killed process left unpublished
-            with suppress(OSError):  # another process removed the entry
-                status = path.stat()
-                entries.append((status.st_mtime, status.st_size, path))
-        total = 0
-        for _, size, path in sorted(entries, reverse=True):
-            total += size
-            if total > self.most_bytes:
-                path.unlink(missing_ok=True)
+            for entry in least_recent(self.folder, self.most_bytes):
+                entry.unlink(missing_ok=True)
 
 
 def _say(line: str) -> None:

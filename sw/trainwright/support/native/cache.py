@@ -6,13 +6,15 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainwright.support.locks import locked
 
-MOST_ENTRIES = 40
-"""Least recently used entries beyond this many are removed when one is added."""
+MOST_BYTES = 1 << 30
+"""Bytes of all entries above which the least recently used are removed: about 800 simulators.
+
+A count does not do: the test suite uses more than 40 entries, most of them of a few kilobytes."""
 _MANIFEST = "manifest.json"
 
 
@@ -29,6 +31,21 @@ def default_folder() -> Path:
     return Path(base).expanduser() / "trainwright"
 
 
+def least_recent(folder: Path, most_bytes: int) -> Iterator[Path]:
+    """List what a cache folder loses: all but the files and folders used last, ``most_bytes``."""
+    entries: list[tuple[float, int, Path]] = []
+    for path in folder.iterdir():  # with what a killed process left unpublished
+        with suppress(OSError):  # another process removed the entry
+            files = [path, *path.iterdir()] if path.is_dir() else [path]
+            size = sum(file.stat().st_size for file in files)
+            entries.append((path.stat().st_mtime, size, path))
+    total = 0
+    for _, size, path in sorted(entries, reverse=True):
+        total += size
+        if total > most_bytes:
+            yield path
+
+
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -43,8 +60,9 @@ def _digests(folder: Path) -> dict[str, str]:
 class Cache:
     """Entries by key below one folder. Safe for several processes at a time."""
 
-    def __init__(self, folder: Path | None = None):
+    def __init__(self, folder: Path | None = None, most_bytes: int = MOST_BYTES):
         self.folder = default_folder() if folder is None else Path(folder)
+        self.most_bytes = most_bytes
 
     def entry(self, key: str) -> Path:
         """Return the folder of an entry, whether it exists or not."""
@@ -93,14 +111,8 @@ class Cache:
             self._prune()
 
     def _prune(self) -> None:
-        def age(entry: Path) -> float:
-            try:
-                return entry.stat().st_mtime
-            except OSError:
-                return 0.0
-
-        entries = [path for path in (self.folder / "builds").iterdir() if not path.suffix]
-        for entry in sorted(entries, key=age, reverse=True)[MOST_ENTRIES:]:
-            shutil.rmtree(entry, ignore_errors=True)
-            entry.with_suffix(".lock").unlink(missing_ok=True)
-            self.log(entry.name).unlink(missing_ok=True)
+        for path in least_recent(self.folder / "builds", self.most_bytes):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+                path.with_suffix(".lock").unlink(missing_ok=True)
+                self.log(path.stem).unlink(missing_ok=True)
