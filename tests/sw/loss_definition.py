@@ -47,6 +47,7 @@ def cross_entropy(logits: Words, exponent: int, labels: Words, classes: int) -> 
         total=int(losses.sum()),
         unit=UNITS["cross-entropy"],
         correct=_correct(kept, labels),
+        samples=len(labels),
     )
 
 
@@ -63,6 +64,7 @@ def squared_error(logits: Words, exponent: int, labels: Words, classes: int) -> 
         total=int((errors * errors).sum()),
         unit=UNITS["squared-error"],
         correct=_correct(kept, labels),
+        samples=len(labels),
     )
 
 

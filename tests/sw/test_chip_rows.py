@@ -158,7 +158,6 @@ def _assert_defined(data, chosen, plan):
     ("network", "p", "batch", "message"),
     [
         (DIGITS, P, 8, "take batches of a multiple of 16, not of 8; give one with --batch"),
-        (load_network("encoder-768"), P, 16, "take one label of a sequence, 'scale2' has one for"),
         (
             replace(DIGITS, widths=replace(DIGITS.widths, factor=9)),
             replace(P, factor_width=16), 16, "take factors of up to 8 bits, not 9; use --upd",

@@ -113,6 +113,21 @@ def test_loss_kernel_at_any_exponent_equals_its_formulas(loss, exponent):
         assert (got.total, got.correct) == (wanted.total, wanted.correct)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("classes", [5, 40])
+def test_onchip_loss_of_words_without_labels_is_that_of_the_others(loss, classes):
+    random = np.random.default_rng(classes)
+    z, labels = random.integers(-3000, 3000, (6, 4 * classes)), random.integers(0, classes, (6, 4))
+    gone = random.random((6, 4)) < 0.4
+    words = z.reshape(24, classes)
+    got = LOSSES[loss](z, -9, np.where(gone, -1, labels), classes)
+    wanted = DEFINITIONS[loss](words[~gone.ravel()], -9, labels[~gone], classes)
+    gradient = got.gradient.reshape(24, classes)
+    assert np.array_equal(gradient[~gone.ravel()], wanted.gradient)
+    assert not gradient[gone.ravel()].any() and got.samples == (~gone).sum()
+    assert (got.total, got.correct) == (wanted.total, wanted.correct)
+
+
 def test_onchip_loss_constant_is_log2_of_e():
     assert abs(94548 / 65536 * log(2) - 1) < 4.95e-6
 

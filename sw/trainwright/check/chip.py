@@ -22,7 +22,7 @@ from trainwright.check.step import (
     shortened,
 )
 from trainwright.compiler.base.compiled import AUTO
-from trainwright.compiler.chip.memory import STATE
+from trainwright.compiler.chip.memory import STATE, Words
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
@@ -96,13 +96,23 @@ def calibrated(driver: Driver, model: QuantisedModel, inputs, labels, classes: i
     scales = Scales()
 
     def gradient_of(logits: torch.Tensor) -> torch.Tensor:
-        chosen = torch.from_numpy(labels)
-        shares = torch.softmax(logits[:, :classes], 1)
+        chosen = torch.from_numpy(labels).flatten()
+        every = logits.reshape(len(chosen), -1)
+        shares = torch.softmax(every[:, :classes], 1)
         shares[torch.arange(len(chosen)), chosen] -= 1
-        return torch.nn.functional.pad(shares, (0, logits.shape[1] - classes)) / len(chosen)
+        shares[chosen < 0] = 0
+        padded = torch.nn.functional.pad(shares, (0, every.shape[1] - classes))
+        return padded.reshape(logits.shape) / len(chosen)
 
     driver.calibrate(inputs, gradient_of, model, scales)
     return scales
+
+
+def random_labels(network: Network, batch: int, random: np.random.Generator) -> Words:
+    """Return labels of samples (batch,), or of words (batch, tokens), some of which have none."""
+    if network.labels == 1:
+        return random.integers(0, network.classes, batch)
+    return random.integers(-1, network.classes, (batch, network.labels))
 
 
 class _Side:
@@ -175,7 +185,7 @@ def check_chip_step(
         shape = batch, network.input_size
         inputs = [shortened(network, torch.from_numpy(random.integers(low, high + 1, shape)))
                   for _ in range(STEPS)]  # fmt: skip
-        labels = [random.integers(0, network.classes, batch) for _ in range(STEPS)]
+        labels = [random_labels(network, batch, random) for _ in range(STEPS)]
         scales = calibrated(driver, model_of(state), inputs[0], labels[0], network.classes)
         comparison = Comparison()
         for number in range(STEPS):

@@ -219,7 +219,7 @@ class ChipDriver(Driver):
     def run_backward(self, scales: Scales) -> dict[str, TensorStatistics]:
         """Run the backward pass of the gradient that ``run_loss`` left; return its statistics."""
         assert self._bound is not None
-        exponent = gradient_exponent(self.loss, self.step.batch)
+        exponent = gradient_exponent(self.loss, self.step.batch * self.network.labels)
         operands = self._bound.exponents | {self.step.uppers[0]: exponent}
         bound = self._bind(self.step.backward, scales, operands)
         run = self._run(bound.program, self.step.backward.address)

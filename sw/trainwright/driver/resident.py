@@ -167,7 +167,9 @@ class ResidentDriver(ChipDriver):
         for program in (self.step.forward, self.step.backward):
             given |= program.constants
         given |= self.resident.slots.fixed
-        given[self.step.uppers[0]] = gradient_exponent(self.loss, self.step.batch)
+        given[self.step.uppers[0]] = gradient_exponent(
+            self.loss, self.step.batch * self.network.labels
+        )
         moments = zip(parts, state.exponents.tolist(), strict=True)
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents

@@ -8,11 +8,12 @@ of the vector engine, with registers, streams and constants allocated.
 from trainwright.kernels.evaluate import PassResult, evaluate
 from trainwright.kernels.library import exp2, mantissa, reciprocal, reciprocal_root
 from trainwright.kernels.lower import VectorPass, lower
-from trainwright.kernels.trace import Body, KernelError, Register, Value, trace, where
+from trainwright.kernels.trace import Body, Condition, KernelError, Register, Value, trace, where
 from trainwright.program.vector import Rounding
 
 __all__ = [
     "Body",
+    "Condition",
     "KernelError",
     "PassResult",
     "Register",

@@ -235,6 +235,11 @@ class Network(Formatted):
         """Return how many rows of a value a sample has: one, or one for each token."""
         return 1 if name in self.of_sequences else self.tokens
 
+    @property
+    def labels(self) -> int:
+        """Labels of a sample: one, or one for each token where every head has logits for tokens."""
+        return min(self.rows_of(name) for name in self.heads)
+
     @cached_property
     def shapes(self) -> dict[str, Shape]:
         """The shape of every value. Raises ``NetworkError`` where sizes do not fit."""

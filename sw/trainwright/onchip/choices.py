@@ -5,6 +5,8 @@ from trainwright.network.nodes import IMAGE
 
 LANES = 16
 """Words of a row of state. A machine of 8 lanes takes two of its rows for each."""
+MOST_OUTPUTS = 128
+"""Outputs of a network whose loss the vector engine computes: labels have a signed byte."""
 LOSS_NAMES = ("cross-entropy", "squared-error")
 OPTIMISERS = ("esgd", "momentum")
 

@@ -9,16 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import log
+from typing import NamedTuple
 
 import numpy as np
 
-from trainwright.kernels import Body, Value, VectorPass, evaluate, lower, trace, where
+from trainwright.kernels import Body, Condition, Value, VectorPass, evaluate, lower, trace, where
 from trainwright.kernels.functions import MANTISSA, ROOT_UNIT, Words
 from trainwright.kernels.library import EVEN, exp2, log2_fraction, mantissa, reciprocal
 from trainwright.kernels.phases import STORED, GroupLayout, GroupPass, lower_groups
 from trainwright.kernels.tables import FRACTION
 from trainwright.kernels.trace import trace_groups
-from trainwright.onchip.choices import LANES, LOSS_NAMES
+from trainwright.onchip.choices import LANES, LOSS_NAMES, MOST_OUTPUTS
 from trainwright.onchip.samples import target_rows
 from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
 from trainwright.program.vector import FACTOR_WIDTH
@@ -32,8 +33,9 @@ MOST_SHIFT = 60
 LEAST = -(1 << 15)
 """Least logit, which stands in lanes without a class."""
 LOGITS, TARGETS, NUMBERS, GRADIENT = "x0", "x1", "x2", "z"
-"""Streams of a loss: a row a sample. Where the classes are a group of rows, each row also has the
-number of its class."""
+"""Streams of a loss. Where a sample is a row, a target is 1 at the label, 0 at other classes and -1
+where there is no class. Where the classes of a sample are a group of rows, a target is the number
+of the sample's label, below 0 without one, and each row also has the number of its class."""
 PROBABILITY_WIDTH = 8
 """Bits of a gradient of cross-entropy, a sign included: it is in units of 1 / 128."""
 WORD_WIDTH = 16
@@ -62,11 +64,18 @@ class Loss:
     unit: float
     correct: int
     """Samples whose label has the largest logit, the first of equal ones."""
+    samples: int
+    """Samples that have a label."""
 
     @property
     def mean(self) -> float:
         """Mean loss of a sample, for people to read."""
-        return self.total * self.unit / len(self.gradient)
+        return self.total * self.unit / max(1, self.samples)
+
+
+def in_groups(outputs: int, *, of_words: bool) -> bool:
+    """Return whether the classes of a sample are a group of rows, not lanes of a row."""
+    return of_words or outputs > LANES
 
 
 def batch_exponent(batch: int) -> int:
@@ -117,9 +126,9 @@ def sum_classes(k: Body, v: Value) -> Value:
     return k.sum(v) if k.group else v.sum_lanes()
 
 
-def labelled(k: Body, target: Value) -> Value:
+def _labelled(k: Body, target: Value) -> Value:
     """Return 1 where the row has a label, 0 where it has none."""
-    return sum_classes(k, where(target.positive, target, k.constant(0)))
+    return where(target.positive, target, k.constant(0)).sum_lanes()
 
 
 def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
@@ -130,31 +139,33 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     the label, within 1.6 C * 2^-15 + LOG2_ERROR + 1.45 * TRUNCATION_ERROR + 2^-17 and 4.9e-6 of
     itself, in units of a bit.
     """
-    target, logits = _operands(k)
-    top = _count_correct(k, target, logits)
-    far = distances(k, top, logits, exponent)
-    weights = where(target.negative, 0, exp2(far))
+    row = _operands(k)
+    target, at = row.target, row.at
+    top = _count_correct(k, row)
+    far = distances(k, top, row.logits, exponent)
     if k.group:  # rows keep what a later sweep reads, as registers are few
-        weights = k.stored(STORED, weights.clip(WORD_WIDTH))
+        weights = k.stored(STORED, exp2(far).clip(WORD_WIDTH))
+    else:
+        weights = where(target.negative, 0, exp2(far))
     total = sum_classes(k, weights)
     twice, length = mantissa(total + total)
     # log2(sum) - 15 + the label's distance, both with FRACTION bits below the point
     minus_log = length * -(1 << FRACTION) - log2_fraction(twice)
     if k.group:  # lanes are samples, and a row adds the losses of those that have its class
-        k.total(where(target.zero, 0, far - (1 << FRACTION)).sum_lanes())
-        k.total(where(target.zero, 0, 0 - minus_log).sum_lanes())
+        k.total(where(at, far - (1 << FRACTION), k.constant(0)).sum_lanes())
+        k.total(where(at, 0 - minus_log, k.constant(0)).sum_lanes())
     else:
-        own = where(target.positive, far - (1 << FRACTION), k.constant(0))
+        own = where(at, far - (1 << FRACTION), k.constant(0))
         if counting:
-            minus_log = where(labelled(k, target).zero, 0, minus_log)
+            minus_log = where(_labelled(k, target).zero, 0, minus_log)
         k.total(own.sum_lanes() - minus_log)
     if counting:
         return
-    unlabelled = where(target.positive, 0, shares(weights, twice, length))
-    if k.group:
-        unlabelled = k.stored(STORED, unlabelled)
-    label = (sum_classes(k, unlabelled) * -1).clip(PROBABILITY_WIDTH)
-    share = where(target.positive, label, unlabelled)
+    others = where(at, 0, shares(weights, twice, length))
+    if k.group:  # a sample without a label has no gradient
+        others = k.stored(STORED, where(target.negative, 0, others))
+    label = (sum_classes(k, others) * -1).clip(PROBABILITY_WIDTH)
+    share = where(at, label, others)
     # The raise by 8 bits uses the constant of `_operands`: an engine has eight.
     k.write(GRADIENT, share * -LEAST >> (WORD_WIDTH - 1) - (WORD_WIDTH - PROBABILITY_WIDTH))
 
@@ -165,40 +176,60 @@ def squared_error_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     The gradient is the error itself: one rounding, half to even, and saturation. Beyond
     2^MOST_POWER every logit but 0 saturates, as it does at any greater exponent.
     """
-    target, logits = _operands(k)
-    _count_correct(k, target, logits)
+    row = _operands(k)
+    target, at = row.target, row.at
+    _count_correct(k, row)
     if exponent is None:
         scale, shift = k.given(0, 1, 1 << MOST_POWER), k.given_shift(0)
     else:
         scale = 1 << min(max(exponent + ERROR_UNIT, 0), MOST_POWER)
         shift = min(max(-exponent - ERROR_UNIT, 0), MOST_SHIFT)
-    output = (logits * scale).rounded(shift, EVEN)
-    error = (target * -(1 << ERROR_UNIT) + output).clip(WORD_WIDTH)
+    output = (row.logits * scale).rounded(shift, EVEN)
+    if k.group:
+        error = where(at, output - (1 << ERROR_UNIT), output).clip(WORD_WIDTH)
+    else:
+        error = (target * -(1 << ERROR_UNIT) + output).clip(WORD_WIDTH)
     error = where(target.negative, 0, error)
     if not counting:
         k.write(GRADIENT, error)
     square = error * error
-    if counting:
-        square = where(labelled(k, target).zero, 0, square)
+    if counting and not k.group:
+        square = where(_labelled(k, target).zero, 0, square)
     k.total(square.sum_lanes())
 
 
-def _operands(k: Body) -> tuple[Value, Value]:
-    """Read a row's target, and its logits: the least one where there is no class."""
-    target, logits = k.read(TARGETS, -1, 1), k.read(LOGITS)
-    return target, where(target.negative, target * -LEAST, logits)
+class _Row(NamedTuple):
+    """Operands of a row of a loss."""
+
+    target: Value
+    at: Condition
+    """Whether the row's class is the label."""
+    number: Value
+    """Number of the row's class, or of each lane's."""
+    logits: Value
+    """The least logit where there is no class."""
 
 
-def _count_correct(k: Body, target: Value, logits: Value) -> Value:
+def _operands(k: Body) -> _Row:
+    target, logits = k.read(TARGETS, -1, MOST_OUTPUTS - 1 if k.group else 1), k.read(LOGITS)
+    if k.group:
+        number = k.read(NUMBERS, 0, k.group - 1)
+        return _Row(target, (target - number).zero, number, logits)
+    logits = where(target.negative, target * -LEAST, logits)
+    return _Row(target, target.positive, k.lane(), logits)
+
+
+def _count_correct(k: Body, row: _Row) -> Value:
     """Count the row where the label has the greatest logit, the first of equal ones; return that.
 
     Keys are 2^n z - lane, so that the greatest key is of the first lane among equal logits.
     """
     places = max(4, (k.lanes - 1).bit_length())
-    key = logits * (1 << places) - (k.read(NUMBERS, 0, k.group - 1) if k.group else k.lane())
+    key = row.logits * (1 << places) - row.number
     top = k.greatest(key) if k.group else key.greatest_lane()
     lost = (key - top).clip(1)  # -1 where another lane wins
-    k.count((target * lost + target).sum_lanes())
+    won = where(row.at, lost + 1, k.constant(0)) if k.group else row.target * lost + row.target
+    k.count(won.sum_lanes())
     return (top + ((1 << places) - 1)) >> places
 
 
@@ -233,23 +264,30 @@ def loss_scalars(loss: str, logits: int) -> tuple[Scalar, ...]:
 
 
 def batch_loss(loss: str, logits: Words, exponent: int, labels: Words, classes: int) -> Loss:
-    """Evaluate a loss on ``logits`` int64 (batch, outputs) with ``labels`` int64 (batch,)."""
+    """Evaluate a loss on ``logits`` int64 (batch, outputs), ``labels`` int64 (batch,).
+
+    Labels (batch, tokens) are those of words, below 0 where a sequence has none; their logits
+    follow one another.
+    """
+    shape, numbers = logits.shape, labels.reshape(-1, 1)
+    logits = logits.reshape(len(numbers), -1)
     outputs = logits.shape[1]
-    rows = {LOGITS: logits, TARGETS: target_rows(labels, classes, outputs)}
-    if outputs > LANES:
-        rows = {name: words[:, :classes] for name, words in rows.items()}
-        rows[NUMBERS] = np.arange(classes) * np.ones((len(labels), 1), np.int64)
+    if in_groups(outputs, of_words=labels.ndim > 1):
+        every = np.arange(classes) * np.ones_like(numbers)
+        rows = {LOGITS: logits[:, :classes], TARGETS: numbers + 0 * every, NUMBERS: every}
         body = trace_groups(KERNELS[loss], classes, exponent=exponent, counting=False)
     else:
+        rows = {LOGITS: logits, TARGETS: target_rows(labels, classes, outputs)}
         body = trace(KERNELS[loss], outputs, exponent=exponent, counting=False)
     result = evaluate(body, rows)
     gradient = result.rows[GRADIENT]
     return Loss(
-        gradient=np.pad(gradient, ((0, 0), (0, outputs - gradient.shape[1]))),
-        exponent=gradient_exponent(loss, len(labels)),
+        gradient=np.pad(gradient, ((0, 0), (0, outputs - gradient.shape[1]))).reshape(shape),
+        exponent=gradient_exponent(loss, len(numbers)),
         total=result.total,
         unit=UNITS[loss],
         correct=result.count,
+        samples=int((numbers >= 0).sum()),
     )
 
 

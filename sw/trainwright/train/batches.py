@@ -25,14 +25,9 @@ def check_data(network: Network, data: DataSet, batch: int) -> None:
         )
 
 
-def classifies_words(network: Network) -> bool:
-    """Return whether a network gives logits for every token, and none for whole sequences."""
-    return network.tokens > 1 and not set(network.heads) & network.of_sequences
-
-
 def labelled_for(network: Network, data: DataSet) -> DataSet:
     """Return a data set with the labels that a network predicts: of lines, or of words."""
-    return data.labelled(words=classifies_words(network))
+    return data.labelled(words=network.labels > 1)
 
 
 def check_fit(network: Network, data: DataSet) -> None:

@@ -154,7 +154,8 @@ class ChipUpdate:
         integers = (logits * 2.0**-exponent).to(torch.int64).numpy()
         loss = LOSSES[self._chip.loss](integers, exponent, labels.numpy(), self._classes)
         gradient = torch.from_numpy(loss.gradient).to(torch.float64) * 2.0**loss.exponent
-        return BatchLoss(loss.mean, loss.correct, gradient, loss.exponent)
+        words = loss.samples if labels.dim() == 2 else 0
+        return BatchLoss(loss.mean, loss.correct, gradient, loss.exponent, words)
 
     def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
         """Update the weights once; return the learning rate and the prior weight used."""

@@ -92,14 +92,16 @@ class VectorEngine:
         driver.run_update(step, pulled=pulled, cuts=cuts)
         self._written = driver.rows(STATE), driver.factors()
         runs = [execution.run for execution in driver.executed]
+        labelled = int((labels >= 0).sum())
         return StepResult(
-            loss=loss.total * driver.loss_unit / len(labels),
+            loss=loss.total * driver.loss_unit / max(1, labelled),
             correct=loss.correct,
             cycles=sum(run.counters.cycles for run in runs),
             seconds=sum(run.seconds for run in runs),
             saturations=sum(s.saturations for s in statistics.values()),
             underflows=sum(s.underflows for s in statistics.values()),
             statistics=statistics,
+            words=labelled if labels.dim() == 2 else 0,
         )
 
     def take(self) -> tuple[float, float]:

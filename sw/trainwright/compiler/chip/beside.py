@@ -15,7 +15,7 @@ from trainwright.compiler.base.memory import Buffer, Region
 from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import ExponentSlots
-from trainwright.compiler.chip.memory import TARGETS, ChipMemory, gradient_of
+from trainwright.compiler.chip.memory import TARGETS, WORD_BYTES, ChipMemory, gradient_of
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.compiler.chip.update import update_program
 from trainwright.onchip.layout import LANES
@@ -26,7 +26,6 @@ from trainwright.program.descriptors import Compute, Descriptor, Program, Transf
 from trainwright.program.fields import Operation, Target
 from trainwright.program.footprint import Touch, external
 
-WORD_BYTES = 2
 EIGHTHS = 8
 """Parts of the commands that a program may run next to: it is tried from the start of each on."""
 

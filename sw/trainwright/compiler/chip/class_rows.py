@@ -5,12 +5,13 @@ of rows, as tokens are for a softmax, so passes over groups compute the loss in 
 layout.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
-from trainwright.compiler.chip.memory import NUMBERS, TARGETS, ChipMemory
+from trainwright.compiler.chip.memory import NUMBERS, TARGETS, WORD_BYTES, ChipMemory, LabelGrid
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.forms.calls import GroupCall
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
@@ -21,11 +22,16 @@ from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels.phases import GroupLayout, GroupPass
 from trainwright.onchip import loss as kernels
 from trainwright.onchip.layout import LANES
-from trainwright.program.descriptors import Program
+from trainwright.program.descriptors import Program, TransferLevel
 from trainwright.program.fields import Engine
 
-CLASS, SAMPLE = "class", "sample"
-"""Axes of logits: rows and lanes."""
+CLASS, SEQUENCE, SAMPLE = "class", "sequence", "sample"
+"""Axes of logits: two of rows, and that of the lanes."""
+LAYOUTS = (
+    Layout((CLASS, SEQUENCE), (SAMPLE,)), Layout((SEQUENCE,), (SAMPLE,)),
+    Layout((CLASS,), (SAMPLE,)), Layout((CLASS, SEQUENCE), (SAMPLE,)),
+)  # fmt: skip
+"""Layouts of logits, labels, numbers of classes, and gradient."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class ClassLoss:
     loss: str
     classes: int
     exponent: int | None
+    counting: bool
     automatic: ClassVar[bool] = True
     """Whether passes collect statistics: then no two passes may compute the same group."""
 
@@ -42,47 +49,68 @@ class ClassLoss:
         self, widths: tuple[int, ...], width: int, layout: GroupLayout
     ) -> tuple[GroupPass, ...]:
         """Return the passes of the loss, whose operands have words of 16 bits."""
-        return kernels.loss_phases(self.loss, self.classes, layout, self.exponent)
+        return kernels.loss_phases(
+            self.loss, self.classes, layout, self.exponent, counting=self.counting
+        )
 
 
 def class_rows_program(
-    memory: ChipMemory, loss: str, exponent: int | None, slots: ExponentSlots | None
-) -> Program:
-    """Return the program of a loss; the arguments are those of ``loss.loss_program``."""
+    memory: ChipMemory, loss: str, exponent: int | None, slots: ExponentSlots | None, *,
+    counting: bool = False,
+) -> Program:  # fmt: skip
+    """Return the program of a loss; the arguments are those of ``loss.loss_program``.
+
+    A ``counting`` program writes no gradient.
+    """
     work, step = Passes(memory, slots), memory.step
     network, logits, gradient = step.network, step.results[0], step.uppers[0]
-    rows = network.output_size * -(-step.batch // LANES)
-    regions = [work.load(logits, rows=rows), work.load(TARGETS), work.load(NUMBERS)]
-    result = work.pad.allocate(gradient, rows)
-    used = regions[1].count
-    if used < rows:  # outputs of no class have no gradient
-        work.zeros(result.start + used, rows - used)
+    grid = LabelGrid.of(network, step.batch)
+    outputs, columns = network.output_size // network.labels, grid.sequences * grid.blocks
+    numbers, labels = work.load(NUMBERS), work.load(TARGETS)
     scalars = kernels.loss_scalars(loss, slots[logits]) if slots else ()
-    call, at = _call(work, ClassLoss(loss, network.classes, exponent), [*regions, result])
-    for code, vector in group_vectors(call, at):
-        work.issue(code, replace(vector, scalars=scalars), slot=LOSS_SLOT)
-    work.store(gradient, result.start, rows)
+    # As many groups at a time as leave room for their gradient.
+    room = work.pad.largest_gap // (2 * outputs * grid.blocks)
+    count = grid.blocks * max(1, min(grid.sequences, room))
+    used, result = (work.pad.allocate(name, outputs * count) for name in (logits, gradient))
+    kernel = ClassLoss(loss, network.classes, exponent, counting)
+    for first in range(0, columns, count):
+        piece = min(count, columns - first)
+        levels = (TransferLevel(outputs, columns * WORD_BYTES * LANES, piece),)
+        work.load(logits, first=first, rows=piece, to=used, levels=levels)
+        counts = {SEQUENCE: piece // grid.blocks, SAMPLE: grid.samples}
+        own = (used, replace(labels, start=labels.start + first), numbers, result)
+        call, at = _call(work, kernel, own, counts)
+        for code, vector in group_vectors(call, at):
+            work.issue(code, replace(vector, scalars=scalars), slot=LOSS_SLOT)
+        if counting:
+            continue
+        # Outputs of no class have no gradient.
+        if rest := (outputs - network.classes) * piece:
+            work.zeros(result.start + network.classes * piece, rest)
+        work.store(gradient, result.start, piece, levels, first=first)
     return work.finish("the program of the loss")
 
 
 def _call(
-    work: Passes, kernel: ClassLoss, regions: list[Region]
+    work: Passes, kernel: ClassLoss, regions: Sequence[Region], sizes: Mapping[str, int]
 ) -> tuple[GroupCall, dict[Storage, int]]:
     """Return the passes of a loss on ``regions`` (operands, then the result), and their rows."""
-    counts = {CLASS: kernel.classes, SAMPLE: work.memory.step.batch}
-    lying, at = Layout((CLASS,), (SAMPLE,)), dict[Storage, int]()
+    counts, at = {CLASS: kernel.classes, **sizes}, dict[Storage, int]()
 
-    def part(region: Region, layout: Layout, counts: dict[str, int]) -> Part:
+    def part(region: Region, layout: Layout, counts: Mapping[str, int]) -> Part:
         storage = Storage(region.name, region.count)
         at[storage] = region.start
         return Part(Piece(region.name, layout, counts, {}, LANES, storage), {})
 
-    *operands, z = (part(region, lying, counts) for region in regions)
+    *operands, z = (
+        part(region, layout, counts) for region, layout in zip(regions, LAYOUTS, strict=True)
+    )
     names = [region.name for region in regions]
     tensors = {
-        name: Tensor(name, (CLASS, SAMPLE), TensorClass.INTERMEDIATE, Fixed(kernels.WORD_WIDTH))
+        name: Tensor(name, LAYOUTS[0].rows + LAYOUTS[0].lanes, TensorClass.INTERMEDIATE,
+                     Fixed(kernels.WORD_WIDTH))
         for name in names
-    }
+    }  # fmt: skip
     op = Kernel(names[-1], tuple(names[:-1]), cast(Any, kernel), over=(CLASS,))
     plan = GroupPlan(op, tensors, [*operands, z], work.p)
     writes = [z]

@@ -11,7 +11,7 @@ from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.class_rows import class_rows_program
 from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
-from trainwright.compiler.chip.memory import TARGETS, ChipMemory
+from trainwright.compiler.chip.memory import TARGETS, ChipMemory, classes_in_rows
 from trainwright.compiler.chip.passes import Passes
 from trainwright.onchip import loss as kernels
 from trainwright.onchip.layout import LANES
@@ -113,7 +113,7 @@ def loss_program(
     The logits have ``exponent``; None takes it from their slot. Losses and correct samples are
     counted in ``LOSS_SLOT``.
     """
-    if memory.step.network.output_size > LANES:
+    if classes_in_rows(memory.step.network):
         return class_rows_program(memory, loss_name, exponent, slots)
     work = Passes(memory, slots)
     loss = _Loss(work, loss_name, exponent)

@@ -8,6 +8,7 @@ compiled from; the driver fills its buffers.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,7 @@ from trainwright.compiler.step.rows import require_chip
 from trainwright.network import Network
 from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
+from trainwright.onchip.loss import in_groups
 from trainwright.onchip.prior import Pulls, column_costs
 from trainwright.onchip.prior_pass import LOW_WIDTH, BondConstants
 from trainwright.onchip.samples import target_rows
@@ -48,12 +50,14 @@ TARGETS, STATE, FACTORS, COLUMNS = "targets", "state", "factors", "columns"
 """Buffers of the targets of the loss; of words and factors of the state, in rows of 16; of the
 prior's coefficients."""
 NUMBERS = "numbers"
-"""Buffer of the number of each class, in the rows of its targets, where these are rows."""
+"""Buffer of the number of each class in rows, where logits have their classes in rows."""
 SCHEDULE, PRIOR = "schedule", "prior"
 """Buffers of the counters and the table of rates (``onchip.schedule_pass``); of the prior's side
 rows (``onchip.prior_pass``) and rows of bonds (``onchip.cut_pass``)."""
 LOSS, UPDATE = "program.loss", "program.update"
 PROGRAM_BYTES = 1 << 16
+WORD_BYTES = 2
+"""Bytes of a word of logits and gradients."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +109,13 @@ class ChipMemory:
             next_row += 2 * part.blocks + 2
             rows.append(ColumnRows(firsts[0], firsts[1], next_row - 2, next_row - 1))
         memory = MemoryMap(top=step.memory_bytes)
-        targets = target_shape(step.network, step.batch)
-        memory.add(TARGETS, targets, 1)
-        if step.network.output_size > LANES:
-            memory.add(NUMBERS, targets, 1)
+        network = step.network
+        if classes_in_rows(network):
+            grid = LabelGrid.of(network, step.batch)
+            memory.add(TARGETS, (grid.sequences * grid.blocks, LANES), 1)
+            memory.add(NUMBERS, (network.classes * grid.blocks, LANES), 1)
+        else:
+            memory.add(TARGETS, (step.batch, LANES), 1)
         memory.add(STATE, (layout.rows, LANES), 2)
         memory.add(FACTORS, (layout.rows, LANES), 1)
         memory.add(COLUMNS, (next_row, LANES), 2)
@@ -160,21 +167,19 @@ class ChipMemory:
             if not is_prefix(columns)
         }
         if NUMBERS in self.buffers:
-            rows, lanes = self.buffers[NUMBERS].shape
-            classes = self.step.network.classes
-            words[NUMBERS] = np.repeat(np.arange(classes), rows * lanes // classes).reshape(
-                rows, lanes
-            )
+            shape, classes = self.buffers[NUMBERS].shape, self.step.network.classes
+            words[NUMBERS] = np.arange(classes).repeat(prod(shape) // classes).reshape(shape)
         return words
 
     def targets(self, labels: Words) -> Words:
-        """Return the rows of ``TARGETS`` for the labels of a batch."""
-        network, shape = self.step.network, self.buffers[TARGETS].shape
-        if NUMBERS not in self.buffers:
+        """Return the rows of ``TARGETS`` for labels (batch,), or of words (batch, tokens)."""
+        network = self.step.network
+        if not classes_in_rows(network):
             return target_rows(labels, network.classes, LANES)
-        words = np.zeros((network.classes, shape[0] // network.classes * LANES), np.int64)
-        words[:, : len(labels)] = target_rows(labels, network.classes, network.classes).T
-        return words.reshape(shape)
+        grid = LabelGrid.of(network, self.step.batch)
+        words = np.full((grid.sequences, grid.blocks * LANES), -1)
+        words[:, : grid.samples] = labels.reshape(grid.sequences, grid.samples)
+        return words.reshape(-1, LANES)
 
     def place_of(self, part: WeightPart) -> FactorPlace:
         """Return where the factors of a part are kept.
@@ -237,14 +242,35 @@ class ChipMemory:
         return words
 
 
-def target_shape(network: Network, batch: int) -> tuple[int, int]:
-    """Return rows and lanes of ``TARGETS``: a row a sample, or samples along the lanes.
+def classes_in_rows(network: Network) -> bool:
+    """Return whether logits have classes in rows, and samples or words along the lanes.
 
-    The latter is for more classes than lanes.
+    A network of up to 16 outputs has a row a sample, if each sample has one label.
     """
-    if network.output_size <= LANES:
-        return batch, LANES
-    return network.classes * -(-batch // LANES), LANES
+    return in_groups(network.output_size // network.labels, of_words=network.labels > 1)
+
+
+@dataclass(frozen=True)
+class LabelGrid:
+    """Labels of a batch in rows of lanes: of samples, or of the words of each sequence."""
+
+    sequences: int
+    """Groups of labels that begin in a row of their own."""
+    samples: int
+    """Labels of a group; the last lanes of its last row may hold none."""
+
+    @classmethod
+    def of(cls, network: Network, batch: int) -> "LabelGrid":
+        """Return the grid of a batch: whole rows are groups of their own."""
+        groups, samples = (batch, network.labels) if network.labels > 1 else (1, batch)
+        if samples % LANES:
+            return cls(groups, samples)
+        return cls(groups * samples // LANES, LANES)
+
+    @property
+    def blocks(self) -> int:
+        """Rows of a group."""
+        return -(-self.samples // LANES)
 
 
 def gradient_of(part: WeightPart) -> str:

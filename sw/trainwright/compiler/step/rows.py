@@ -22,11 +22,9 @@ from trainwright.graph.ir import Graph, View
 from trainwright.graph.network import result_names, upper_names
 from trainwright.network import Network
 from trainwright.network.nodes import IMAGE
+from trainwright.onchip.choices import MOST_OUTPUTS
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
-
-MOST_OUTPUTS = 128
-"""Outputs of a network whose loss the vector engine computes: numbers of classes have a byte."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +111,6 @@ def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None
     what = f"{network.name}: loss and update on the chip"
     if len(network.heads) != 1:
         raise CompileError(f"{what} take one head, not {', '.join(network.heads)}; give one")
-    head = network.heads[0]
-    if network.tokens > 1 and head not in network.of_sequences:
-        raise CompileError(
-            f"{what} take one label of a sequence, {head!r} has one for every token; use --update "
-            "host"
-        )
     if network.coded_used or p.wide_tensors:
         raise CompileError(f"{what} take fixed point of one word; use --update host")
     if network.widths.factor > 8:
@@ -143,10 +135,10 @@ def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None
     what = f"{network.name}: loss and update on the chip"
     if not p.vector_engine:
         raise CompileError(f"{what} need a vector engine; use vector_engine=1")
-    if network.output_size > MOST_OUTPUTS:
+    if (outputs := network.output_size // network.labels) > MOST_OUTPUTS:
         raise CompileError(
-            f"{what} take up to {MOST_OUTPUTS} outputs, as targets have 8 bits; "
-            f"{network.heads[0]!r} has {network.output_size}: use --update host"
+            f"{what} take up to {MOST_OUTPUTS} outputs, as labels have 8 bits; "
+            f"{network.heads[0]!r} has {outputs}: use --update host"
         )
     # Columns of a bond lie along the lanes of one row, and a bond of rank 1 has nothing to cut.
     for number, layer in enumerate(network.layers, 1):
