@@ -161,11 +161,11 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
         k.total(own.sum_lanes() - minus_log)
     if counting:
         return
-    others = where(at, 0, shares(weights, twice, length))
+    wrong = where(at, 0, shares(weights, twice, length))
     if k.group:  # a sample without a label has no gradient
-        others = k.stored(STORED, where(target.negative, 0, others))
-    label = (sum_classes(k, others) * -1).clip(PROBABILITY_WIDTH)
-    share = where(at, label, others)
+        wrong = k.stored(STORED, where(target.negative, 0, wrong))
+    label = (sum_classes(k, wrong) * -1).clip(PROBABILITY_WIDTH)
+    share = where(at, label, wrong)
     # The raise by 8 bits uses the constant of `_operands`: an engine has eight.
     k.write(GRADIENT, share * -LEAST >> (WORD_WIDTH - 1) - (WORD_WIDTH - PROBABILITY_WIDTH))
 
