@@ -9,13 +9,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
 from trainwright.formats.exponents import ExponentRule
-from trainwright.functions import Function, FunctionKernel
+from trainwright.functions import Function, FunctionError, FunctionKernel
+from trainwright.functions.groups import product
+from trainwright.functions.record import STRAIGHT_THROUGH
 from trainwright.program.fields import Operation
+
+if TYPE_CHECKING:
+    from trainwright.graph.differentiate import Backward
+
+
+def gradient_name(name: str) -> str:
+    """Return the name of the gradient to a tensor: ``l1.G2`` -> ``l1.dG2``."""
+    head, _, tail = name.rpartition(".")
+    return f"{head}.d{tail}" if head else f"d{tail}"
 
 
 @dataclass(frozen=True)
@@ -68,8 +79,16 @@ class GraphOp:
     """Operation that computes it, a row at a time; None: any array's, or nothing is computed."""
     is_alias: ClassVar[bool] = False
     """Whether the result is the operand's own values by other axes: nothing is computed."""
+    is_window: ClassVar[bool] = False
+    """Whether an alias reads axes as windows: each pass makes its own, and none is stored."""
     over: tuple[str, ...] = ()
     """Axes of the result that are not cut: a value depends on all values along them."""
+    site: str = ""
+    """Closed network of tensors that a product is a part of; empty for none."""
+
+    def gradient(self, back: "Backward", upper: str) -> None:
+        """Add the gradients to the operands to ``back``, given that to the result, ``upper``."""
+        raise ValueError(f"{upper}: a {type(self).__name__} has no gradient of its own")
 
 
 @dataclass(frozen=True)
@@ -87,6 +106,41 @@ class Einsum(GraphOp):
     parts: Parts | None = None
     sums = True
 
+    def gradient(self, back: "Backward", upper: str) -> None:
+        """Add, for each operand, the product of the others and the gradient to the result."""
+        # A tensor that occurs twice in a product gets one gradient, as in the forward pass it is
+        # one leaf.
+        for name in dict.fromkeys(self.operands):
+            if name in back.needed:
+                self._factor(back, name, upper)
+
+    def _factor(self, back: "Backward", name: str, upper: str) -> None:
+        """Add the gradient to one operand.
+
+        If the operand is an unfolding, add the gradient to the unfolded tensor instead.
+        """
+        rest, site = tuple(n for n in self.operands if n != name), self.site
+        if len(rest) == 1 and set(back.tensors[rest[0]].axes) == set(back.tensors[upper].axes):
+            self._scale(back, name, rest[0], upper)
+            return
+        # Adding up overlapping windows of the gradient would round each window before the sum. An
+        # unfolding of the upper gradient makes each value one sum, rounded once.
+        if name in back.graph.windows:
+            window = back.graph.windows[name]
+            slides = tuple(slide.adjoint for slide in window.slides)
+            upper, site = back.windows(upper, slides), f"{site}.dx" if site else ""
+            name = window.x
+        back.ops.append(Einsum(back.part(name), (*rest, upper), site))
+
+    @staticmethod
+    def _scale(back: "Backward", name: str, x: str, upper: str) -> None:
+        """Add the gradient to the scales of values: products of each value, then their sum."""
+        axes = back.tensors[name].axes
+        group = product.make().sized(prod(back.graph.sizes[axis] for axis in axes))
+        products = back.tensor(f"{gradient_name(name)}.products", x)
+        back.ops.append(Kernel(products, (upper, x), group.forward, over=axes))
+        back.ops.append(Einsum(back.part(name), (products,)))
+
 
 @dataclass(frozen=True)
 class Add(GraphOp):
@@ -103,6 +157,23 @@ class Add(GraphOp):
     def operands(self) -> tuple[str, ...]:
         """Operands, in the order of the fields."""
         return self.x, self.y
+
+    def gradient(self, back: "Backward", upper: str) -> None:
+        """Pass the gradient to the result on to both operands, summed over axes they lack."""
+        # The mask reads the result of the ReLU, as the sum before the ReLU is never stored.
+        if self.relu:
+            new = back.tensor(gradient_name(f"{self.out.rpartition('.')[0]}.y"), self.out)
+            back.ops.append(Mask(new, upper, self.out))
+            upper = new
+        for name in self.operands:
+            if name not in back.needed:
+                continue
+            # An operand with the axes of the sum has the upper gradient itself, without a copy.
+            # Other operands were broadcast along axes that they lack: the gradient is summed there.
+            if set(back.tensors[name].axes) == set(back.tensors[self.out].axes):
+                back.parts[name].append(upper)
+            else:
+                back.ops.append(Einsum(back.part(name), (upper,)))
 
 
 @dataclass(frozen=True)
@@ -140,6 +211,27 @@ class Kernel(GraphOp):
     """Axes of a group; none where the function is element-wise."""
     instruction = Operation.VECTOR
 
+    def gradient(self, back: "Backward", upper: str) -> None:
+        """Add the gradient to the operand: another kernel, of the gradient to the result.
+
+        A second operand is a mask, which the host gives and which has no gradient.
+        """
+        x = self.operands[0]
+        kernel = self.source.backward if self.source else None
+        if kernel is not None:
+            assert self.source
+            seconds = {"operand": (x,), "result": (self.out,), "mask": self.operands[1:], "": ()}
+            second = seconds[self.source.reads]
+            back.ops.append(Kernel(back.part(x), (upper, *second), kernel, over=self.over))
+        elif self.source and self.source.definition.gradient == STRAIGHT_THROUGH:
+            back.parts[x].append(upper)
+        else:
+            place = self.function.function.definition.place
+            raise FunctionError(
+                f"{place}: {self.function.text} has no gradient: give its kernel one, or "
+                f'gradient="{STRAIGHT_THROUGH}"'
+            )
+
 
 @dataclass(frozen=True)
 class View(GraphOp):
@@ -154,6 +246,10 @@ class View(GraphOp):
     def operands(self) -> tuple[str, ...]:
         """Operands, in the order of the fields."""
         return (self.x,)
+
+    def gradient(self, back: "Backward", upper: str) -> None:
+        """Read the gradient to the result by the axes of the operand."""
+        back.ops.append(View(back.part(self.x), upper))
 
 
 @dataclass(frozen=True)
@@ -191,7 +287,7 @@ class Unfold(GraphOp):
     x: str
     slides: tuple[Slide, ...]
     exponents = ExponentRule(exact=True)
-    is_alias = True
+    is_alias = is_window = True
 
     @property
     def operands(self) -> tuple[str, ...]:

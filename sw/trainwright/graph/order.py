@@ -523,7 +523,7 @@ def replaced(graph: Graph, orders: Sequence[Order]) -> Graph:
         done: set[str] = set()
         makers = {op.out: op for op in order.products}
         for op in graph.ops:
-            if isinstance(op, Einsum) and op.site == order.site:
+            if op.site == order.site:
                 by_target[op.out] = _needed_by(op.out, makers, done)
     ops: list[Op] = []
     for op in graph.ops:

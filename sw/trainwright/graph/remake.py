@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trainwright.graph.ir import Einsum, Op
+from trainwright.graph.ir import Op
 from trainwright.graph.order import Order
 from trainwright.graph.step import StepGraph, split
 
@@ -24,7 +24,7 @@ def ordered_small(step: StepGraph, orders: Sequence[Order]) -> StepGraph:
         # Operations of the graph before ordering stay: activations are needed by the host or the
         # layers around; only the products that the order introduced are made again.
         op = ahead.get(name)
-        if not isinstance(op, Einsum) or name in kept:
+        if op is None or not op.sums or name in kept:
             return name
         again = name + MARK
         # Another name, as the product made again has an exponent of its own.
@@ -35,7 +35,7 @@ def ordered_small(step: StepGraph, orders: Sequence[Order]) -> StepGraph:
 
     for op in whole.ops:
         # An operation of the backward pass alone.
-        if op.out not in ahead and isinstance(op, Einsum):
+        if op.out not in ahead and op.sums:
             op = replace(op, operands=tuple(map(remade, op.operands)))
         ops.append(op)
     whole = replace(whole, tensors=tensors, ops=tuple(ops))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.graph.differentiate import differentiate
-from trainwright.graph.ir import Einsum, Graph, Unfold, needed
+from trainwright.graph.ir import Einsum, Graph, needed
 from trainwright.graph.network import class_tensor, host_operands, network_graph, upper_names
 from trainwright.graph.order import Order, replaced
 from trainwright.network import Input, Network
@@ -37,7 +37,7 @@ def split(whole: Graph, forward: tuple[str, ...], backward: tuple[str, ...]) -> 
     """Split a whole step into its passes, by the results of each."""
     ahead = needed(whole, forward)
     # Unfoldings cost nothing and are not stored: the backward pass has its own.
-    forward_results = {op.out for op in ahead if not isinstance(op, Unfold)}
+    forward_results = {op.out for op in ahead if not op.is_window}
     behind = tuple(op for op in needed(whole, backward) if op.out not in forward_results)
     backward_results = {op.out for op in behind}
     # What the backward pass reads without making it crosses external memory between the passes.

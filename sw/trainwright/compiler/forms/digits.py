@@ -10,7 +10,7 @@ from dataclasses import replace
 from trainwright.compiler.base.digits import require_weights
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.forms.passes import require_engine
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor
+from trainwright.graph.ir import Add, Graph, Kernel, Mask, Op, Tensor
 from trainwright.graph.step import StepGraph
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -80,7 +80,7 @@ def _require(op: Op, tensors: Mapping[str, Tensor], p: AcceleratorParameters) ->
     if isinstance(op, Kernel):
         require_engine(op, p)
     digits = [tensors[name].digits for name in op.operands]
-    if isinstance(op, Einsum):
+    if op.sums:
         require_weights(op.out, digits[0], digits[-1] if len(digits) > 1 else 1)
     if p.wide_tensors:
         return

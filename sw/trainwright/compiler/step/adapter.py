@@ -24,8 +24,7 @@ from trainwright.compiler.step.stored import cached_step
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.formats.exponents import ExponentRule
-from trainwright.graph.differentiate import gradient_name
-from trainwright.graph.ir import Graph, Kernel
+from trainwright.graph.ir import Graph, Kernel, gradient_name
 from trainwright.graph.network import SAMPLES, SEQUENCES, result_names, upper_names
 from trainwright.network import Input, Network
 from trainwright.parameters import AcceleratorParameters

@@ -28,7 +28,7 @@ from trainwright.compiler.tile.tile import Lowered
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.fill import Arrays
-from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View
+from trainwright.graph.ir import Graph, Op, Tensor, View
 from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.remake import ordered_small
@@ -60,7 +60,7 @@ def with_ones(graph: Graph) -> Graph:
     """
     tensors, ops, given = dict(graph.tensors), list[Op](), list(graph.given)
     for op in graph.ops:
-        if isinstance(op, Einsum) and len(op.operands) == 1:
+        if op.sums and len(op.operands) == 1:
             axes = graph.summed(op)
             # One constant for each set of axes: sums over equal axes share it.
             name = f"ones {' '.join(axes)}"
@@ -99,11 +99,12 @@ def may_part(step: StepGraph, origins: Mapping[str, str]) -> set[str]:
         for name, origin in origins.items()
         if name == origin
         and name not in step.forward.results
-        and isinstance(step.forward.makers.get(name), Einsum)
+        and name in step.forward.makers
+        and step.forward.makers[name].sums
     }
     for op in step.backward.ops:
         # Element-wise operations and views read a tensor whole, in one layout.
-        if not isinstance(op, Einsum):
+        if not op.sums:
             names -= set(op.operands)
     return names
 
