@@ -1,11 +1,20 @@
 """Random small networks and accelerators that the tests of the golden model share."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from trainwright.network import Layer, Network, Widths, rank_bounds
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Program
+
+
+def without_names(program: Program) -> Program:
+    """Return the program as a round trip through its file returns it: without tensor names."""
+    return Program(
+        tuple(replace(d, tensor="") if hasattr(d, "tensor") else d for d in program.descriptors),
+        program.fingerprint,
+    )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cases import random_case
+from cases import random_case, without_names
 from field_tables import CELL, DOCUMENT, LINE, PICTURES, pictures, tables
 from vector_cases import random_instruction
 
@@ -36,7 +36,6 @@ from trainwright.program.encoding import (
     encode,
     encode_descriptor,
     encode_descriptors,
-    without_names,
 )
 from trainwright.program.exponents import (
     ENTRIES,

@@ -5,6 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from cases import without_names
 from vector_cases import Rows, UpdateCase, loss_pass_of, random_passes
 
 from trainwright.golden.backend import GoldenAccelerator
@@ -13,7 +14,7 @@ from trainwright.golden.state import MachineState
 from trainwright.onchip.loss import LOSSES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import End, Halt, Loop, Program, Set, Transfer
-from trainwright.program.encoding import decode, encode, without_names
+from trainwright.program.encoding import decode, encode
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import Operation
 from trainwright.program.listing import listing

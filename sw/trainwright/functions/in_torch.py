@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.functions.record import Function, FunctionKernel
 from trainwright.kernels import evaluate
 from trainwright.kernels.trace import LANES
@@ -86,13 +87,6 @@ def fitting(values: torch.Tensor, bits: int) -> int:
     return exponent + (round(greatest * 2.0**-exponent) > most)
 
 
-def words_of(values: torch.Tensor, exponent: int, bits: int) -> Any:
-    """Round values to words of ``bits`` bits, as a numpy array int64."""
-    most = 1 << (bits - 1)
-    real = values.detach().cpu().to(torch.float64) * 2.0**-exponent
-    return real.round().clamp(-most, most - 1).to(torch.int64).numpy()
-
-
 def applied(
     kernel: FunctionKernel, operands: list[Any], bits: list[int], width: int,
     exponents: list[int], wanted: int | None = None,
@@ -119,7 +113,7 @@ class _Evaluated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, function: Function, bits: int) -> torch.Tensor:
         at = fitting(x, bits)
-        words = words_of(x, at, bits)
+        words = quantise(x.cpu(), at, bits).numpy()
         result, exponent = applied(function.forward, [words], [bits], bits, [at])
         ctx.function, ctx.bits = function, bits
         ctx.second = (result, exponent) if function.reads == "result" else (words, at)
@@ -135,7 +129,8 @@ class _Evaluated(torch.autograd.Function):
                 raise RuntimeError(f"{function.definition.place}: {function.text} has no gradient")
             return upper, None, None
         at = fitting(upper, GRADIENT_BITS)
-        given = [np.broadcast_to(words_of(upper, at, GRADIENT_BITS), second.shape), second]
+        words = quantise(upper.cpu(), at, GRADIENT_BITS).numpy()
+        given = [np.broadcast_to(words, second.shape), second]
         bits = [GRADIENT_BITS, ctx.bits]
         most, wanted = (1 << (GRADIENT_BITS - 1)) - 1, None
         while True:
@@ -147,9 +142,7 @@ class _Evaluated(torch.autograd.Function):
 
 
 def _real(words: Any, exponent: int, like: torch.Tensor) -> torch.Tensor:
-    return (torch.from_numpy(np.ascontiguousarray(words)).to(torch.float64) * 2.0**exponent).to(
-        like
-    )
+    return dequantise(torch.from_numpy(np.ascontiguousarray(words)), exponent).to(like)
 
 
 def real_of(kernel: FunctionKernel) -> Callable[..., torch.Tensor]:

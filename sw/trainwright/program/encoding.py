@@ -2,7 +2,6 @@
 
 import struct
 import zlib
-from dataclasses import replace
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
@@ -118,14 +117,6 @@ def _descriptor(body: bytes, number: int) -> Descriptor:
         return decode_descriptor(body[start : start + DESCRIPTOR_BYTES])
     except ProgramError as error:
         raise ProgramError(f"descriptor {number}: {error}") from None
-
-
-def without_names(program: Program) -> Program:
-    """Return the program as a round trip through its file returns it: without tensor names."""
-    return Program(
-        tuple(replace(d, tensor="") if hasattr(d, "tensor") else d for d in program.descriptors),
-        program.fingerprint,
-    )
 
 
 assert COUNT_WIDTH <= 16  # loop counts are stored as they are, not minus one
