@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +29,7 @@ from trainwright_sim.engines import LEAVES, WAVES
 from trainwright_sim.library import Simulator, Stop, WaveSimulator
 from trainwright_sim.memory import MemoryModel
 from trainwright_sim.perf_counter import PerfCounter
+from trainwright_sim.stepper import RtlStepper
 
 if TYPE_CHECKING:
     from trainwright_sim.waves import Waveform
@@ -116,6 +118,7 @@ class RtlAccelerator:
         """Waveform that traced runs write, with engine "waves"."""
         self.uncovered: tuple[str, ...] = ()
         """Blocks that engine `leaves` simulates as RTL, as no model covers their parameters."""
+        self._stepper: RtlStepper | None = None
         self._closed = False
         self._counter = PerfCounter()
         self._spent = Spent(0, 0.0, None if self._counter.read() is None else 0)
@@ -262,34 +265,60 @@ class RtlAccelerator:
         if address % self._parameters.beat_bytes:
             raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
 
+    def stepper(self, program: Program, address: int) -> RtlStepper:
+        """Return a program before its first descriptor, to be executed step by step.
+
+        The next run of the accelerator ends a program that is not done.
+        """
+        self._check(program, address)
+        self._end_stepping()
+        self._stepper = RtlStepper(self, program, address, self._bytes)
+        return self._stepper
+
+    def _end_stepping(self) -> None:
+        if self._stepper is not None:
+            self._stepper.close()
+        self._stepper = None
+
     def _execute(
         self, program: Program, address: int, *, trace: bool, times: int = 1, step: int = 0
     ) -> Run:
+        self._end_stepping()
+        p, begin = self._parameters, time.perf_counter()
+        with self.started(program, address, trace=trace, times=times, step=step) as simulator:
+            for _ in self.cycles(simulator, CYCLES_A_CALL):
+                pass
+            control.check(simulator, program, p)
+            seconds = time.perf_counter() - begin
+            statistics = control.statistics(simulator, p.statistics_depth)
+            counters = control.counters(simulator)
+        traces = simulator.traces(p) if trace else None
+        commands = simulator.commands() if trace else None
+        return Run(*statistics, counters, seconds, traces, commands)
+
+    @contextmanager
+    def started(
+        self, program: Program, address: int, *, trace: bool, times: int = 1, step: int = 0
+    ) -> Iterator[Simulator]:
+        """Start the program at ``address``; at the end clear the run, or reset after an error."""
         p, main = self._parameters, self._simulator(self._traced)
         simulator = self._simulator(trace or self._traced)
         simulator.trace(trace)
         if simulator is not main:
             control.hand_over(main, simulator, p)
-        begin = time.perf_counter()
         try:
             control.start(simulator, program, address, p, times=times, step=step)
-            self._wait(simulator)
-            control.check(simulator, program, p)
-            seconds = time.perf_counter() - begin
-            statistics = control.statistics(simulator, p.statistics_depth)
-            counters = control.counters(simulator)
+            yield simulator
             simulator.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
         except ProgramError:  # the run is over, and its exponents tell why
             simulator.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
             raise
         except BaseException:
-            self._reset(simulator)
+            if simulator.is_open:  # a garbage collector may release it before a stepper
+                self._reset(simulator)
             raise
         if simulator is not main:
             control.hand_over(simulator, main, p)
-        traces = simulator.traces(p) if trace else None
-        commands = simulator.commands() if trace else None
-        return Run(*statistics, counters, seconds, traces, commands)
 
     def write_register(self, address: int, value: int) -> None:
         """Write one register of the design as the host does."""
@@ -301,6 +330,8 @@ class RtlAccelerator:
 
     def close(self) -> None:
         """Release the simulations; idempotent. The memory can no longer be accessed."""
+        if not self._closed:
+            self._end_stepping()
         self._closed = True
         self._counter.close()
         self._bytes = self._bytes[:0]
@@ -386,18 +417,21 @@ class RtlAccelerator:
         self._spent += Spent(*after) - Spent(*before)
         return stop
 
-    def _wait(self, simulator: Simulator) -> None:
+    def cycles(self, simulator: Simulator, pause: int) -> Iterator[None]:
+        """Run until the interrupt; yield after each ``pause`` cycles and at the end."""
         begin, stop = simulator.cycles, Stop.CYCLES
         while stop is Stop.CYCLES:
             elapsed = simulator.cycles - begin
             if self._on_cycles is not None:
                 self._on_cycles(elapsed)
-            cycles = CYCLES_A_CALL
+            cycles = pause
             if self._max_cycles is not None:
                 cycles = min(cycles, self._max_cycles - elapsed)
                 if cycles <= 0:
                     break
             stop = self._measured(simulator, cycles)
+            if stop in (Stop.CYCLES, Stop.INTERRUPT):
+                yield
         if stop is Stop.FAULT:
             raise AcceleratorError(f"the design broke the protocol: {simulator.fault}")
         if stop is not Stop.INTERRUPT:

@@ -140,10 +140,22 @@ class Simulator(NativeModel):
         """Forget what was traced; record from now on, or no more."""
         self._call("trace", enable)
 
-    def commands(self) -> tuple[CommandRecord, ...]:
-        """Return the commands that the engines were given while tracing, in order."""
+    def traced_rows(self) -> tuple[int, ...]:
+        """Return how many rows each engine of ``TRACES`` has written while tracing."""
+        return tuple(self._call("trace_length", engine) for engine in range(len(TRACES)))
+
+    def command_words(self) -> npt.NDArray[np.uint64]:
+        """Return commands in order: engine, descriptor, first and last cycle, and both stalls.
+
+        A command's last cycle is its first one until the command is done.
+        """
         records = np.empty((self._call("commands_length"), 6), np.uint64)
         self._call("commands_copy", records.ctypes.data_as(POINTER(c_uint64)))
+        return records
+
+    def commands(self) -> tuple[CommandRecord, ...]:
+        """Return the commands that the engines were given while tracing, in order."""
+        records = self.command_words()
         begun = int(records[0, 2]) if len(records) else 0
         commands = []
         for engine, number, taken, done, operand, result in records.tolist():
@@ -155,8 +167,7 @@ class Simulator(NativeModel):
     def traces(self, parameters: AcceleratorParameters) -> dict[str, Trace]:
         """Return the trace of each engine."""
         traces = {}
-        for number, engine in enumerate(TRACES):
-            length = self._call("trace_length", number)
+        for number, (engine, length) in enumerate(zip(TRACES, self.traced_rows(), strict=True)):
             addresses = np.empty(length, np.uint32)
             rows = np.empty((length, parameters.lanes), f"i{parameters.word_width // 8}")
             self._call(

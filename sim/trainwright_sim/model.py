@@ -30,6 +30,11 @@ class NativeModel:
     def _call(self, name: str, *arguments: Any) -> Any:
         return self._functions[name](self._handle, *arguments)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the model was not released."""
+        return self._handle is not None
+
     def close(self) -> None:
         """Release the model; idempotent."""
         handle, self._handle = self._handle, None

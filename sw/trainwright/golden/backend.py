@@ -9,6 +9,7 @@ import numpy.typing as npt
 from trainwright.accelerator import Run
 from trainwright.golden.executor import Executor
 from trainwright.golden.interpreter import interpret
+from trainwright.golden.stepper import Stepper
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.errors import ProgramError
@@ -92,6 +93,10 @@ class GoldenAccelerator:
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         return self._execute(program, trace=trace)
+
+    def stepper(self, program: Program, address: int) -> Stepper:
+        """Return a program before its first descriptor, to be executed step by step in place."""
+        return Stepper(program, self._memory, self.parameters)
 
     def _execute(self, program: Program, *, trace: bool, times: int = 1, step: int = 0) -> Run:
         # A program holds sizes of its accelerator: on another one the same words mean other
