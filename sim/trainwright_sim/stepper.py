@@ -1,6 +1,6 @@
 """Programs on the simulated hardware, stopped behind each command of an engine."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -83,7 +83,7 @@ class RtlStepper(Stepping):
         self._closed = self._closed or not self._ended
         self._steps.close()
 
-    def _execute(self, accelerator: "RtlAccelerator", address: int) -> Iterator[Stepped]:
+    def _execute(self, accelerator: "RtlAccelerator", address: int) -> Generator[Stepped]:
         """Execute the program, in as many runs as it needs."""
         for part in segments(self.program, self._p.statistics_depth, STREAM_STEP):
             encoded = encode_descriptors(part.program)
@@ -108,8 +108,9 @@ class RtlStepper(Stepping):
             if (written := simulator.traced_rows()) != lengths[-1]:
                 lengths.append(written)
             commands = simulator.command_words()
-            for command in stopped + np.flatnonzero(commands[stopped:, 2] != commands[stopped:, 3]):
-                ended.setdefault(command, written)
+            over = commands[stopped:, 2] != commands[stopped:, 3]
+            for command in np.flatnonzero(over).tolist():
+                ended.setdefault(stopped + command, written)
             while stopped in ended:
                 engine, number, first, last = commands[stopped, :4].tolist()
                 place, end = _PLACES[engine], ended[stopped][_PLACES[engine]]
