@@ -44,7 +44,7 @@ def test_rtl_stepper_to_the_end_has_rows_and_state_of_golden_stepper(part):
         assert np.array_equal(getattr(rtl, counted), getattr(golden, counted))
 
 
-def test_rtl_stepper_at_breakpoint_has_not_executed_what_waits_for_it():
+def test_rtl_stepper_at_breakpoint_leaves_later_rows_unwritten():
     rtl, golden = stepper("rtl"), stepper("golden")
     step = rtl.run_to(5)
     assert np.array_equal(step.rows, golden.run_to(5).rows)
