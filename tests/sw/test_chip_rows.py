@@ -26,6 +26,7 @@ from trainwright.network import Layer, load_network
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.host_engine import HostEngine
+from trainwright.train.settings import ChipSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
@@ -46,6 +47,15 @@ def odd():
         Layer((2, 5), (5, 3), (4,), relu=False),
     )
     return replace(DIGITS, layers=layers, image=(5, 7), padded=(5, 7))
+
+
+def wide(outputs, classes):
+    """Return a network of digits with more outputs than a row has lanes."""
+    layers = (*DIGITS.layers[:1], Layer((4, outputs // 4), DIGITS.layers[1].inputs, (4,)))
+    return replace(DIGITS, layers=layers, classes=classes)
+
+
+WIDE = wide(128, 128)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +101,11 @@ def test_step_moves_rows_of_the_state():
 
 @pytest.mark.parametrize(
     ("network", "plan"),
-    [*zip((DIGITS.with_ranks(((5,), (7,))), odd()), IN_ROWS, strict=True)],
-    ids=("digits-auto", "odd-small"),
+    [
+        *zip((DIGITS.with_ranks(((5,), (7,))), odd()), IN_ROWS, strict=True),
+        (WIDE, AUTO),
+    ],
+    ids=("digits-auto", "odd-small", "wide-auto"),
 )
 def test_steps_by_one_start_are_those_of_the_interpreter(network, plan):
     """With a prior, cuts, samples of a data set, and a test set behind them."""
@@ -137,8 +150,15 @@ def test_chip_rows_run_has_the_bits_of_the_definitions(data, chosen, plan):
     _assert_defined(data, chosen, plan)
 
 
-def _assert_defined(data, chosen, plan):
-    network = load_network("digits")
+@pytest.mark.parametrize("loss", ["cross-entropy", "squared-error"])
+def test_chip_rows_run_of_many_outputs_alone_has_the_bits_of_the_definitions(data, loss):
+    """Labels of samples and of the test set are fetched as numbers."""
+    chosen = replace(settings(steps=EPOCH + 3), batch=48, chip=ChipSettings(loss=loss))
+    _assert_defined(data, chosen, AUTO, network=wide(40, 37))
+
+
+def _assert_defined(data, chosen, plan, network=None):
+    network = network or load_network("digits")
     ours, theirs = initial_state(network, chosen), initial_state(network, chosen)
 
     def by_host(network):

@@ -20,6 +20,7 @@ from trainwright.check.comparison import Comparison, Mismatch, RunProgram, compa
 from trainwright.check.step import HARDWARE, KERNEL, StepCheck, is_kernel
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.chip.cuts import CutRule
+from trainwright.compiler.chip.memory import classes_in_rows
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales
@@ -71,8 +72,9 @@ class _Batches:
         shape = 2 * batch + REST, network.input_size
         stored = random.integers(0, 1 << PIXELS, shape).astype(np.uint8)
         labels = random.integers(0, network.classes, len(stored))
-        self.records = records(stored, labels, PIXELS, network.classes)
-        self.test = filled_up(self.records[: batch + REST], batch)
+        numbered = classes_in_rows(network)
+        self.records = records(stored, labels, PIXELS, network.classes, numbered=numbered)
+        self.test = filled_up(self.records[: batch + REST], batch, numbered=numbered)
         self.inputs = torch.from_numpy(expanded(stored, PIXELS, PIXELS)[:batch])
         self.labels = labels[:batch]
 

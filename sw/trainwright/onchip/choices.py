@@ -12,11 +12,11 @@ OPTIMISERS = ("esgd", "momentum")
 
 
 def reads_records(network: Network) -> bool:
-    """Return whether all that a step is given is an image and one of 16 labels, as records hold."""
+    """Return whether all that a step is given is an image and a label, as records hold."""
     inputs = [node.name for node in network.nodes if not node.sources]
     return (
         network.tokens == 1
-        and network.output_size <= LANES
+        and network.output_size <= MOST_OUTPUTS
         and inputs == [IMAGE]
         and network.shapes[IMAGE] == (*network.padded, 1)
         and not any(isinstance(node, Dropout) for node in network.nodes)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.fixed.random_bits import derived_seed
+from trainwright.onchip.choices import MOST_OUTPUTS
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER, SampleOrder, order_mask
 from trainwright.program.samples import PIXEL_WIDTHS
 
@@ -47,16 +48,22 @@ def sample_bytes(pixels: int, width: int) -> int:
 
 
 def records(
-    pixels: npt.NDArray[np.uint8], labels: npt.NDArray[np.generic], width: int, classes: int
+    pixels: npt.NDArray[np.uint8],
+    labels: npt.NDArray[np.generic],
+    width: int,
+    classes: int,
+    *,
+    numbered: bool = False,
 ) -> npt.NDArray[np.uint8]:
     """Return the data set in external memory, uint8 (samples, ``sample_bytes``).
 
     ``pixels`` (samples, n) are stored pixels. After the pixels comes a signed byte for each of 16
-    classes: 1 at the label, 0 at other classes, -1 from ``classes`` on. Raises ``ValueError`` where
-    a pixel or a label does not fit.
+    classes: 1 at the label, 0 at other classes, -1 from ``classes`` on. Where labels are
+    ``numbered``, all 16 bytes are the number of the label. Raises ``ValueError`` where a pixel or a
+    label does not fit.
     """
-    if not 0 < classes <= BEAT:
-        raise ValueError(f"records have targets of 1 to {BEAT} classes, not {classes}")
+    if not 0 < classes <= (most := MOST_OUTPUTS if numbered else BEAT):
+        raise ValueError(f"records have targets of 1 to {most} classes, not {classes}")
     if int(pixels.max(initial=0)) >> width:
         raise ValueError(f"a pixel of {pixels.max()} has more than {width} bits")
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
@@ -66,7 +73,9 @@ def records(
     whole[:, : pixels.shape[1]] = pixels
     if width < 8:
         whole = (whole[:, ::2] | whole[:, 1::2] << width).astype(np.uint8)
-    targets = target_rows(labels.astype(np.int64), classes, BEAT)
+    targets = labels.astype(np.int64)[:, None].repeat(BEAT, 1)
+    if not numbered:
+        targets = target_rows(targets[:, 0], classes, BEAT)
     return np.concatenate([whole, targets.astype(np.int8).view(np.uint8)], 1)
 
 
@@ -81,9 +90,13 @@ def target_rows(labels: npt.NDArray[np.int64], classes: int, lanes: int) -> npt.
     return targets
 
 
-def filled_up(whole: npt.NDArray[np.uint8], batch: int) -> npt.NDArray[np.uint8]:
+def filled_up(
+    whole: npt.NDArray[np.uint8], batch: int, *, numbered: bool = False
+) -> npt.NDArray[np.uint8]:
     """Return records filled up to whole batches with blank records, which have no label."""
     blank = np.zeros((-len(whole) % batch, whole.shape[1]), np.uint8)
+    if numbered:
+        blank[:, -BEAT:] = 255  # -1 as a signed byte: 0 is the number of a class
     return np.concatenate([whole, blank])
 
 

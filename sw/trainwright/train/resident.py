@@ -11,7 +11,7 @@ import numpy.typing as npt
 from trainwright.accelerator import Accelerator, UnattendedAccelerator
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.chip.cuts import CutRule
-from trainwright.compiler.chip.memory import STATE, Words
+from trainwright.compiler.chip.memory import STATE, Words, classes_in_rows
 from trainwright.compiler.chip.samples import SampleRecords
 from trainwright.data import DataSet, Split
 from trainwright.driver import persist
@@ -56,7 +56,8 @@ def stored_records(
     height, width = network.padded
     edges = ((0, 0), (0, height - images.shape[1]), (0, width - images.shape[2]))
     whole = np.pad(stored, edges).reshape(len(images), -1)
-    return records(whole, split.labels, pixels, network.classes)
+    numbered = classes_in_rows(network)
+    return records(whole, split.labels, pixels, network.classes, numbered=numbered)
 
 
 class ResidentEngine:
@@ -117,7 +118,7 @@ class ResidentEngine:
         stored = stored_records(model, data, pixels, test)
         # Programs classify whole batches; the fillers' labels match no class, so they count
         # nothing.
-        stored = filled_up(stored, batch)
+        stored = filled_up(stored, batch, numbered=classes_in_rows(model.network))
         if stored.size > self._data.address:
             return None
         self._test_records = stored

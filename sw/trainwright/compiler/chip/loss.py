@@ -137,6 +137,8 @@ def counting_program(memory: ChipMemory, loss_name: str, slots: ExponentSlots) -
 
     The exponent of the file is used. Rows of targets without a label count for nothing.
     """
+    if classes_in_rows(memory.step.network):
+        return class_rows_program(memory, loss_name, None, slots, counting=True)
     work = Passes(memory, slots)
     step = memory.step
     blocks = blocks_of(step.batch)

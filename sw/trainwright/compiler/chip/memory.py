@@ -8,7 +8,6 @@ compiled from; the driver fills its buffers.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +49,8 @@ TARGETS, STATE, FACTORS, COLUMNS = "targets", "state", "factors", "columns"
 """Buffers of the targets of the loss; of words and factors of the state, in rows of 16; of the
 prior's coefficients."""
 NUMBERS = "numbers"
-"""Buffer of the number of each class in rows, where logits have their classes in rows."""
+"""Buffer of the number of each class in rows, where logits have their classes in rows; its last row
+has -1, the label of none."""
 SCHEDULE, PRIOR = "schedule", "prior"
 """Buffers of the counters and the table of rates (``onchip.schedule_pass``); of the prior's side
 rows (``onchip.prior_pass``) and rows of bonds (``onchip.cut_pass``)."""
@@ -113,7 +113,7 @@ class ChipMemory:
         if classes_in_rows(network):
             grid = LabelGrid.of(network, step.batch)
             memory.add(TARGETS, (grid.sequences * grid.blocks, LANES), 1)
-            memory.add(NUMBERS, (network.classes * grid.blocks, LANES), 1)
+            memory.add(NUMBERS, (network.classes * grid.blocks + 1, LANES), 1)
         else:
             memory.add(TARGETS, (step.batch, LANES), 1)
         memory.add(STATE, (layout.rows, LANES), 2)
@@ -167,8 +167,9 @@ class ChipMemory:
             if not is_prefix(columns)
         }
         if NUMBERS in self.buffers:
-            shape, classes = self.buffers[NUMBERS].shape, self.step.network.classes
-            words[NUMBERS] = np.arange(classes).repeat(prod(shape) // classes).reshape(shape)
+            (rows, lanes), classes = self.buffers[NUMBERS].shape, self.step.network.classes
+            numbers = np.arange(classes).repeat(rows // classes * lanes)
+            words[NUMBERS] = np.append(numbers, [-1] * lanes).reshape(rows, lanes)
         return words
 
     def targets(self, labels: Words) -> Words:

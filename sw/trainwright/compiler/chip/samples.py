@@ -13,7 +13,7 @@ from trainwright.compiler.base.compiled import CompiledStep
 from trainwright.compiler.base.memory import Buffer, Region
 from trainwright.compiler.base.names import IDENTITY, SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.exponents import ExponentSlots
-from trainwright.compiler.chip.memory import TARGETS, ChipMemory
+from trainwright.compiler.chip.memory import NUMBERS, TARGETS, ChipMemory, classes_in_rows
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Level, Program, Transfer, TransferLevel
@@ -106,7 +106,9 @@ class _Batch:
         self._columns = range(first, -(-read.stop // self._blocks // LANES))
         self._sample_bytes = work.buffer(SAMPLES_OUTSIDE).size // step.batch
         work.constant(IDENTITY, Bank.SAMPLES)
-        self._targets = work.pad.allocate(TARGETS, step.batch)
+        self._numbered = classes_in_rows(step.network)
+        unit = LANES if self._numbered else 1
+        self._targets = work.pad.allocate(TARGETS, -(-step.batch // unit) * unit)
 
     def fetch(self) -> None:
         """Fetch all samples, a few at a time, and store each as a row of ``x.s``."""
@@ -120,7 +122,7 @@ class _Batch:
             place = places[number % len(places)].start
             self._draw(place, first, count)
             self._store_outside(place, first, count)
-        self.work.store(TARGETS, self._targets.start, step.batch)
+        self._store_targets()
         for place in places:
             pad.free(place)
 
@@ -138,8 +140,24 @@ class _Batch:
             self._draw(group, number * LANES, LANES)
         for number, group in enumerate(groups):
             self._store_outside(group, number * LANES, LANES)
-        self.work.store(TARGETS, self._targets.start, self._step.batch)
+        self._store_targets()
         return places
+
+    def _store_targets(self) -> None:
+        """Store targets in a row a sample; numbers of labels along the lanes, by PE1."""
+        work, first, batch = self.work, self._targets.start, self._step.batch
+        if not self._numbered:
+            work.store(TARGETS, first, batch)
+            return
+        if rest := self._targets.count - batch:  # lanes of no sample have no label
+            none = work.buffer(NUMBERS).shape[0] - 1
+            last = Region(TARGETS, first + batch, rest)
+            work.load(NUMBERS, first=none, rows=1, to=last, levels=(TransferLevel(rest, 0, 1),))
+        count = self._targets.count // LANES
+        rows = work.pad.allocate(TARGETS, count)
+        work.transposes(first, rows.start, (Level(count, g=LANES, z=1),), source=1, to=1, rows=1,
+                        tensor=TARGETS)  # fmt: skip
+        work.store(TARGETS, rows.start, count)
 
     def _draw(self, place: int, first: int, count: int) -> None:
         """Fetch ``count`` samples in the drawn order, the batch's ``first`` and following."""
