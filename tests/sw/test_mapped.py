@@ -1,5 +1,6 @@
 """The memory-mapped back end: on files, and on a bus with the golden model behind it."""
 
+import re
 import sys
 from types import SimpleNamespace
 
@@ -8,10 +9,17 @@ import pytest
 from golden_registers import GoldenRegisters
 
 from trainwright.accelerator import AcceleratorError
+from trainwright.cli import main
 from trainwright.data import load_data_set
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.link import mapped
-from trainwright.link.mapped import FileWindow, MappedAccelerator, open_overlay, parse_place
+from trainwright.link.mapped import (
+    EXAMPLE,
+    FileWindow,
+    MappedAccelerator,
+    open_overlay,
+    parse_place,
+)
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.resident import ResidentEngine
@@ -32,6 +40,8 @@ class Bus:
     def __init__(self):
         self.machine = GoldenRegisters(P, MEMORY_BYTES)
         self.opened, self.closed = [], []
+        self.broken = 0
+        """Bits of each word of memory that reads get wrong."""
 
     def window(self, file, offset, size):
         assert file == "/dev/mem"
@@ -40,7 +50,7 @@ class Bus:
 
         def read(address, count):
             if offset == 0x60000000:
-                return golden.read(address, 4 * count).view(np.uint32)
+                return golden.read(address, 4 * count).view(np.uint32) ^ np.uint32(self.broken)
             assert count == 1, "AXI4-Lite has single accesses"
             return np.array([machine.read(address)], np.uint32)
 
@@ -153,3 +163,55 @@ def test_parse_place_takes_decimal_and_hexadecimal_parts():
 def test_mapped_accelerator_bad_target_shows_example(target):
     with pytest.raises(ValueError, match=r"mmio:/dev/mem@0xA0000000,@0x60000000\+0x4000000"):
         MappedAccelerator(P, memory_bytes=4096, target=target)
+
+
+CHIP = [
+    word
+    for setting in (
+        "vector_engine=1", "exponents=64", "sample_loads=1", "pe1_rows=2", "pe2_rows=2",
+        "address_checks=1",
+    )
+    for word in ("--accelerator", setting)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("update", ["chip", "host"])
+def test_train_on_mapped_accelerator_has_factors_of_golden_run(bus, tmp_path, capsys, update):
+    digests = []
+    for backend in ("golden", f"mmio:{TARGET}"):
+        out = tmp_path / backend.partition(":")[0]
+        words = ["--network", "digits", "--steps", "2", "--test-samples", "32", "--update", update]
+        assert main(["train", *words, "--backend", backend, *CHIP, "--out", str(out)]) == 0
+        digests += re.findall(r"factors +sha256 (\w+)", capsys.readouterr().out)
+    assert len(digests) == 2 and digests[0] == digests[1]
+    assert bus.machine.starts and bus.closed
+
+
+@pytest.mark.parametrize(("broken", "status", "mismatches"), [(0, 0, " 0 mism"), (4, 1, " mism")])
+def test_check_on_mapped_accelerator_fails_on_broken_memory(
+    bus, capsys, broken, status, mismatches
+):
+    bus.broken = broken
+    words = ["check", "--network", "digits", "--batch", "2", *CHIP]
+    assert main([*words, "--backend", f"mmio:{TARGET}"]) == status
+    assert mismatches in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("", ["back end 'mmio:'", EXAMPLE]),
+        ("/dev/mem@0xA0000000", [EXAMPLE]),
+        ("{file}@0,@0x10000+0x10000", ["no accelerator", "IDENTITY reads 0x00000000"]),
+        ("{file}@0,@0x10000+0x100000", ["cannot map 0x100000 bytes of", "at 0x10000"]),
+        ("{folder}@0,@0x10000", ["cannot map", "s a directory"]),
+    ],
+)
+def test_mapped_back_end_bad_place_is_one_error(tmp_path, capsys, target, words):
+    file = tmp_path / "uio0"
+    file.write_bytes(bytes(1 << 17))
+    named = target.format(file=file, folder=tmp_path)
+    assert main(["check", "--network", "digits", "--backend", f"mmio:{named}"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("trainwright: error:")
+    assert all(word in error for word in words), error
