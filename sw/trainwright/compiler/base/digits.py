@@ -6,17 +6,19 @@ operand, one more summed level runs over its digits. ``forms.nests`` builds the 
 ``emit.outer`` packs the digits.
 """
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from trainwright.compiler.base.errors import CompileError
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, Level
 
-Values = TypeVar("Values", torch.Tensor, npt.NDArray[np.int64])
+if TYPE_CHECKING:
+    import torch
+
+Values = TypeVar("Values", "torch.Tensor", npt.NDArray[np.int64])
 """Integers."""
 
 

@@ -7,14 +7,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.limits import SCRATCHPAD, refuse_memory
 from trainwright.parameters import AcceleratorParameters
+
+if TYPE_CHECKING:
+    import torch
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -41,12 +44,14 @@ class Buffer:
         """Type of a word for numpy."""
         return np.int8 if self.element_bytes == 1 else "<i2"
 
-    def pack(self, values: torch.Tensor) -> Bytes:
+    def pack(self, values: "torch.Tensor") -> Bytes:
         """Return the bytes of the host's integers."""
         return np.ascontiguousarray(values.numpy().astype(self.kind)).view(np.uint8).ravel()
 
-    def unpack(self, data: Bytes) -> torch.Tensor:
+    def unpack(self, data: Bytes) -> "torch.Tensor":
         """Return the host's int64 integers from all bytes."""
+        import torch  # 1.6 s, which `plan` and `listing` do without
+
         return torch.from_numpy(data.view(self.kind).reshape(self.shape).astype(np.int64))
 
     @property

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledStep
 from trainwright.compiler.base.memory import Buffer, Image
@@ -30,6 +30,9 @@ from trainwright.network import Input, Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
 from trainwright.program.fields import Operation
+
+if TYPE_CHECKING:
+    import torch
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -57,18 +60,20 @@ class PackedBuffer(Buffer):
         """Bytes of the buffer, padding included."""
         return self.packing.size
 
-    def pack(self, values: torch.Tensor) -> Bytes:
+    def pack(self, values: "torch.Tensor") -> Bytes:
         """Return the bytes of the host's array: (samples, values) or values."""
         array = values.numpy()
         if self.samples:
             array = array.reshape(prod(self.axes[-self.samples :]), -1).T
         return self.packing.pack(array.reshape(self.axes))
 
-    def unpack(self, data: Bytes) -> torch.Tensor:
+    def unpack(self, data: Bytes) -> "torch.Tensor":
         """Return the host's array from all bytes of the buffer."""
         array = self.packing.unpack(data)
         if self.samples:
             array = array.reshape(-1, prod(self.axes[-self.samples :])).T
+        import torch
+
         return torch.from_numpy(np.ascontiguousarray(array))
 
 
@@ -79,7 +84,7 @@ class PackedImage(PackedBuffer, Image):
     value: int = 0
     """Word that all values of a constant have."""
 
-    def pack(self, values: torch.Tensor) -> Bytes:
+    def pack(self, values: "torch.Tensor") -> Bytes:
         """Return the bytes of an int64 factor (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
         return super().pack(values) if self.is_factor else self._constant
 
