@@ -322,3 +322,13 @@ def test_quire_start_beside_a_tie_decides_the_rounding(start, a, b, posit_path):
     for columns in (1, 20):
         got = products.matmul(x[None], y[:, None].expand(-1, columns), P16, "quire", z)
         assert set(codes_of(got, P16).flatten().tolist()) == {nearest(exact, 16, 2)}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_quire_sums_beyond_float32_saturate(sign, posit_path):
+    count = 1 << 17  # maxpos squared, 2^112, as often: 2^129
+    x = torch.full((1, count), sign * P16.maxpos)
+    got = products.matmul(x, torch.full((count, 1), P16.maxpos), P16, "quire")
+    assert got.item() == sign * P16.maxpos
+    x[0, 0] = float("nan")
+    assert products.matmul(x, x.mT.abs(), P16, "quire").isnan().all()

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainwright.posit import grid, native
-from trainwright.posit.exactness import carrier, products_round_once
+from trainwright.posit.exactness import products_round_once
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.products import Mode, check_mode, matmul, quire
 from trainwright.support.convolution import check_convolution
@@ -84,11 +84,10 @@ def _native(
     fmt: PositFormat,
     mode: Mode,
 ) -> Tensor:
-    kind = carrier(fmt)
     if mode == "quire":
         x, rows = x.to(torch.float64), rows.to(torch.float64)
         start = None if start is None else start.to(torch.float64).contiguous()
-        return native.convolve_quire(x, rows, start, window, shape, fmt).to(kind)
+        return native.convolve_quire(x, rows, start, window, shape, fmt)
     total = x.new_zeros(shape) if start is None else start.contiguous().clone()
     to_odd = not products_round_once(fmt)
     native.convolve_sequential(x, rows, total, window, fmt, to_odd=to_odd)
@@ -207,7 +206,7 @@ def weight_gradient(
     rows = gradient.flatten(2).unflatten(1, (groups, -1)).permute(1, 2, 0, 3).flatten(2)
     if mode == "quire":
         shape = (groups, rows.shape[1], columns.shape[2])
-        product = quire(rows, columns, fmt, None, shape).to(carrier(fmt))
+        product = quire(rows, columns, fmt, None, shape)
     else:
         product = matmul(rows, columns, fmt, mode)
     # product: (G, O / G, B L) times (G, B L, C / G kh kw)

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from trainwright.posit.exactness import carrier
 from trainwright.posit.format import PositFormat
 from trainwright.support.native import load
 
@@ -169,18 +170,29 @@ def sequential(a: Tensor, b: Tensor, total: Tensor, fmt: PositFormat, *, to_odd:
     )
 
 
-def decide(a: Tensor, b: Tensor, start: Tensor | None, total: Tensor, fmt: PositFormat) -> None:
-    """Round ``total``, the float64 start + a b, as if it were exact. All float64, in place."""
+def decide(a: Tensor, b: Tensor, start: Tensor | None, total: Tensor, fmt: PositFormat) -> Tensor:
+    """Round ``total``, start + a b, as if it were exact, and return it in the carrier type.
+
+    All operands are float64. ``total`` is overwritten if the carrier is float64.
+    """
     batch = total.shape[:-2]
     (a, step_a), (b, step_b) = _batched(a, batch), _batched(b, batch)
     sizes = (batch.numel(), a.shape[-2], a.shape[-1], b.shape[-1])
     length = torch.empty(sizes[1] + sizes[3], dtype=torch.float64)
     least = torch.empty(sizes[1] + sizes[3], dtype=torch.int64)
     start = None if start is None else start.contiguous()
+    out = _narrow(total, fmt)
     _call(
-        "posit_decide", a.dtype, a, step_a, b, step_b, start, total, *sizes, length, least,
+        "posit_decide", a.dtype, a, step_a, b, step_b, start, total, out, *sizes, length, least,
         fmt.n, fmt.es,
     )  # fmt: skip
+    return total if out is None else out
+
+
+def _narrow(total: Tensor, fmt: PositFormat) -> Tensor | None:
+    """Return a float32 tensor for rounded sums if it is the carrier."""
+    kind = carrier(fmt)
+    return torch.empty(total.shape, dtype=kind) if kind is torch.float32 else None
 
 
 class KernelWindow(NamedTuple):
@@ -232,14 +244,15 @@ def convolve_quire(
     shape: tuple[int, ...],
     fmt: PositFormat,
 ) -> Tensor:
-    """Return start + rows times the patches of x, exact and rounded once, as float64 ``shape``."""
+    """Return start + rows times the patches of x, exact and rounded once, in the carrier type."""
     groups, m, depth = rows.shape
-    out = x.new_zeros(shape) if start is None else start.clone()
+    total = x.new_zeros(shape) if start is None else start.clone()
+    out = _narrow(total, fmt)
     scratch = x.new_zeros(depth * -(-shape[-1] // _ACROSS) * _ACROSS)
     length = x.new_empty(m + shape[-1])
     least = torch.empty(m + shape[-1], dtype=torch.int64)
     _call(
-        "posit_convolve_quire", x.dtype, x.contiguous(), rows.contiguous(), start, out, scratch,
-        length, least, _shape(x, window, groups), x.shape[0], groups, m, fmt.n, fmt.es,
+        "posit_convolve_quire", x.dtype, x.contiguous(), rows.contiguous(), start, total, out,
+        scratch, length, least, _shape(x, window, groups), x.shape[0], groups, m, fmt.n, fmt.es,
     )  # fmt: skip
-    return out
+    return total if out is None else out

@@ -87,7 +87,7 @@ def matmul(
     start = None if initial is None else initial.expand(shape)
     if mode == "sequential":
         return _sequential(a, b, fmt, start, shape)
-    return quire(a, b, fmt, start, shape).to(carrier(fmt))
+    return quire(a, b, fmt, start, shape)
 
 
 def _sequential(
@@ -134,13 +134,12 @@ def _sequential_native(a: Tensor, b: Tensor, fmt: PositFormat, total: Tensor) ->
 def quire(
     a: Tensor, b: Tensor, fmt: PositFormat, start: Tensor | None, shape: tuple[int, ...]
 ) -> Tensor:
-    """Compute start + a b of ``shape``, exact and rounded once, in float64."""
+    """Compute start + a b of ``shape``, exact and rounded once, in the carrier type."""
     a, b = a.to(torch.float64), b.to(torch.float64)
     start = None if start is None else start.to(torch.float64)
     total = a @ b if start is None else start + a @ b
     if native.usable(a, b):
-        native.decide(a, b, start, total, fmt)
-        return total
+        return native.decide(a, b, start, total, fmt)
     slack = _error(a, b, start, fmt)
     low, high = round_bits(total - slack, fmt), round_bits(total + slack, fmt)
     unsure = (low != high) & ~total.isnan()
@@ -157,7 +156,7 @@ def quire(
                 fmt,
                 None if start is None else start[at],
             )
-    return low
+    return low.to(carrier(fmt))
 
 
 def _error(a: Tensor, b: Tensor, start: Tensor | None, fmt: PositFormat) -> Tensor:

@@ -114,12 +114,13 @@ static void multiply(const double *a, const double *b, double *total, int64_t m,
         }
 }
 
-/* Convolve with exact sums, each rounded once. start: of the shape of out, which holds a copy of it, or
-   NULL, out being 0. scratch: depth * pace, pace being positions up to a multiple of ACROSS, and
-   zero; length and least: m + positions. */
-void posit_convolve_quire(const double *x, const double *rows, const double *start, double *out,
-                          double *scratch, double *length, int64_t *least, const window *w,
-                          int64_t batch, int64_t groups, int64_t m, int64_t n, int64_t es) {
+/* Convolve with exact sums, each rounded once. total: holds what the sums start from; start: a copy of
+   it, or NULL for 0. out: as for decide. scratch: depth * pace, pace being positions up to a multiple
+   of ACROSS, and zero; length and least: m + positions. */
+void posit_convolve_quire(const double *x, const double *rows, const double *start, double *total,
+                          single *out, double *scratch, double *length, int64_t *least,
+                          const window *w, int64_t batch, int64_t groups, int64_t m, int64_t n,
+                          int64_t es) {
     const int64_t depth = w->channels * w->kernel[0] * w->kernel[1];
     const int64_t image = w->channels * w->size[0] * w->size[1], positions = w->out[0] * w->out[1];
     const int64_t pace = (positions + ACROSS - 1) / ACROSS * ACROSS;
@@ -127,9 +128,9 @@ void posit_convolve_quire(const double *x, const double *rows, const double *sta
         const double *a = rows + i % groups * m * depth;
         const int64_t at = i * m * positions;
         unfold(x + i * image, w, scratch, pace);
-        multiply(a, scratch, out + at, m, depth, positions, pace);
-        decide(a, scratch, start ? start + at : 0, out + at, m, depth, positions, pace, length,
-               least, (int)n, (int)es);
+        multiply(a, scratch, total + at, m, depth, positions, pace);
+        decide(a, scratch, start ? start + at : 0, total + at, out ? out + at : 0, m, depth, positions,
+               pace, length, least, (int)n, (int)es);
     }
 }
 #endif

@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef DOUBLE
+#include "single.h"
+#endif
 #include "lanes.h"
 
 #include "codes.h"

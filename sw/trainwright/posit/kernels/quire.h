@@ -117,50 +117,71 @@ static void survey_columns(const double *restrict x, int64_t count, int64_t dept
     for (int64_t i = 0; i < count; i++) length[i] = sqrt(length[i]);
 }
 
-/* Bounds of the sums of one row: see settle_row. */
+/* Bounds of the sums of one row: see intervals. */
 typedef struct {
     double more, part; /* factors of lengths: their own error, and the sum's */
     int n, es, largest;
     grid g;
+    single_grid s;
 } bound;
 
-/* Round count sums of a row whose error the bound decides; mark the open ones, and return whether
-   there is one. Without branches, so that all take vector instructions. from: what the sums start
-   from, if with_start. */
-static inline int64_t settle_row(double *restrict sums, const double *restrict from,
-                                 const int with_start, double length, int64_t least,
-                                 const double *restrict lengths, const int64_t *restrict leasts,
-                                 int64_t count, bound b, int64_t *restrict open) {
-    int64_t any = 0;
+/* Ends of the intervals that hold the exact sums of one row. from: what the sums start from, if
+   with_start. Without branches, so that all take vector instructions. */
+static inline void intervals(const double *restrict sums, const double *restrict from,
+                             const int with_start, double length, int64_t least,
+                             const double *restrict lengths, const int64_t *restrict leasts,
+                             int64_t count, const bound *b, double *restrict low,
+                             double *restrict high) {
     for (int64_t j = 0; j < count; j++) {
         double size = length * lengths[j];
         int64_t unit = least + leasts[j]; /* -960 to 960 */
         if (with_start) {
             const int64_t pattern = bits_of(from[j]) & MAGNITUDE;
-            const int64_t own = last_of(pattern ? pattern : MAGNITUDE, b.n, b.es, b.largest);
+            const int64_t own = last_of(pattern ? pattern : MAGNITUDE, b->n, b->es, b->largest);
             size += fabs(from[j]);
             unit = own < unit ? own : unit;
         }
-        size *= b.more;
+        size *= b->more;
         const double limit = real_of((unit + 1023 + 53) << FRACTION);
-        const double slack = size < limit ? 0 : size * b.part;
-        const double low = rounded(sums[j] - slack, b.g), high = rounded(sums[j] + slack, b.g);
-        open[j] = !((low == high) | (sums[j] != sums[j]));
-        any |= open[j];
-        sums[j] = low;
+        const double slack = size < limit ? 0 : size * b->part;
+        low[j] = sums[j] - slack, high[j] = sums[j] + slack;
     }
+}
+
+/* Round the low ends, to out or if that is NULL to wide; mark the sums whose other end may round
+   elsewhere, and return whether there is one. */
+static inline int settle_row(const double *restrict low, const double *restrict high,
+                             double *restrict wide, single *restrict out, int64_t count,
+                             const bound *b, int *restrict open) {
+    int any = 0;
+    if (out)
+        for (int64_t j = 0; j < count; j++) {
+            const single x = (single)low[j], y = (single)high[j];
+            out[j] = single_rounded(x, b->s);
+            open[j] = (x != y | single_splits(x, b->s)) & (x == x);
+            any |= open[j];
+        }
+    else
+        for (int64_t j = 0; j < count; j++) {
+            wide[j] = rounded(low[j], b->g);
+            open[j] = (wide[j] != rounded(high[j], b->g)) & (low[j] == low[j]);
+            any |= open[j];
+        }
     return any;
 }
 
-/* Round total (m, columns), a float64 start + a b in whatever order, as the exact one. Rows of b are
-   pace apart; start is NULL for 0; length and least have m + columns elements. The bound is that of
-   trainwright.posit.products. */
-static void decide(const double *a, const double *b, const double *start, double *total, int64_t m,
-                   int64_t depth, int64_t columns, int64_t pace, double *length, int64_t *least,
-                   int n, int es) {
+/* Round total (m, columns), a float64 start + a b in whatever order, as the exact one: to out, or in
+   place if out is NULL, as it must be unless posits and midpoints between them are normal floats. Rows
+   of b are pace apart; start is NULL for 0; length and least have m + columns elements. The bound is
+   that of trainwright.posit.products. */
+static void decide(const double *a, const double *b, const double *start, double *total, single *out,
+                   int64_t m, int64_t depth, int64_t columns, int64_t pace, double *length,
+                   int64_t *least, int n, int es) {
     const int largest = (n - 2) << es;
     const bound limits = {1 + (double)(depth + 8) * 0x1p-50, (double)(depth + 8) * 0x1p-53,
-                          n, es, largest, grid_of(n, es)};
+                          n, es, largest, grid_of(n, es), single_grid_of(n, es)};
+    double low[CHUNK], high[CHUNK];
+    int open[CHUNK];
     survey_rows(a, m, depth, length, least);
     survey_columns(b, columns, depth, pace, length + m, least + m);
     for (int64_t i = 0; i < m + columns; i++) least[i] = last_of(least[i], n, es, largest);
@@ -169,24 +190,35 @@ static void decide(const double *a, const double *b, const double *start, double
             const int64_t count = columns - j < CHUNK ? columns - j : CHUNK, at = i * columns + j;
             const double *lengths = length + m + j;
             const int64_t *leasts = least + m + j;
-            int64_t open[CHUNK];
-            const int64_t any =
-                start ? settle_row(total + at, start + at, 1, length[i], least[i], lengths, leasts,
-                                   count, limits, open)
-                      : settle_row(total + at, total, 0, length[i], least[i], lengths, leasts,
-                                   count, limits, open);
-            for (int64_t s = 0; any && s < count; s++)
-                if (open[s])
-                    total[at + s] = exact(start ? start[at + s] : 0, a + i * depth, 1, b + j + s,
-                                          pace, depth, largest, limits.g);
+            const double *from = start ? start + at : 0;
+            if (start)
+                intervals(total + at, from, 1, length[i], least[i], lengths, leasts, count, &limits,
+                          low, high);
+            else
+                intervals(total + at, from, 0, length[i], least[i], lengths, leasts, count, &limits,
+                          low, high);
+            single *narrow = out ? out + at : 0;
+            if (!settle_row(low, high, total + at, narrow, count, &limits, open)) continue;
+            for (int64_t s = 0; s < count; s++) {
+                if (!open[s]) continue;
+                double sum = rounded(low[s], limits.g);
+                if (sum != rounded(high[s], limits.g))
+                    sum = exact(from ? from[s] : 0, a + i * depth, 1, b + j + s, pace, depth,
+                                largest, limits.g);
+                if (out) narrow[s] = (single)sum;
+                else total[at + s] = sum;
+            }
         }
 }
 
 /* A batch of them; a stride of 0 repeats an operand. */
 void posit_decide(const double *a, int64_t step_a, const double *b, int64_t step_b,
-                  const double *start, double *total, int64_t batch, int64_t m, int64_t depth,
-                  int64_t columns, double *length, int64_t *least, int64_t n, int64_t es) {
-    for (int64_t i = 0; i < batch; i++)
-        decide(a + i * step_a, b + i * step_b, start ? start + i * m * columns : 0,
-               total + i * m * columns, m, depth, columns, columns, length, least, (int)n, (int)es);
+                  const double *start, double *total, single *out, int64_t batch, int64_t m,
+                  int64_t depth, int64_t columns, double *length, int64_t *least, int64_t n,
+                  int64_t es) {
+    for (int64_t i = 0; i < batch; i++) {
+        const int64_t at = i * m * columns;
+        decide(a + i * step_a, b + i * step_b, start ? start + at : 0, total + at, out ? out + at : 0,
+               m, depth, columns, columns, length, least, (int)n, (int)es);
+    }
 }
