@@ -13,8 +13,8 @@ import pytest
 from accelerators import Untraced
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.check.resident import check_resident_steps
 from trainwright.check.step import check_step
+from trainwright.check.training import check_training
 from trainwright.cli.options import with_formats
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
@@ -89,7 +89,7 @@ def test_netlist_resident_step_is_exact():
         with RtlAccelerator(
             CHIP, memory_bytes=1 << 20, trace=False, **({"design": design} if design else {})
         ) as netlist:
-            result = check_resident_steps(network, 16, Untraced(netlist), seed=3, steps=1)
+            result = check_training(network, 16, Untraced(netlist), alone=True, seed=3, steps=1)
         assert result.comparison.mismatches == {} and result.host_writes == 0
         assert result.comparison.values > 100_000
         cycles.append(result.counters.cycles)

@@ -13,7 +13,7 @@ from accelerators import RESIDENT
 
 from trainwright.accelerator import Accelerator, AcceleratorError, registers
 from trainwright.check.comparison import compare_runs
-from trainwright.check.resident import check_resident_steps
+from trainwright.check.training import check_training
 from trainwright.compiler.base.compiled import AUTO, SMALL
 from trainwright.compiler.base.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
@@ -372,5 +372,5 @@ def test_steps_by_one_start(ranks, batch, stalled, plan):
     memory = STALLS if stalled else MemoryModel()
     with RtlAccelerator(p, memory_bytes=1 << 20, memory=memory) as rtl:
         network = load_network("digits").with_ranks(ranks)
-        result = check_resident_steps(network, batch, rtl, seed=3, plan=plan)
+        result = check_training(network, batch, rtl, alone=True, seed=3, plan=plan)
     assert result.comparison.mismatches == {} and result.host_writes == 0

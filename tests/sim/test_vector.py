@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from accelerators import RESIDENT
 
-from trainwright.check.chip import check_chip_step
 from trainwright.check.comparison import compare_runs
+from trainwright.check.training import check_training
 from trainwright.compiler.base.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
@@ -107,12 +107,12 @@ def test_vector_update_of_whole_state_is_exact(rtl):
 def test_whole_steps_with_loss_and_update(rtl):
     """The second step starts from what the first one wrote: weights, moments, images, biases."""
     rtl.memory = MemoryModel()
-    outcome = check_chip_step(load_network("digits"), 16, rtl, seed=3)
+    outcome = check_training(load_network("digits"), 16, rtl, alone=False, seed=3)
     rtl.memory = STALLS
     figures = outcome.to_dict()
     assert outcome.comparison.mismatches == {}
     assert figures["values"] > 300_000
-    assert {"state, defined", "l1.G2.last, defined"} <= {*outcome.comparison.tensors}
+    assert {"state, defined", "factors, defined"} <= {*outcome.comparison.tensors}
     assert 0 < figures["loss_cycles"] < figures["update_cycles"] < figures["cycles"]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.check.chip import check_chip_step, random_state
+from trainwright.check.training import check_training, random_state
 from trainwright.cli.core import main
 from trainwright.compiler import CompileError
 from trainwright.driver.chip import ChipDriver
@@ -49,7 +49,7 @@ def only(state, kept):
 def test_columns_that_are_left(kept):
     state = random_state(DIGITS, 4)
     only(state, kept)
-    outcome = check_chip_step(DIGITS, 16, Other(), seed=4, state=state)
+    outcome = check_training(DIGITS, 16, Other(), alone=False, seed=4, state=state)
     assert outcome.comparison.mismatches == {}
     assert (state.ranks == [[len(kept[0])], [len(kept[1])]]) and state.weights.any()
 
@@ -62,7 +62,9 @@ def test_columns_that_are_left_of_four_factors(seed):
     count = [random.randint(1, rank - 1) for rank in (16, 9, 16, 12)]
     ranks = zip((16, 9, 16, 12), count, strict=True)
     only(state, [sorted(random.sample(range(rank), n)) for rank, n in ranks])
-    outcome = check_chip_step(network, 32, Other(memory_bytes=1 << 21), seed=4, state=state)
+    outcome = check_training(
+        network, 32, Other(memory_bytes=1 << 21), alone=False, seed=4, state=state
+    )
     assert outcome.comparison.mismatches == {}
 
 
@@ -76,7 +78,7 @@ def test_chip_step_wrong_word_of_the_state_is_found():
                 data[5] ^= 1
             self._golden.write(address, data)
 
-    outcome = check_chip_step(DIGITS, 16, Flipping(), seed=1)
+    outcome = check_training(DIGITS, 16, Flipping(), alone=False, seed=1)
     assert "state in memory" in outcome.comparison.mismatches
     first = outcome.comparison.first_mismatch
     assert first is not None and None not in (first.row, first.lane)

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from chip_models import ENTRY, calibrated, model_of
 
-from trainwright.check.chip import ENTRY, calibrated, model_of, random_state
+from trainwright.check.training import random_state
 from trainwright.compiler import CompileError
 from trainwright.compiler.chip.memory import STATE
 from trainwright.driver.chip import ChipDriver

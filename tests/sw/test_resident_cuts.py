@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from chip_models import model_of
 from test_resident import DIGITS, MEMORY, Case, P
 from test_resident_prior import states
 
-from trainwright.check.chip import model_of, random_state
+from trainwright.check.training import random_state
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from chip_models import model_of
 from test_resident import DIGITS, MEMORY, Case, P
 from test_resident_prior import states
 
-from trainwright.check.chip import model_of
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from chip_models import model_of
 from test_chip_step import only
 from test_resident import DIGITS, MEMORY, Case, P
 
-from trainwright.check.chip import model_of, random_state
+from trainwright.check.training import random_state
 from trainwright.compiler.chip.memory import gradient_of
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator

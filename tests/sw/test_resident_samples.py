@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from chip_models import model_of
 from test_resident import DIGITS, Case, P, same
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.check.chip import model_of, random_state
+from trainwright.check.training import random_state
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.beside import rows_of

@@ -268,10 +268,8 @@ def test_train_verifier_gets_every_nth_step(network, digits):
     assert [case.number for case in cases] == [1, 5, 9]
     assert state.verification == Verification(3, 6, 30, 0)
     for case in cases:  # the same step again, from what the verifier was given
-        driver = FloatDriver(None, case.model.network, 64)
-        forward = driver.forward(case.inputs, case.model, case.scales)
+        forward, backward = case.inputs.run(FloatDriver(None, case.inputs.model.network, 64))
         assert torch.equal(forward.logits, case.forward.logits)
-        backward = driver.backward(case.gradient, case.scales)
         assert torch.equal(backward.factors[0][1], case.backward.factors[0][1])
 
 

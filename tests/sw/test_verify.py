@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from trainwright.check.verify import make_verifier
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
@@ -12,7 +13,6 @@ from trainwright.train.host_engine import HostEngine
 from trainwright.train.settings import PriorSettings, TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
-from trainwright.train.verify import make_verifier
 
 SETTINGS = TrainSettings(
     batch=8, steps=5, prior=PriorSettings(weight=8.0, warmup=0.0, threshold=0.4, interval=2)

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from chip_models import model_of
 from hazards import HazardError, check_waits
 from test_resident import DIGITS, Case, same
 from test_resident_samples import SMALL, S, Set
 
 import trainwright.compiler.chip.resident as resident
-from trainwright.check.chip import model_of
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE
 from trainwright.driver.resident import ResidentDriver, place_data

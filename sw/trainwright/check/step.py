@@ -7,7 +7,8 @@ Compared with ``==``: every row that any engine writes to the scratchpad, in ord
 address; the whole external memory; every statistics slot.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import log2, prod
 from typing import Any
@@ -26,7 +27,7 @@ from trainwright.check.comparison import (
 from trainwright.compiler import CompiledStep
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.memory import Buffer
-from trainwright.driver import BackwardResult, Driver, ForwardResult, QuantisedModel
+from trainwright.driver import Driver, QuantisedModel, Results, StepInputs
 from trainwright.fixed.quantise import extremes
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales
@@ -42,7 +43,7 @@ def programs_of(step: CompiledStep) -> tuple[RunProgram, RunProgram]:
 
 
 def compare_memory(
-    step: CompiledStep, golden: Accelerator, other: Accelerator, results: "Results | None" = None
+    step: CompiledStep, golden: Accelerator, other: Accelerator, results: Results | None = None
 ) -> Comparison:
     """Compare every buffer of the external memory but the programs, value by value.
 
@@ -75,23 +76,13 @@ def compare_buffers(
     return result
 
 
-def _stored(step: CompiledStep, at: Mismatch, results: "Results | None") -> Mismatch:
+def _stored(step: CompiledStep, at: Mismatch, results: Results | None) -> Mismatch:
     """Name the descriptor that stored a value last, by its address."""
     for program, done in reversed([*zip(programs_of(step), results or (), strict=False)]):
         named = program.stored(at, done.run)
         if named.descriptor is not None:
             return named
     return at
-
-
-@dataclass(frozen=True)
-class StepInputs:
-    """Random operands of one training step."""
-
-    model: QuantisedModel
-    inputs: torch.Tensor
-    gradient: torch.Tensor
-    scales: Scales
 
 
 def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
@@ -218,19 +209,11 @@ def check_step(
     Where ``accelerator`` is the golden model it is compared with its interpreter. Raises
     ``AcceleratorError`` where it is that interpreter itself, for want of a C compiler.
     """
-    p = accelerator.parameters
     itself = is_kernel(accelerator)
-    driver = Driver(accelerator, network, batch, plan=plan, trace=True)
-    memory_bytes = driver.step.memory_bytes
-    _clear(accelerator, memory_bytes)
-    with GoldenAccelerator(p, memory_bytes=memory_bytes, interpreted=itself) as golden:
-        reference = Driver(golden, network, batch, plan=plan, trace=True)
+    with twins(accelerator, network, batch, plan, interpreted=itself) as (reference, driver):
         operands = random_inputs(network, reference, seed)
-        seeds = step_seeds(rounding, seed, 0)
-        ours = _run(reference, operands, seeds)
-        theirs = _run(driver, operands, seeds)
-        comparison = compare_results(driver.step, ours, theirs)
-        comparison.merge(compare_memory(driver.step, golden, accelerator, theirs))
+        operands = replace(operands, seeds=step_seeds(rounding, seed, 0), masks=MASKS)
+        comparison, _, theirs = compare_step(reference, driver, operands)
     forward, backward = theirs
     return StepCheck(
         comparison=comparison,
@@ -264,7 +247,30 @@ def is_kernel(accelerator: Accelerator) -> bool:
 KERNEL = "the golden model's C kernel against its interpreter"
 """Text for checks of the kernel."""
 
-Results = tuple[ForwardResult, BackwardResult]
+
+@contextmanager
+def twins(
+    accelerator: Accelerator, network: Network, batch: int, plan: str, *, interpreted: bool = False
+) -> Iterator[tuple[Driver, Driver]]:
+    """Open traced drivers of a golden model and of an accelerator, on memories of zeros.
+
+    Padding that programs never write then compares equal.
+    """
+    driver = Driver(accelerator, network, batch, plan=plan, trace=True)
+    p, size = accelerator.parameters, driver.step.memory_bytes
+    accelerator.write(0, np.zeros(size, np.uint8))
+    with GoldenAccelerator(p, memory_bytes=size, interpreted=interpreted) as golden:
+        yield Driver(golden, network, batch, plan=plan, trace=True), driver
+
+
+def compare_step(
+    golden: Driver, other: Driver, operands: StepInputs
+) -> tuple[Comparison, Results, Results]:
+    """Run a step on two drivers; return the comparison and both results."""
+    ours, theirs = operands.run(golden), operands.run(other)
+    comparison = compare_results(other.step, ours, theirs)
+    comparison.merge(compare_memory(other.step, golden.accelerator, other.accelerator, theirs))
+    return comparison, ours, theirs
 
 
 def compare_results(step: CompiledStep, golden: Results, other: Results) -> Comparison:
@@ -281,16 +287,6 @@ def compare_results(step: CompiledStep, golden: Results, other: Results) -> Comp
 
 MASKS = 0
 """Seed of the masks of dropout in a check."""
-
-
-def _run(driver: Driver, operands: StepInputs, seeds: tuple[int | None, int | None]) -> Results:
-    inputs, model, scales = operands.inputs, operands.model, operands.scales
-    forward = driver.forward(inputs, model, scales, seed=seeds[0], masks=MASKS)
-    return forward, driver.backward(operands.gradient, scales, seed=seeds[1])
-
-
-def _clear(accelerator: Accelerator, size: int) -> None:
-    accelerator.write(0, np.zeros(size, np.uint8))
 
 
 def summary(figures: Mapping[str, Any], compared: str = HARDWARE) -> str:

@@ -89,15 +89,14 @@ class CheckOptions(
 
 
 def _check_chip(options: CheckOptions, network: Network, accelerator: Accelerator) -> "StepCheck":
-    from trainwright.check.chip import check_chip_step
-    from trainwright.check.resident import STEPS, check_resident_steps
+    from trainwright.check.training import check_training
 
     shared.tell_update_place(accelerator.parameters, network)
-    common = {"seed": options.seed, "loss": options.loss or LOSS_NAMES[0], "plan": options.plan}
-    if shared.update_place(accelerator.parameters, network) == "alone":
-        steps = options.steps or STEPS
-        return check_resident_steps(network, options.batch, accelerator, steps=steps, **common)
-    return check_chip_step(network, options.batch, accelerator, **common)
+    alone = shared.update_place(accelerator.parameters, network) == "alone"
+    return check_training(
+        network, options.batch, accelerator, alone=alone, seed=options.seed,
+        loss=options.loss or LOSS_NAMES[0], steps=options.steps, plan=options.plan,
+    )  # fmt: skip
 
 
 def _check_product(options: CheckOptions, sizes: tuple[int, int, int]) -> int:

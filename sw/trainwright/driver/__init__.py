@@ -6,7 +6,15 @@ from trainwright.driver.model import (
     ForwardResult,
     QuantisedModel,
 )
-from trainwright.driver.runner import HeldActivations, Pass, Runner, RunnerDriver, Steps
+from trainwright.driver.runner import (
+    HeldActivations,
+    Pass,
+    Results,
+    Runner,
+    RunnerDriver,
+    StepInputs,
+    Steps,
+)
 from trainwright.driver.settling import Settling, settle
 from trainwright.fixed.quantise import fitting_exponent, quantise
 
@@ -18,9 +26,11 @@ __all__ = [
     "HeldActivations",
     "Pass",
     "QuantisedModel",
+    "Results",
     "Runner",
     "RunnerDriver",
     "Settling",
+    "StepInputs",
     "Steps",
     "fitting_exponent",
     "persist",

@@ -44,6 +44,7 @@ from trainwright.program.descriptors import Program
 class Executed:
     """A program that has been run, and what came of it."""
 
+    name: str
     program: Program
     run: Run
 
@@ -97,7 +98,7 @@ class ChipDriver(Driver):
         """Exponent of each part's gradient when its moments were written."""
         self._bound: Bound | None = None
         self.executed: list[Executed] = []
-        """Programs that have been run, in order."""
+        """Programs that have been run, in order, since a caller emptied the list."""
 
     @property
     def loss_unit(self) -> float:
@@ -166,9 +167,9 @@ class ChipDriver(Driver):
 
     # A step.
 
-    def _run(self, program: Program, address: int) -> Run:
+    def _run(self, name: str, program: Program, address: int) -> Run:
         run = self.accelerator.run(program, address, trace=self.trace)
-        self.executed.append(Executed(program, run))
+        self.executed.append(Executed(name, program, run))
         return run
 
     def _bind(self, program: CompiledProgram, scales: Scales, operands: dict[str, int]) -> Bound:
@@ -189,7 +190,7 @@ class ChipDriver(Driver):
                 operands[f"l{number}.b"] = scales.exponents.get(f"l{number}.y", 0)
         self._put_inputs(inputs, masks)
         bound = self._bind(self.step.forward, scales, operands)
-        run = self._run(bound.program, self.step.forward.address)
+        run = self._run("forward", bound.program, self.step.forward.address)
         for part in self.layout.parts:
             if bound.exponents[part.name] != part.exponent:
                 raise AcceleratorError(
@@ -203,7 +204,7 @@ class ChipDriver(Driver):
         assert self._bound is not None
         self._write(TARGETS, self.memory.targets(labels))
         exponent = self._bound.exponents[self.step.results[0]]
-        run = self._run(self._loss_program(exponent), self.memory.buffers[LOSS].address)
+        run = self._run("loss", self._loss_program(exponent), self.memory.buffers[LOSS].address)
         return LossResult(int(run.sums[LOSS_SLOT]), int(run.saturations[LOSS_SLOT]))
 
     @property
@@ -222,7 +223,7 @@ class ChipDriver(Driver):
         exponent = gradient_exponent(self.loss, self.step.batch * self.network.labels)
         operands = self._bound.exponents | {self.step.uppers[0]: exponent}
         bound = self._bind(self.step.backward, scales, operands)
-        run = self._run(bound.program, self.step.backward.address)
+        run = self._run("backward", bound.program, self.step.backward.address)
         return self._statistics(self.step.backward, bound, run)
 
     @property
@@ -273,5 +274,5 @@ class ChipDriver(Driver):
             )
         ]
         seed = (step.seed + PASSES * step.number * STREAM_STEP) % (1 << 32)
-        self._run(self._updates.get(parts, seed), self.memory.buffers[UPDATE].address)
+        self._run("update", self._updates.get(parts, seed), self.memory.buffers[UPDATE].address)
         self.moment_exponents = np.array(exponents, np.int64)

@@ -24,7 +24,7 @@ from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.driver.card import PAGE, identity
-from trainwright.driver.chip import ChipDriver, LossResult
+from trainwright.driver.chip import ChipDriver, Executed, LossResult
 from trainwright.driver.driver import ForwardResult
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import WeightLayout
@@ -144,7 +144,6 @@ class ResidentDriver(ChipDriver):
                          for t in program.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
         """Run of the last ``run_steps`` or ``attend_steps``."""
-        self.last_evaluation: Run | None = None
         self.primed = data is None
         """Whether the next step's samples are in place; always, if the host writes them."""
 
@@ -263,6 +262,7 @@ class ResidentDriver(ChipDriver):
         self.last_run = self._file.repeat(
             self.resident.program, times, address=self.memory.size, step=step, trace=self.trace
         )
+        self.executed = [Executed("resident", self.resident.program, self.last_run)]
         return self._loss(self.last_run)
 
     def attend_steps(self, times: int, *, step: int) -> LossResult | None:
@@ -294,10 +294,11 @@ class ResidentDriver(ChipDriver):
         assert test and program
         self.primed = self._data is None
         self.accelerator.order = order_at(test.total, self.step.batch, self._seed, 0)
-        run = self.last_evaluation = self._file.repeat(
+        run = self._file.repeat(
             program, test.total // self.step.batch, address=self.programs["evaluation"].address,
             step=0, trace=self.trace,
         )  # fmt: skip
+        self.executed.append(Executed("evaluation", program, run))
         slot = self.resident.loss_slot
         return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
 

@@ -44,6 +44,35 @@ class Steps(Protocol):
         ...
 
 
+Results = tuple[ForwardResult, BackwardResult]
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """Operands of one training step, which repeat the step bit by bit."""
+
+    model: QuantisedModel
+    inputs: torch.Tensor
+    gradient: torch.Tensor
+    scales: Scales
+    """Exponents asked for, as they were before the step."""
+    seeds: tuple[int | None, int | None] = (None, None)
+    """Seeds of stochastic rounding, forward and backward; None rounds to nearest."""
+    gradient_exponent: int | None = None
+    """Exponent of ``gradient``, where it is fixed."""
+    masks: int | None = None
+    """Seed of the masks of dropout."""
+
+    def run(self, driver: Steps) -> Results:
+        """Run both passes of the step on a driver."""
+        forward = driver.forward(
+            self.inputs, self.model, self.scales, seed=self.seeds[0], masks=self.masks
+        )
+        return forward, driver.backward(
+            self.gradient, self.scales, seed=self.seeds[1], exponent=self.gradient_exponent
+        )
+
+
 class RunnerDriver(Steps, Protocol):
     """The part of ``trainwright.driver.Driver`` that a runner uses."""
 

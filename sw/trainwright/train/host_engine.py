@@ -1,6 +1,6 @@
 """Steps whose loss and update the host computes, by floats or by the chip's definitions."""
 
-from trainwright.driver import BackwardResult, Runner
+from trainwright.driver import BackwardResult, Runner, StepInputs
 from trainwright.driver.dropout import step_mask_seed
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales
@@ -66,10 +66,10 @@ class HostEngine:
         backward = self._runner.backward(
             done, loss.gradient, scales, seed=seeds[1], exponent=loss.exponent
         )
-        case = StepCase(
-            state.step + 1, done.driver, inputs, model, done.scales, loss.gradient, forward,
-            backward, seeds, loss.exponent, masks,
-        )  # fmt: skip
+        operands = StepInputs(
+            model, inputs, loss.gradient, done.scales, seeds, loss.exponent, masks
+        )
+        case = StepCase(state.step + 1, operands, forward, backward)
         self._backward = backward
         statistics = {**forward.statistics, **backward.statistics}
         return StepResult(

@@ -6,7 +6,13 @@ from typing import Any, Protocol
 
 import torch
 
-from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, RunnerDriver
+from trainwright.driver import (
+    BackwardResult,
+    ForwardResult,
+    QuantisedModel,
+    RunnerDriver,
+    StepInputs,
+)
 from trainwright.fixed.scale import Scales
 from trainwright.network import Network
 from trainwright.train.history import EvaluationRecord, StepRecord
@@ -40,20 +46,9 @@ class StepCase:
 
     number: int
     """Number of the step, from 1."""
-    driver: StepDriver
-    inputs: torch.Tensor
-    model: QuantisedModel
-    scales: Scales
-    """The exponents asked for, as they were before the step; a copy."""
-    gradient: torch.Tensor
+    inputs: StepInputs
     forward: ForwardResult
     backward: BackwardResult
-    seeds: tuple[int | None, int | None] = (None, None)
-    """Seeds of stochastic rounding, forward and backward; None rounds to nearest."""
-    gradient_exponent: int | None = None
-    """Exponent of ``gradient``, where it is fixed."""
-    masks: int | None = None
-    """Seed of the masks of dropout."""
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,8 @@ class ResidentEngine:
     programs of its own at once.
     """
 
-    def __init__(self, accelerator: Accelerator, *, plan: str = AUTO) -> None:
-        self._accelerator, self._plan = accelerator, plan
+    def __init__(self, accelerator: Accelerator, *, plan: str = AUTO, trace: bool = False) -> None:
+        self._accelerator, self._plan, self._trace = accelerator, plan, trace
         self._unattended = (
             cast(UnattendedAccelerator, accelerator) if hasattr(accelerator, "attend") else None
         )
@@ -169,7 +169,7 @@ class ResidentEngine:
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, cuts=self._cut_rule, data=self._data,
             loss=self._chip.loss, test=self._test, optimiser=self._chip.optimiser,
-            plan=self._plan,
+            plan=self._plan, trace=self._trace,
         )  # fmt: skip
 
     @property

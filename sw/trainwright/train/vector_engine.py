@@ -30,8 +30,8 @@ class VectorEngine:
 
     unattended = False
 
-    def __init__(self, accelerator: Accelerator, *, plan: str = AUTO) -> None:
-        self._accelerator, self._plan = accelerator, plan
+    def __init__(self, accelerator: Accelerator, *, plan: str = AUTO, trace: bool = False) -> None:
+        self._accelerator, self._plan, self._trace = accelerator, plan, trace
         self._written: tuple[Words, Words] | None = None
 
     @property
@@ -54,7 +54,7 @@ class VectorEngine:
         kept = tuple(tuple(columns.tolist()) for columns in state.compiled)
         self._driver = ChipDriver(
             self._accelerator, state.layout, settings.micro_batch, kept=kept,
-            loss=settings.chip.loss, plan=self._plan,
+            loss=settings.chip.loss, plan=self._plan, trace=self._trace,
         )  # fmt: skip
         self._put = False
 

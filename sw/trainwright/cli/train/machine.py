@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from trainwright.accelerator.counted import counted
+from trainwright.check.verify import make_verifier
 from trainwright.cli.backend import opened
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import check_chip_plan, tell_update_place, update_place
@@ -21,7 +22,6 @@ from trainwright.train.parallel import ParallelDriver
 from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import TrainSettings
 from trainwright.train.vector_engine import VectorEngine
-from trainwright.train.verify import make_verifier
 from trainwright.train.workers import Workers
 
 

@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 
 from trainwright.accelerator import Accelerator
 from trainwright.check.comparison import Comparison
-from trainwright.check.step import Results, compare_memory, compare_results
-from trainwright.driver import Driver
-from trainwright.golden.backend import GoldenAccelerator
+from trainwright.check.step import compare_step, twins
+from trainwright.driver import Results
 from trainwright.train.interfaces import StepCase, Verification, Verifier
-from trainwright.train.state import copy_scales
 
 
 def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -> Verifier:
@@ -24,17 +21,10 @@ def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -
     """
 
     def verify(case: StepCase) -> Verification:
-        network = case.model.network
+        network = case.inputs.model.network
         # New drivers with traces: the trainer's own have none, as tracing slows every step.
-        driver = Driver(accelerator, network, batch, plan=plan, trace=True)
-        size = driver.step.memory_bytes
-        # Both memories start from zeros, so that padding the programs never write compares equal.
-        accelerator.write(0, np.zeros(size, np.uint8))
-        with GoldenAccelerator(accelerator.parameters, memory_bytes=size) as golden:
-            twin = Driver(golden, network, batch, plan=plan, trace=True)
-            ours, theirs = _run(twin, case), _run(driver, case)
-            comparison = compare_results(driver.step, ours, theirs)
-            comparison.merge(compare_memory(driver.step, golden, accelerator, theirs))
+        with twins(accelerator, network, batch, plan) as (golden, driver):
+            comparison, ours, _ = compare_step(golden, driver, case.inputs)
         # The step that training continued with ran without traces, perhaps on another worker's
         # drivers: its results are compared, too.
         _compare_results(comparison, ours, (case.forward, case.backward))
@@ -48,15 +38,6 @@ def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -
         )
 
     return verify
-
-
-def _run(driver: Driver, case: StepCase) -> Results:
-    # Both runs start from the exponents asked for and choose their own repeats; a copy each.
-    scales = copy_scales(case.scales)
-    forward = driver.forward(case.inputs, case.model, scales, seed=case.seeds[0], masks=case.masks)
-    return forward, driver.backward(
-        case.gradient, scales, seed=case.seeds[1], exponent=case.gradient_exponent
-    )
 
 
 def _compare_results(comparison: Comparison, golden: Results, used: Results) -> None:

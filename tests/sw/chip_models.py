@@ -1,0 +1,33 @@
+"""Models and exponents of steps whose weights are a state on the chip."""
+
+import numpy as np
+import torch
+
+from trainwright.driver import Driver, QuantisedModel
+from trainwright.fixed.scale import Scales
+from trainwright.onchip.rates import Entry
+from trainwright.onchip.state import ChipState
+from trainwright.train.chip_update import ChipModel
+
+ENTRY = Entry(rate=11, rate_shift=5, weight=200, weight_exponent=-14)
+
+
+def model_of(state: ChipState) -> QuantisedModel:
+    """Return the model as forward and backward pass read it."""
+    return ChipModel(state.layout.network, state).operands()
+
+
+def calibrated(
+    driver: Driver, model: QuantisedModel, inputs: torch.Tensor, labels: np.ndarray, classes: int
+) -> Scales:
+    """Return exponents with which a step of these operands neither saturates nor vanishes."""
+    scales = Scales()
+
+    def gradient_of(logits: torch.Tensor) -> torch.Tensor:
+        chosen = torch.from_numpy(labels)
+        shares = torch.softmax(logits[:, :classes], 1)
+        shares[torch.arange(len(chosen)), chosen] -= 1
+        return torch.nn.functional.pad(shares, (0, logits.shape[1] - classes)) / len(chosen)
+
+    driver.calibrate(inputs, gradient_of, model, scales)
+    return scales
