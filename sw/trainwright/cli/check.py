@@ -54,10 +54,10 @@ class CheckOptions(
     too.
 
     With --update chip two whole steps are run, with loss and update by the vector engine, each from
-    the contents that the step before left in the accelerator's memory; loss, state and the images
-    of the factors are compared with their definitions (trainwright.onchip) too. With an exponent
-    file eight steps are run by one start, the second of which looks for columns to cut; where
-    samples are fetched a test set is classified after them.
+    the contents that the step before left in the accelerator's memory; losses and the state are
+    compared with their definitions (trainwright.onchip) too. With an exponent file eight steps are
+    run by one start, the second of which looks for columns to cut; where samples are fetched a test
+    set is classified after them.
 
     With --product a matrix product in floating point is checked in place of a step: by residues on
     multipliers of 8 bits (docs/reference/ape.md), against a wide multiplier. The accelerator has
