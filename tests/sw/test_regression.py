@@ -1,14 +1,13 @@
 """The golden model computes what it computed when its digests were recorded.
 
-Where a change of bits is meant, ``python -m trainwright.check.record`` records them anew.
+Where a change of bits is meant, ``python tests/sw/step_record.py`` records them anew.
 """
 
 import copy
 
 import pytest
-
-from trainwright.check import record
-from trainwright.check.record import CASES, check, compute, differences, load
+import step_record
+from step_record import CASES, check, compute, differences, load
 
 DIGITS = CASES[0]
 
@@ -70,22 +69,22 @@ def test_regression_change_of_arithmetic_is_traced_to_its_tensor():
 
 def test_operands_do_not_depend_on_torch():
     """Raw words of PCG64, whose stream NumPy guarantees."""
-    words = record.Words(1)
+    words = step_record.Words(1)
     assert words.signed((6,), 4).tolist() == [0, 7, -6, 7, -4, -2]
     assert words.bells((3,), 0).tolist() == [-1483.0, 348.0, -845.0]
 
 
 def test_check_and_record_commands(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(record, "CASES", CASES[1:2])
-    monkeypatch.setattr(record, "FOLDER", tmp_path / "records")
-    assert record.main([]) == 0
+    monkeypatch.setattr(step_record, "CASES", CASES[1:2])
+    monkeypatch.setattr(step_record, "FOLDER", tmp_path / "records")
+    assert step_record.main([]) == 0
     path = CASES[1].path
     assert path.parent == tmp_path / "records"
-    assert record.main(["--check"]) == 0
+    assert step_record.main(["--check"]) == 0
     assert capsys.readouterr().out.endswith("digits-cut: as recorded\n")
     text = path.read_text()
     tensors = load(CASES[1])["tensors"]["forward"]
     name = next(name for name in tensors if name.endswith(" l1.y"))
     path.write_text(text.replace(tensors[name], "0" * 16))
-    assert record.main(["--check"]) == 1
+    assert step_record.main(["--check"]) == 1
     assert f"1 differ, first: forward: tensor {name}" in capsys.readouterr().out

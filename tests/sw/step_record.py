@@ -1,6 +1,6 @@
-"""Digests of what the golden model computes, kept in the package: a regression for every bit.
+"""Digests of what the golden model computes, kept beside the tests: a regression for every bit.
 
-``python -m trainwright.check.record`` records every case anew, ``--check`` only compares. A record
+``python tests/sw/step_record.py`` records every case anew, ``--check`` only compares. A record
 says, for one step on fixed operands, the digest of both programs (descriptors, without the header
 of a program file), of every tensor written to the scratchpad in the order of the program, of the
 statistics, and of every memory buffer. It also holds the exponents it was computed with, so that a
@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from trainwright.program.descriptors import Compute, Program, Transfer
 from trainwright.program.encoding import HEADER, encode
 from trainwright.program.engines import ENGINE_OF
 
-FOLDER = Path(str(files("trainwright") / "check" / "records"))
+FOLDER = Path(__file__).parent / "records"
 
 
 @dataclass(frozen=True)
@@ -225,7 +224,7 @@ def check(case: Case) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Record or check; the exit status is 1 where something differs."""
-    parser = argparse.ArgumentParser(prog="python -m trainwright.check.record", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tests/sw/step_record.py", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     status = 0
     if parser.parse_args(argv).check:
