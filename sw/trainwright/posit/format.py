@@ -18,8 +18,24 @@ class PositError(UserError, ValueError):
     """A format that does not exist, a code outside its format, or formats that were mixed."""
 
 
+class WordFormat:
+    """Format of words of ``n`` bits whose word 10..0 is NaR."""
+
+    n: int
+
+    @property
+    def mask(self) -> int:
+        """Largest code, 2^n - 1."""
+        return (1 << self.n) - 1
+
+    @property
+    def nar(self) -> int:
+        """Code of NaR, 10..0."""
+        return 1 << (self.n - 1)
+
+
 @dataclass(frozen=True, order=True)
-class PositFormat:
+class PositFormat(WordFormat):
     """posit(``n``, ``es``): words of n = 2..32 bits with es = 0..4 exponent bits. Hashable.
 
     Raises ``PositError`` for n or es outside these ranges.
@@ -48,16 +64,6 @@ class PositFormat:
 
     def __str__(self) -> str:
         return f"posit({self.n},{self.es})"
-
-    @property
-    def mask(self) -> int:
-        """Largest code, 2^n - 1."""
-        return (1 << self.n) - 1
-
-    @property
-    def nar(self) -> int:
-        """Code of NaR, 10..0."""
-        return 1 << (self.n - 1)
 
     @property
     def max_scale(self) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Self
 
-from trainwright.posit.format import PositError
+from trainwright.posit.format import PositError, WordFormat
 from trainwright.posit.word import cut, round_by_word
 
 _HEAD = 5
@@ -21,7 +21,7 @@ _TOP = 254
 
 
 @dataclass(frozen=True, order=True)
-class TakumFormat:
+class TakumFormat(WordFormat):
     """Linear takums of ``n`` = 2..64 bits. Hashable. Raises ``PositError`` for other widths."""
 
     n: int
@@ -40,16 +40,6 @@ class TakumFormat:
 
     def __str__(self) -> str:
         return f"takum{self.n}"
-
-    @property
-    def mask(self) -> int:
-        """Largest code, 2^n - 1."""
-        return (1 << self.n) - 1
-
-    @property
-    def nar(self) -> int:
-        """Code of NaR, 10..0."""
-        return 1 << (self.n - 1)
 
 
 @dataclass(frozen=True)

@@ -265,7 +265,12 @@ def _weights(
     return place, w * counts.unsqueeze(1)
 
 
-@covers("nll_loss_forward")
+def _rows(x: Tensor) -> Tensor:
+    """Reshape (C), (B, C) or (B, C, H, W) to rows of classes."""
+    return (x if x.dim() > 1 else x.unsqueeze(0)).movedim(1, -1).flatten(0, -2)
+
+
+@covers("nll_loss_forward", "nll_loss2d_forward")
 def nll_loss(
     fmt: PositFormat,
     x: Tensor,
@@ -276,23 +281,20 @@ def nll_loss(
 ) -> tuple[Tensor, Tensor]:
     """Compute -w x at the target, its sum, or the sum divided by the sum of w.
 
-    ``x`` is (B, C) and ``target`` (B), or both without B.
+    ``x`` is (B, C) or (B, C, H, W) and ``target`` (B) or (B, H, W), or (C) and ().
     """
-    if x.dim() == 1:
-        how = fmt, x.unsqueeze(0), target.reshape(1), weight, reduction, ignore_index
-        loss, weights = nll_loss(*how)
-        return loss.reshape(()), weights
-    place, w = _weights(fmt, x, target, weight, ignore_index)
-    loss = grid.mul(0 - x.gather(1, place), w, fmt)
+    rows = _rows(x)
+    place, w = _weights(fmt, rows, target.flatten(), weight, ignore_index)
+    loss = grid.mul(0 - rows.gather(1, place), w, fmt)
     loss = torch.where(w == 0, 0.0, loss).squeeze(1)
     if reduction == NONE:
-        return loss, x.new_zeros(())
+        return loss.reshape(target.shape if x.dim() > 1 else ()), x.new_zeros(())
     weights = total(w, None, False, fmt)
     loss = total(loss, None, False, fmt)
     return (grid.div(loss, weights, fmt) if reduction == MEAN else loss), weights
 
 
-@covers("nll_loss_backward")
+@covers("nll_loss_backward", "nll_loss2d_backward")
 def nll_loss_backward(
     fmt: PositFormat,
     g: Tensor,
@@ -304,52 +306,13 @@ def nll_loss_backward(
     weights: Tensor,
 ) -> Tensor:
     """Return -w g at the target and 0 elsewhere; a mean uses g / sum of w for g."""
-    if x.dim() == 1:
-        how = target.reshape(1), weight, reduction, ignore_index, weights
-        return nll_loss_backward(fmt, g.reshape(()), x.unsqueeze(0), *how).squeeze(0)
-    place, w = _weights(fmt, x, target, weight, ignore_index)
+    rows = _rows(x)
+    place, w = _weights(fmt, rows, target.flatten(), weight, ignore_index)
     g = grid.div(g, weights, fmt) if reduction == MEAN else g
-    g = g.unsqueeze(1) if g.dim() else g.expand(w.shape)
-    return torch.zeros_like(x).scatter_(1, place, 0 - grid.mul(w, g, fmt))
-
-
-def _pixels(x: Tensor) -> Tensor:
-    """Reshape (B, C, H, W) to (B H W, C)."""
-    return x.permute(0, 2, 3, 1).flatten(0, 2)
-
-
-@covers("nll_loss2d_forward")
-def nll_loss_of_images(
-    fmt: PositFormat,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-) -> tuple[Tensor, Tensor]:
-    """Compute ``nll_loss`` over pixels: ``x`` is (B, C, H, W) and ``target`` (B, H, W)."""
-    loss, weights = nll_loss(fmt, _pixels(x), target.flatten(), weight, reduction, ignore_index)
-    return loss.reshape(target.shape if reduction == NONE else ()), weights
-
-
-@covers("nll_loss2d_backward")
-def nll_loss_of_images_backward(
-    fmt: PositFormat,
-    g: Tensor,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    weights: Tensor,
-) -> Tensor:
-    """Return the gradient of ``nll_loss`` over pixels."""
-    batch, channels, height, width = x.shape
-    dx = nll_loss_backward(
-        fmt, g.flatten() if g.dim() else g, _pixels(x), target.flatten(), weight, reduction,
-        ignore_index, weights,
-    )  # fmt: skip
-    return dx.reshape(batch, height, width, channels).permute(0, 3, 1, 2)
+    g = g.flatten().unsqueeze(1).expand(w.shape)
+    dx = torch.zeros_like(rows).scatter_(1, place, 0 - grid.mul(w, g, fmt))
+    batch, *sides = x.shape if x.dim() > 1 else (1, *x.shape)
+    return dx.reshape(batch, *sides[1:], sides[0]).movedim(-1, 1).reshape(x.shape)
 
 
 @covers("binary_cross_entropy_with_logits")

@@ -16,7 +16,15 @@ from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.arithmetic import lerp
 from trainwright.posit.operators.registry import covers, operand
-from trainwright.posit.operators.sums import dim_mean, divided, products_along, total
+from trainwright.posit.operators.sums import (
+    dim_mean,
+    dims_of,
+    divided,
+    lines_along,
+    products_along,
+    put_back,
+    total,
+)
 
 Optional = Tensor | None
 Gradients = tuple[Optional, Optional, Optional]
@@ -248,15 +256,12 @@ def variance(
     keepdim: bool = False,
 ) -> Tensor:
     """Compute sum of d d / (count - correction), d = x - mean; the correction is 1 by default."""
-    over = sorted(d % max(1, x.dim()) for d in dims) if dims else list(range(x.dim()))
-    kept = [d for d in range(x.dim()) if d not in over]
-    lines = x.permute([*kept, *over]).flatten(len(kept)) if over else x.unsqueeze(-1)
+    over = dims_of(x, dims)
+    lines = lines_along(x, over)
     _, _, squares = _centred(lines, fmt)
     count = lines.shape[-1] - (1 if correction is None else correction)
     y = grid.div(squares.squeeze(-1), operand(max(0, count), fmt, x), fmt)
-    for d in over if keepdim else ():
-        y = y.unsqueeze(d)
-    return y
+    return put_back(y, over, keepdim)
 
 
 @covers("var_mean.correction")

@@ -5,7 +5,7 @@ tensors of values on the grid, all of that format. Floating-point results must b
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -126,3 +126,14 @@ def own_type(dtype: torch.dtype | None, fmt: PositFormat) -> None:
     """Raise ``PositError`` for a float type other than the carrier."""
     if dtype is not None and dtype is not carrier(fmt):
         raise PositError(f"{fmt} does not turn into {dtype} on the way; decode() gives floats")
+
+
+def in_own_type(rule: Rule) -> Rule:
+    """Let a rule's operator take ``dtype``, which must be the carrier."""
+
+    @wraps(rule)
+    def typed(fmt: PositFormat, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+        own_type(dtype, fmt)
+        return rule(fmt, *args, **kwargs)
+
+    return typed

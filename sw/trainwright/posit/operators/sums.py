@@ -10,50 +10,43 @@ from trainwright.posit import grid, products
 from trainwright.posit.accumulation import get_accumulation
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.arithmetic import power, scaled
-from trainwright.posit.operators.registry import (
-    FloatMask,
-    covers,
-    operand,
-    own_type,
-)
+from trainwright.posit.operators.registry import FloatMask, covers, in_own_type, operand
 
 Dims = Sequence[int] | int | None
 
 
-def _dims(x: Tensor, dims: Dims) -> list[int]:
+def dims_of(x: Tensor, dims: Dims) -> list[int]:
+    """Return dimensions from 0 on in order, or all dimensions for none."""
     if isinstance(dims, int):
         dims = [dims]
     return sorted(d % max(1, x.dim()) for d in dims) if dims else list(range(x.dim()))
 
 
+def lines_along(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """Join ``dims`` to one last dimension."""
+    kept = [d for d in range(x.dim()) if d not in dims]
+    sizes = [*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in dims)]
+    return x.permute([*kept, *dims]).reshape(sizes)
+
+
+def put_back(x: Tensor, dims: Sequence[int], keepdim: bool = True) -> Tensor:
+    """Put dimensions of one element back in places that a reduction removed, if ``keepdim``."""
+    for d in sorted(dims) if keepdim else ():
+        x = x.unsqueeze(d)
+    return x
+
+
 def total(x: Tensor, dims: Dims, keepdim: bool, fmt: PositFormat) -> Tensor:
     """Sum over ``dims``, or over all dimensions if there are none."""
-    over = _dims(x, dims) if x.dim() else []
+    over = dims_of(x, dims) if x.dim() else []
     sums = products.total(x, over, fmt, get_accumulation()) if over else x.clone()
-    if keepdim:
-        for d in over:
-            sums = sums.unsqueeze(d)
-    return sums
+    return put_back(sums, over, keepdim)
 
 
-@covers("sum")
-def full_sum(fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Sum all elements in row-major order."""
-    own_type(dtype, fmt)
-    return total(x, None, False, fmt)
-
-
-@covers("sum.dim_IntList")
-def dim_sum(
-    fmt: PositFormat,
-    x: Tensor,
-    dims: Dims,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    """Sum over dimensions, in their row-major order."""
-    own_type(dtype, fmt)
+@covers("sum", "sum.dim_IntList")
+@in_own_type
+def dim_sum(fmt: PositFormat, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
+    """Sum over dimensions, or all elements, in row-major order."""
     return total(x, dims, keepdim, fmt)
 
 
@@ -67,37 +60,19 @@ def divided(x: Tensor, count: int, fmt: PositFormat) -> Tensor:
     return grid.div(x, operand(count, fmt, x), fmt)
 
 
-@covers("mean")
-def full_mean(fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Divide the sum of all elements by their count."""
-    return divided(full_sum(fmt, x, dtype=dtype), x.numel(), fmt)
-
-
-@covers("mean.dim")
-def dim_mean(
-    fmt: PositFormat,
-    x: Tensor,
-    dims: Dims,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    """Divide sums over dimensions by the count of summed elements."""
-    sums = dim_sum(fmt, x, dims, keepdim, dtype=dtype)
+@covers("mean", "mean.dim")
+@in_own_type
+def dim_mean(fmt: PositFormat, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
+    """Divide sums over dimensions, or of all elements, by the count of summed elements."""
+    sums = total(x, dims, keepdim, fmt)
     return divided(sums, x.numel() // max(1, sums.numel()), fmt)
 
 
 @covers("nansum")
-def nansum(
-    fmt: PositFormat,
-    x: Tensor,
-    dims: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
+@in_own_type
+def nansum(fmt: PositFormat, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
     """Sum over dimensions, with 0 for NaR."""
-    return dim_sum(fmt, torch.where(x.isnan(), 0.0, x), dims, keepdim, dtype=dtype)
+    return total(torch.where(x.isnan(), 0.0, x), dims, keepdim, fmt)
 
 
 @covers("trace")
@@ -107,11 +82,9 @@ def trace(fmt: PositFormat, x: Tensor) -> Tensor:
 
 
 @covers("cumsum")
-def cumulative_sum(
-    fmt: PositFormat, x: Tensor, dim: int, *, dtype: torch.dtype | None = None
-) -> Tensor:
+@in_own_type
+def cumulative_sum(fmt: PositFormat, x: Tensor, dim: int) -> Tensor:
     """Sum the elements up to each place, by the mode: ``quire`` rounds every such sum once."""
-    own_type(dtype, fmt)
     if get_accumulation() == "sequential":
         return _running(grid.add, x, dim, fmt)
     lines = x.movedim(dim, -1) if x.dim() else x.unsqueeze(0)
@@ -133,25 +106,16 @@ def _running(
 
 
 @covers("cumprod")
-def cumulative_product(
-    fmt: PositFormat, x: Tensor, dim: int, *, dtype: torch.dtype | None = None
-) -> Tensor:
+@in_own_type
+def cumulative_product(fmt: PositFormat, x: Tensor, dim: int) -> Tensor:
     """Multiply the elements up to each place, in order, rounding every product."""
-    own_type(dtype, fmt)
     return _running(grid.mul, x, dim, fmt)
 
 
 @covers("prod.dim_int")
-def product_along(
-    fmt: PositFormat,
-    x: Tensor,
-    dim: int,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
+@in_own_type
+def product_along(fmt: PositFormat, x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     """Multiply along a dimension, in order, rounding every product; 1 without elements."""
-    own_type(dtype, fmt)
     if not x.dim():
         return x.clone()
     factors = x.movedim(dim, 0)
@@ -160,35 +124,25 @@ def product_along(
 
 
 @covers("prod")
-def full_product(fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+@in_own_type
+def full_product(fmt: PositFormat, x: Tensor) -> Tensor:
     """Multiply all elements in row-major order, rounding every product."""
-    return product_along(fmt, x.flatten(), 0, dtype=dtype)
+    return product_along(fmt, x.flatten(), 0)
 
 
 @covers("linalg_vector_norm")
+@in_own_type
 def norm(
-    fmt: PositFormat,
-    x: Tensor,
-    order: float = 2,
-    dims: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
+    fmt: PositFormat, x: Tensor, order: float = 2, dims: Dims = None, keepdim: bool = False
 ) -> Tensor:
     """Take the root of the sum of squares, the sum of magnitudes, or their extreme.
 
     Order p computes (sum of |x|^p)^(1/p), and 0 the count of elements other than 0.
     """
-    own_type(dtype, fmt)
-    over = _dims(x, dims) if x.dim() else []
+    over = dims_of(x, dims) if x.dim() else []
     if order == 2:
-        kept = [d for d in range(x.dim()) if d not in over]
-        sizes = [*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in over)]
-        lines = x.permute([*kept, *over]).reshape(sizes)
-        norms = grid.sqrt(products_along(lines, lines, fmt), fmt)
-        for d in over if keepdim else ():
-            norms = norms.unsqueeze(d)
-        return norms
+        lines = lines_along(x, over)
+        return put_back(grid.sqrt(products_along(lines, lines, fmt), fmt), over, keepdim)
     if order == 1:
         return total(x.abs(), dims, keepdim, fmt)
     if abs(order) == math.inf:
@@ -269,13 +223,8 @@ def _summed_product(x: Tensor, y: Tensor, dims: Sequence[int], fmt: PositFormat)
     """Multiply with broadcasting and sum over ``dims``, which are kept with one element."""
     if not dims:
         return grid.mul(x, y, fmt)
-    x, y = torch.broadcast_tensors(x, y)
-    kept = [d for d in range(x.dim()) if d not in dims]
-    x, y = (t.permute([*kept, *dims]).flatten(len(kept)) for t in (x, y))
-    z = products_along(x, y, fmt)
-    for d in sorted(dims):
-        z = z.unsqueeze(d)
-    return z
+    x, y = (lines_along(t, dims) for t in torch.broadcast_tensors(x, y))
+    return put_back(products_along(x, y, fmt), dims)
 
 
 @covers("mm", "bmm")
