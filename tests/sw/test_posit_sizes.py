@@ -18,6 +18,8 @@ ALONG = {
     "max": lambda x, d: x.max(d)[0], "cat": lambda x, d: torch.cat([x, x], d),
     "stack": lambda x, d: torch.stack([x, x], d), "flip": lambda x, d: x.flip(d),
     "kept": lambda x, d: x.sum(d, keepdim=True), "select": lambda x, d: x.select(d, 0),
+    "var": lambda x, d: x.var(d, correction=0), "std": lambda x, d: x.std(d, keepdim=True),
+    "prod": torch.prod, "cumsum": torch.cumsum, "nansum": torch.nansum, "amax": torch.amax,
 }  # fmt: skip
 WHOLE = {
     "sum": torch.sum, "mean": torch.mean, "norm": torch.norm, "flatten": torch.flatten,
@@ -45,7 +47,7 @@ def _check_outcome(compute, plain, ours, tolerance):
         torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.filterwarnings("ignore:Using a target size", "ignore:.*degrees of freedom")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("fmt", FORMATS, ids=str)
 @pytest.mark.parametrize("mode", ["sequential", "quire"])

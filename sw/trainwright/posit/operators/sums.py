@@ -19,7 +19,9 @@ def dims_of(x: Tensor, dims: Dims) -> list[int]:
     """Return dimensions from 0 on in order, or all dimensions for none."""
     if isinstance(dims, int):
         dims = [dims]
-    return sorted(d % max(1, x.dim()) for d in dims) if dims else list(range(x.dim()))
+    if not x.dim():
+        return []
+    return sorted(d % x.dim() for d in dims) if dims else list(range(x.dim()))
 
 
 def lines_along(x: Tensor, dims: Sequence[int]) -> Tensor:
@@ -38,7 +40,7 @@ def put_back(x: Tensor, dims: Sequence[int], keepdim: bool = True) -> Tensor:
 
 def total(x: Tensor, dims: Dims, keepdim: bool, fmt: PositFormat) -> Tensor:
     """Sum over ``dims``, or over all dimensions if there are none."""
-    over = dims_of(x, dims) if x.dim() else []
+    over = dims_of(x, dims)
     sums = products.total(x, over, fmt, get_accumulation()) if over else x.clone()
     return put_back(sums, over, keepdim)
 
@@ -139,7 +141,7 @@ def norm(
 
     Order p computes (sum of |x|^p)^(1/p), and 0 the count of elements other than 0.
     """
-    over = dims_of(x, dims) if x.dim() else []
+    over = dims_of(x, dims)
     if order == 2:
         lines = lines_along(x, over)
         return put_back(grid.sqrt(products_along(lines, lines, fmt), fmt), over, keepdim)
