@@ -287,18 +287,11 @@ def trained_twice(factor: float, *, compiled: bool) -> tuple[list[float], set[st
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
-def test_calls_of_five_times_larger_inputs_lose_neither(compiled: bool) -> None:
-    errors, lost = trained_twice(5.0, compiled=compiled)
-    assert max(errors) < 0.1  # with saturated inputs 0.41
-    assert not lost
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
-@pytest.mark.parametrize("factor", [100.0, 1000.0])
-def test_calls_whose_inputs_are_lost_say_so(factor: float, compiled: bool) -> None:
+@pytest.mark.parametrize("factor", [5.0, 100.0, 1000.0])
+def test_calls_of_larger_inputs_lose_neither(factor: float, compiled: bool) -> None:
     errors, lost = trained_twice(factor, compiled=compiled)
-    assert max(errors) > 0.5
-    assert lost and all("layer" in name or "TTLinear(32, 32)" in name for name in lost)
+    assert max(errors) < 0.12  # with inputs that saturate or round to 0, 0.41 to 1
+    assert not lost
 
 
 def test_report_counts_inputs_that_saturate() -> None:

@@ -145,14 +145,17 @@ def test_compiled_layer_of_its_own_outputs_is_within_the_bound_of_the_guide(seed
     assert relative_error(compiled, exact(x)) < 0.04
 
 
+_DRAWN = torch.Generator().manual_seed(0)
 LAYERS = {
-    "linear": (lambda: tnn.TTLinear(40, 24, rank=4), torch.randn(8, 40)),
-    "narrow": (lambda: tnn.TTLinear(40, 1, rank=4), torch.randn(8, 40)),
-    "convolution": (lambda: tnn.TTConv2d(4, 8, 3, rank=4), torch.randn(2, 4, 5, 5)),
+    "linear": (lambda: tnn.TTLinear(40, 24, rank=4), torch.randn(8, 40, generator=_DRAWN)),
+    "narrow": (lambda: tnn.TTLinear(40, 1, rank=4), torch.randn(8, 40, generator=_DRAWN)),
+    "convolution": (
+        lambda: tnn.TTConv2d(4, 8, 3, rank=4), torch.randn(2, 4, 5, 5, generator=_DRAWN),
+    ),
     "embedding": (lambda: tnn.TTEmbedding(50, 24, rank=4), torch.arange(50)),
     "compiled": (
         lambda: trainwright.compile(torch.nn.Sequential(tnn.TTLinear(40, 24, rank=4)), batch=8),
-        torch.randn(8, 40),
+        torch.randn(8, 40, generator=_DRAWN),
     ),
 }
 """Modules with a single layer by a name, and inputs."""

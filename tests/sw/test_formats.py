@@ -1,5 +1,6 @@
 """Number formats of tensors, held against ``trainwright.posit`` and ``trainwright.fixed``."""
 
+from bisect import bisect
 from fractions import Fraction
 from functools import cache
 
@@ -294,3 +295,16 @@ def test_format_rounds_neighbour_of_tie_away_from_tie(fmt):
     even = fmt.nearest(ties)
     assert (even % 2 == 0).all()
     assert len(ties) > 8
+
+
+@pytest.mark.parametrize("name", ["posit(16,1)", "posit(12,1)", "posit(8,2)", "posit(9,2)"])
+def test_nearest_of_wide_formats_is_one_of_the_two_neighbours(name):
+    # The integers of these formats have 42 to 58 bits: results of layers, no operands.
+    fmt = parse_format(name)
+    table = [int(n) for n in fmt.decode(fmt.words())]
+    rng = np.random.default_rng(0)
+    values = np.ldexp(rng.standard_normal(2000), rng.integers(-3, fmt.decoded_width + 2, 2000))
+    for value, word in zip(values, fmt.nearest(values), strict=True):
+        place = bisect(table, value)
+        neighbours = table[max(place - 1, 0) : place + 1]
+        assert int(fmt.decode(np.array([word]))[0]) in neighbours

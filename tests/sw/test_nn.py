@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import trainwright.nn as tnn
+from trainwright.fixed.health import LostTensorWarning
 from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.formats import Fixed, parse_format
 from trainwright.network import NetworkError, Widths
@@ -226,12 +227,16 @@ def test_input_scales_rise_by_three_fall_by_one_and_only_in_training():
     quantiser(torch.tensor([0.25, 1.0]))
     assert int(quantiser.exponent) == -7
     assert quantiser(torch.tensor([1.0, -1.0, 0.003])).tolist() == [127 / 128, -1, 0]
-    assert quantiser(torch.tensor([100.0])).tolist() == [127 / 16]
+    outlier = torch.full((100,), 0.5).index_fill(0, torch.tensor([3]), 100.0)
+    assert quantiser(outlier)[3] == 127 / 16  # as one of a hundred values
     assert int(quantiser.exponent) == -3  # by one more, for it saturated still
-    assert quantiser.eval()(torch.tensor([100.0])).tolist() == [127 / 8]
+    with pytest.warns(LostTensorWarning, match="input of a layer was saturated in 100%"):
+        assert quantiser.eval()(torch.tensor([100.0])).tolist() == [127 / 8]
     assert int(quantiser.exponent) == -3
-    quantiser.train()(torch.tensor([0.1]))
+    quantiser.train()(torch.tensor([1.5]))
     assert int(quantiser.exponent) == -4
+    assert quantiser(torch.tensor([100.0])).tolist() == [100]  # all values, as data of another unit
+    assert quantiser(torch.tensor([0.25])).tolist() == [127 / 512]
     with pytest.raises(ValueError, match="inf"):
         scales.InputQuantiser(Fixed(8))(torch.tensor([float("inf")]))
     assert scales.InputQuantiser(Fixed(8))(torch.zeros(3)).tolist() == [0, 0, 0]

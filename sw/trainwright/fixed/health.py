@@ -72,3 +72,13 @@ class TensorHealth:
         self.reported.add(name)
         when = f"for {steps} steps" if steps == among else f"in {steps} of {among} steps"
         yield f"{name} was {loss.what} {when} (exponent {exponent}): {loss.remedy}"
+
+    def at_once(self, name: str, exponent: int, loss: LossReason | None) -> Iterator[str]:
+        """Yield the message of a tensor that a pass of evaluation lost, whose exponent stays."""
+        if loss is None or name in self.reported:
+            return
+        self.reported.add(name)
+        yield (
+            f"{name} was {loss.what} in evaluation, where exponents stay as training left them "
+            f"(exponent {exponent}): give data of the scale that the model was trained with"
+        )

@@ -77,9 +77,9 @@ class ScaleRanges:
     and with more than an eighth of that not down. None: means alone decide. They let a tensor of
     many zeros saturate: its exponent goes down in quiet steps, and no mean reaches the upper end.
     """
-    saturated_sum: float | None = None
-    """Part of the sum of |q| of a fixed-point tensor that saturated values may make: with more its
-    exponent goes up, and is held there. A mean says nothing of a few samples among many zeros.
+    saturated_energy: float | None = None
+    """Part of the sum of squares of a fixed-point tensor that saturated values may make: with more
+    its exponent goes up, and is held there. A mean says nothing of a few samples among many zeros.
     None: means alone decide, as in ``trainwright train``.
     """
 
@@ -104,9 +104,16 @@ LOST_SHARE = 0.25
 torch or a compiled model then chooses the exponent anew, instead of moving it by one."""
 
 
-SATURATED_SUM = 1 / 4
-"""``ScaleRanges.saturated_sum`` of layers in torch and of compiled models. Values that saturate in
-a normal distribution at the upper end of a scale range make less than 0.001 of the sum."""
+SATURATED_ENERGY = 1 / 2
+"""``ScaleRanges.saturated_energy`` of layers in torch and of compiled models: saturated values may
+have any size, and a few of them decide a gradient. One value of a thousand makes half of the
+squares at a mean of a fortieth of full scale; the trainer's networks have it at their first step."""
+FAINT_WORDS = 2
+"""Mean of |q|, in words, below which rounding takes over a sixth of a tensor: the tensor is astray
+if its scale range also wants a mean of more than FAINT_BELOW times as much."""
+FAINT_BELOW = 4
+CODED_HIGH = 7 / 8
+"""Mean of coded words, as a fraction of full scale, above which a tensor is astray."""
 HELD_STEPS = 32
 """Steps for which an exponent does not go down after values saturated in more than that part: at
 the next try one step of 33 saturates."""
@@ -152,6 +159,16 @@ class TensorStatistics:
     def saturated_part(self) -> float:
         """Part of the sum of |q| that saturated values make."""
         return (self.saturations << (self.width - 1)) / self.total if self.total else 0.0
+
+    @property
+    def saturated_energy(self) -> float:
+        """Part of the sum of squares that saturated values make at least."""
+        top = 1 << (self.width - 1)
+        rest = max(0, self.total - self.saturations * top)
+        # The mean square of normal values is pi/2 times the square of the mean of |q|.
+        others = math.pi / 2 * rest**2 / max(1, self.count - self.saturations)
+        saturated = self.saturations * top**2
+        return saturated / (saturated + others) if saturated else 0.0
 
     @property
     def mean_fraction(self) -> float:
@@ -222,11 +239,11 @@ class Scales:
         return moved
 
     def _above_saturation(self, name: str, step: int, s: TensorStatistics) -> int:
-        """Return the move of an exponent that lets no more saturate than ``saturated_sum``."""
-        most = self.ranges.saturated_sum
+        """Return the move of an exponent that lets no more saturate than ``saturated_energy``."""
+        most = self.ranges.saturated_energy
         if most is None or s.format.coded:
             return step
-        if s.saturated_part > most:
+        if s.saturated_energy > most:
             if step < 1:  # the mean says otherwise, and would take the move back
                 self.held[name] = HELD_STEPS
             return max(step, 1)
@@ -235,6 +252,22 @@ class Scales:
                 self.held[name] = steps - 1
             return max(step, 0)
         return step
+
+    def is_astray(self, s: TensorStatistics) -> bool:
+        """Return whether an exponent was so far off that the words are no result.
+
+        A pass with such a tensor is worth computing again, with exponents that it chooses.
+        """
+        if s.is_lost:
+            return bool(s.total) or s.exponent > s.floor
+        low = self.ranges.of(s.kind, s.format).low
+        if s.format.coded:  # words are nearly logarithms, and hardly differ with a mean this high
+            return s.mean_fraction > CODED_HIGH or s.mean_fraction < low / FAINT_BELOW
+        most = self.ranges.saturated_energy
+        if most is not None and s.saturated_energy > most:
+            return True
+        words = s.total / s.count
+        return s.exponent > s.floor and words < FAINT_WORDS and s.mean_fraction < low / FAINT_BELOW
 
     def _held(self, step: int, s: TensorStatistics) -> int:
         """Hold a jump by the values that saturate, of formats that limit these."""

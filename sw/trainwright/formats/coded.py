@@ -112,13 +112,16 @@ class Coded(Format):
         return np.sign(checked) * _sizes(self)[np.abs(checked)]
 
     def nearest(self, values: npt.NDArray[np.float64], *, underflow: str = "zero") -> Integers:
-        """See ``Format.nearest``. Of formats of up to 18 bits."""
-        sizes = np.minimum(np.abs(values), 2.0**_SIZE_BITS)
-        scaled = np.ldexp(sizes, _BITS_BELOW)
+        """See ``Format.nearest``."""
+        # The sums that ``encode`` takes have room for the integer bits, and for those below them.
+        size_bits = max(_SIZE_BITS, self.decoded_width)
+        below = _SIZE_BITS + _BITS_BELOW - size_bits
+        sizes = np.minimum(np.abs(values), 2.0**size_bits)
+        scaled = np.ldexp(sizes, below)
         whole = np.floor(scaled)
         inexact = (whole != scaled).astype(np.int64)  # on no bound between words
         words, _, _ = self.encode(
-            whole.astype(np.int64) | inexact, _BITS_BELOW, underflow=underflow
+            whole.astype(np.int64) | inexact, below, underflow=underflow
         )
         return words * np.sign(values).astype(np.int64)
 
@@ -139,9 +142,11 @@ class Coded(Format):
 
 
 _SIZE_BITS = 20
-"""Bits above the point of the sizes that ``nearest`` tells apart: beyond all integers."""
+"""Bits above the point of the sizes that ``nearest`` tells apart: beyond the integers of operands.
+Wider formats, up to the 58 bits of posit(16,1), take theirs from the bits below."""
 _BITS_BELOW = 40
-"""Bits below it: more than any bound between words has."""
+"""Bits below the point: more than any bound between words has. The bounds of numbers of a wide
+format have one, and the last bit of a sum says whether any bit is left out."""
 
 
 def slope(fmt: Coded, place: int) -> int:

@@ -9,18 +9,20 @@ from trainwright.fixed.health import SCALE, LossReason, LostTensorWarning, Tenso
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import (
     LOST_SHARE,
-    SATURATED_SUM,
+    SATURATED_ENERGY,
+    ScaleRanges,
     Scales,
     TensorClass,
     TensorStatistics,
 )
 from trainwright.formats import Format
 from trainwright.nn.straight_through import rounded, straight_through
+from trainwright.nn.untyped import transforming
 from trainwright.train.connect import clip
 from trainwright.train.pretrained import quantisation
 
-LEAST = -100
-"""Least exponent: below it the numbers of float32 end."""
+LEAST = -126
+"""Least exponent: below it the normal numbers of float32 end."""
 MOST = 2.0**128
 """Bound of float32: every finite number is smaller."""
 
@@ -28,7 +30,11 @@ MOST = 2.0**128
 RAISE = 3
 """Powers of two that an input exponent rises at once for data that would saturate: calls of a
 shared layer may differ by that. More would let one outlier round all other samples of its batch
-to 0."""
+to 0: the exponent rises further only while more than OUTLIERS of the values saturate."""
+OUTLIERS = 1 / 64
+"""Share of inputs that are outliers: a sample of a batch of 64."""
+LEAST_BITS = 4
+"""Bits of the largest input below which a pass takes the exponent of its own inputs."""
 FAR = 8
 """Distance, in powers of two, above which an input exponent moves to its data in one step: none of
 8 bits would be left. Up to it the exponent falls by one a step."""
@@ -42,6 +48,15 @@ def in_backward() -> bool:
     """Return whether a backward pass runs; a forward pass in it belongs to a checkpoint."""
     task: int = torch._C._current_graph_task_id()  # pyright: ignore[reportPrivateUsage]
     return task != -1
+
+
+_SCALES = Scales(ScaleRanges(saturated_energy=SATURATED_ENERGY))
+"""Rule by which a tensor of a layer in torch is astray."""
+
+
+def _is_hidden(values: torch.Tensor) -> bool:
+    """Return whether a tensor has no numbers to look at: in ``torch.func``, on the meta device."""
+    return transforming() or values.is_meta or not values.numel()
 
 
 class _Quantiser(torch.nn.Module):
@@ -58,6 +73,7 @@ class _Quantiser(torch.nn.Module):
     exponent: torch.Tensor
     calibrated: torch.Tensor
     kind = TensorClass.INTERMEDIATE
+    place = "output"
     slack = 0
     """Words beyond the largest one that count as the largest."""
 
@@ -83,6 +99,8 @@ class _Quantiser(torch.nn.Module):
             exponent = self._passes[key]
             return straight_through(values, exponent, self.fmt, underflow=self.underflow)
         exponent = self.before(values, follows=follows)
+        if not self.training and bool(self.calibrated) and not _is_hidden(values):
+            self.watch_frozen(values.detach(), exponent)
         result = straight_through(values, exponent, self.fmt, underflow=self.underflow)
         if follows:
             self._remember(key, exponent)
@@ -100,15 +118,15 @@ class _Quantiser(torch.nn.Module):
         """Return the exponent for ``values``; the first values with ``follows`` set it."""
         if bool(self.calibrated):
             exponent = int(self.exponent)
-            return self.raised(exponent, values.detach()) if self.training else exponent
+            return self.suited(exponent, values.detach()) if self.training else exponent
         exponent = self.first(values.detach())
         if follows and bool(values.any()):
             self.set_exponent(exponent)
         return exponent
 
-    def raised(self, exponent: int, values: torch.Tensor) -> int:
-        """Return the exponent for ``values``, where that of the tensors before is ``exponent``."""
-        return exponent
+    def suited(self, exponent: int, values: torch.Tensor) -> int:
+        """Return ``exponent``, or another one for ``values`` that would be lost with it."""
+        raise NotImplementedError
 
     def first(self, values: torch.Tensor) -> int:
         """Return the exponent that suits ``values`` best."""
@@ -139,14 +157,32 @@ class _Quantiser(torch.nn.Module):
 
     def watch(self, name: str, values: torch.Tensor, counted: TensorStatistics) -> None:
         """Warn where many of the latest passes lost most of ``values``, which are not all 0."""
+        loss = self._loss(values, counted)
+        for message in self._health.record(name, counted.exponent, loss):
+            warnings.warn(message, LostTensorWarning, stacklevel=2)
+
+    def watch_frozen(self, values: torch.Tensor, exponent: int, name: str = "") -> None:
+        """Warn at once where evaluation loses most of ``values``: its exponents do not follow."""
+        greatest = largest(values)
+        if not greatest or exponent == self.suited(exponent, values):
+            return
+        name = name or f"{self.place} of {self.owner}"
+        loss = self._loss(values, self.counted(values, exponent))
+        for message in self._health.at_once(name, exponent, loss):
+            warnings.warn(message, LostTensorWarning, stacklevel=2)
+
+    def _loss(self, values: torch.Tensor, counted: TensorStatistics) -> LossReason | None:
         loss = loss_of(counted)
         if loss is None:
             rounded = straight_through(values, counted.exponent, self.fmt, underflow=self.underflow)
             error = _length(rounded - values) / _length(values)
             if error > ROUNDED_SHARE:
                 loss = LossReason(f"changed by {error:.0%} in rounding", SCALE)
-        for message in self._health.record(name, counted.exponent, loss):
-            warnings.warn(message, LostTensorWarning, stacklevel=2)
+        return loss
+
+    def is_astray(self, values: torch.Tensor, exponent: int) -> bool:
+        """Return whether ``values`` would be lost with ``exponent``."""
+        return _SCALES.is_astray(self.counted(values, exponent))
 
     def extra_repr(self) -> str:
         return f"{self.fmt}, exponent={int(self.exponent)}"
@@ -177,6 +213,7 @@ class InputQuantiser(_Quantiser):
     """
 
     kind = TensorClass.ACTIVATION
+    place = "input"
     slack = 1
 
     def first(self, values: torch.Tensor) -> int:
@@ -188,11 +225,19 @@ class InputQuantiser(_Quantiser):
             self.watch(f"input of {self.owner}", values, self.counted(values, exponent))
         return self.moved(exponent, largest(values))
 
-    def raised(self, exponent: int, values: torch.Tensor) -> int:
+    def suited(self, exponent: int, values: torch.Tensor) -> int:
         greatest = largest(values)
-        return (
-            max(exponent, min(self.fitting(greatest), exponent + RAISE)) if greatest else exponent
-        )
+        wanted = self.fitting(greatest) if greatest else exponent
+        if self.fmt.width - 1 - (exponent - wanted) < LEAST_BITS:
+            return wanted
+        raised = max(exponent, min(wanted, exponent + RAISE))
+        while raised < wanted and self._saturates(values, raised):
+            raised += 1
+        return raised
+
+    def _saturates(self, values: torch.Tensor, exponent: int) -> bool:
+        counted = self.counted(values, exponent)
+        return counted.saturations > OUTLIERS * counted.count
 
     def fitting(self, greatest: float) -> int:
         """Return the exponent for values of at most ``greatest`` in magnitude."""
@@ -204,6 +249,7 @@ class InputQuantiser(_Quantiser):
         mantissa, exponent = frexp(greatest)
         if not greatest:
             return 0
+        # Exponents of subnormal numbers are out of reach: such numbers are rounded to few bits.
         return max(exponent - (mantissa == 0.5) + self.fmt.input_exponent, LEAST)
 
     def follow(self, exponent: int, greatest: float) -> None:
@@ -227,15 +273,15 @@ class InputQuantiser(_Quantiser):
 class OutputQuantiser(_Quantiser):
     """Quantiser of outputs: the mean of |q| is held in the scale range of intermediate results.
 
-    Saturated values make at most ``SATURATED_SUM`` of the sum of |q|: a few samples among zeros
+    Saturated values make at most ``SATURATED_ENERGY`` of the sum of squares: a few samples among zeros
     have no say in a mean.
     """
 
     def first(self, values: torch.Tensor) -> int:
         begin = 0
-        greatest = largest(values)
+        greatest = self._greatest(values)
         # Words that are all 0, or mostly saturated, do not show how far the exponent is off.
-        if greatest and _is_lost(self.counted(values, begin)):
+        if greatest and self.is_astray(values, begin):
             begin = max(frexp(min(greatest, MOST))[1] + self.fmt.input_exponent, LEAST)
         scales = Scales(exponents={"y": begin})
         for _ in range(64):
@@ -243,31 +289,37 @@ class OutputQuantiser(_Quantiser):
                 break
         return self._unsaturated(values, scales.exponents["y"]) if greatest else 0
 
+    def _greatest(self, values: torch.Tensor) -> float:
+        greatest = largest(values)
+        if not greatest < float("inf"):
+            raise ValueError(
+                f"outputs of {self.owner} overflow {values.dtype} (the largest is {greatest}): "
+                "lower the learning rate, or look at the scale of inputs and weights"
+            )
+        return greatest
+
     def _unsaturated(self, values: torch.Tensor, exponent: int) -> int:
         """Return the least exponent from ``exponent`` on that lets few of ``values`` saturate."""
-        while self.counted(values, exponent).saturated_part > SATURATED_SUM:
+        while self.counted(values, exponent).saturated_energy > SATURATED_ENERGY:
             exponent += 1
         return exponent
+
+    def suited(self, exponent: int, values: torch.Tensor) -> int:
+        if not self._greatest(values) or not self.is_astray(values, exponent):
+            return exponent
+        # A step of one after each pass would lose as many passes as bits.
+        return self.first(values)
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
         values = values.detach()
         counted = self.counted(values, exponent)
-        if bool(values.any()):
-            self.watch(f"output of {self.owner}", values, counted)
-        if _is_lost(counted):  # a step of one would cost as many training steps as bits
-            return self.first(values) if bool(values.any()) else exponent
+        if not bool(values.any()):
+            return exponent
+        self.watch(f"output of {self.owner}", values, counted)
         scales = Scales()
         if scales.update({"y": counted}) or counted.saturations:
             return self._unsaturated(values, scales.exponents["y"])
         return exponent
-
-
-def _is_lost(counted: TensorStatistics) -> bool:
-    """Return whether the words are too damaged to choose the exponent by."""
-    # Coded words are nearly logarithms: with a mean this high they hardly differ.
-    if counted.format.coded and counted.mean_fraction > 7 / 8:
-        return True
-    return counted.is_lost
 
 
 FAINT_SHARE = 0.25

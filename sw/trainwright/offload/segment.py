@@ -11,9 +11,9 @@ from trainwright.compiler import CompileError
 from trainwright.compiler.base.errors import ResourceError
 from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Runner, Settling
 from trainwright.driver.dropout import dropped
-from trainwright.fixed.health import LostTensorWarning, TensorHealth
+from trainwright.fixed.health import LostTensorWarning, TensorHealth, loss_of
 from trainwright.fixed.quantise import extremes, quantise
-from trainwright.fixed.scale import SATURATED_SUM, Scales, TensorStatistics, ranges_of
+from trainwright.fixed.scale import SATURATED_ENERGY, Scales, TensorStatistics, ranges_of
 from trainwright.network import Network, NetworkError, NumberFormats, UserNames
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.overflow import note_overflow
@@ -107,7 +107,7 @@ class Segment:
         coded = any(layer.numbers.format("factor").coded for layer in self.layers)
         # The layer that reads the inputs keeps the exponents: they belong to its state_dict.
         kept, name = self.layers[stretch.first].program_exponents, self._name
-        ranges = replace(ranges_of("default", coded_factors=coded), saturated_sum=SATURATED_SUM)
+        ranges = replace(ranges_of("default", coded_factors=coded), saturated_energy=SATURATED_ENERGY)
         held = kept.setdefault(f"{name} held", {})
         self.scales = Scales(ranges, kept.setdefault(name, {}), held)
         self._ends = kept.setdefault(f"{name} ends", {})
@@ -247,8 +247,20 @@ class Segment:
             driver.input_exponent = exponent = self._input_exponent(whole, follows=follows)
             scales = self.scales
             if not self.runner.is_calibrated(scales):
-                scales = self._chosen(driver, whole, exponent, model, follows=follows)
-            done = self.runner.forward(self._words(x, exponent), model, scales, masks=masks)
+                stays = follows and bool(whole.any())
+                scales = self._chosen(
+                    driver, whole, exponent, model, scales if stays else self._copied(scales)
+                )
+            words = self._words(x, exponent)
+            done = self.runner.forward(words, model, scales, masks=masks)
+            lost = bool(words.any()) and self._is_astray(done.result.statistics)
+            if lost and not first.training:
+                self._warn_of_frozen(done.result.statistics)
+            elif lost:
+                # The values have moved further than one bit a step follows.
+                scales = self._copied(scales, held=scales.held)
+                scales = self._chosen(driver, whole, exponent, model, scales)
+                done = self.runner.forward(words, model, scales, masks=masks)
             self._count_saturated(x, exponent, follows=follows)
             if follows:
                 self._step.begin()
@@ -291,15 +303,10 @@ class Segment:
         return exponent
 
     def _chosen(
-        self, driver: Driver, whole: torch.Tensor, exponent: int, model: QuantisedModel, *,
-        follows: bool,
+        self, driver: Driver, whole: torch.Tensor, exponent: int, model: QuantisedModel,
+        scales: Scales,
     ) -> Scales:  # fmt: skip
-        """Choose the exponents of a forward pass by samples of all of a call.
-
-        They stay where the pass ``follows`` and its inputs are not all zeros.
-        """
-        stays = follows and bool(whole.any())
-        scales = self.scales if stays else self._copied({})
+        """Let the exponents of a forward pass jump to those that samples of all of a call need."""
         batch = self.machine.settings.batch
         drawn = whole[:: -(-len(whole) // batch)]  # evenly from all parts of the call
         inputs = self._words(drawn, exponent)
@@ -307,8 +314,10 @@ class Segment:
             own.repeat(lambda: own.forward(driver, inputs, model, scales))
         return scales
 
-    def _copied(self, exponents: dict[str, int]) -> Scales:
-        return Scales(self.scales.ranges, {**self.scales.exponents, **exponents})
+    @staticmethod
+    def _copied(scales: Scales, held: dict[str, int] | None = None) -> Scales:
+        """Return scales whose exponents are copies: moving them leaves no trace."""
+        return Scales(scales.ranges, dict(scales.exponents), {} if held is None else held)
 
     def _remember(self, key: tuple[object, ...], used: "_Exponents") -> None:
         self._passes.pop(key, None)
@@ -322,9 +331,11 @@ class Segment:
         if not counted.format.coded:
             self.runner.totals.saturations += counted.saturations
             self.runner.totals.values += x.numel()
+        name = f"input of {self.stretch.names[self.stretch.first]}"
         if follows and bool(x.any()):  # zeros of the user's own are no loss
-            name = self.stretch.names[self.stretch.first]
-            self._quantiser.watch(f"input of {name}", x.detach(), counted)
+            self._quantiser.watch(name, x.detach(), counted)
+        elif not self._quantiser.training and bool(self._quantiser.calibrated):
+            self._quantiser.watch_frozen(x.detach(), exponent, name)
 
     def backward(self, call: ForwardCall, gradients: Sequence[torch.Tensor | None]) -> "Gradients":
         """Compute gradients of a forward pass from those of its outputs, one for each end.
@@ -347,7 +358,10 @@ class Segment:
         few = call.follows and 2 * call.samples < len(whole)
         follows = call.follows and bool(whole.any()) and not few
         step = self._step
-        scales = self._copied(step.begun) if step.begun else self.scales
+        scales = self.scales
+        if step.begun:
+            scales = self._copied(scales)
+            scales.exponents.update(step.begun)
         known = {str(end) for end in ends} <= self._ends.keys()
         chosen = follows and step.chosen_by not in (None, call.whole)
         if few or chosen or not (known and self.runner.is_calibrated(scales)):
@@ -355,14 +369,16 @@ class Segment:
                 forward = done.result.statistics.keys()
                 kept = {n: e for n, e in done.scales.exponents.items() if n in forward}
                 scales = Scales(self.scales.ranges, kept)
-            with Settling[Driver]() as own:
-                own.repeat(
-                    lambda: own.backward(own.again(done), whole, scales, samples=call.samples)
-                )
+            self._settle(call, whole, scales)
             if follows:
                 self._mark(ends)
                 step.chosen_by = call.whole
         back = self.runner.backward(done, whole, scales)
+        counted = self._of_samples(call, back.statistics)
+        if bool(whole.any()) and self._is_astray(counted):
+            scales = self._copied(scales, held=self.scales.held if follows else None)
+            self._settle(call, whole, scales)
+            back = self.runner.backward(done, whole, scales)
         if call.follows and not step.counted:
             step.counted = True
             self.steps += 1
@@ -372,11 +388,32 @@ class Segment:
             self._follow(call, {})
         return self._given(call, back, self.stretch.reaching(ends))
 
+    def _settle(self, call: ForwardCall, whole: torch.Tensor, scales: Scales) -> None:
+        """Let the exponents of a backward pass jump on the golden model until none moves."""
+        with Settling[Driver]() as own:
+            own.repeat(
+                lambda: own.backward(own.again(call.done), whole, scales, samples=call.samples)
+            )
+
+    def _warn_of_frozen(self, statistics: Mapping[str, TensorStatistics]) -> None:
+        """Warn where evaluation saturates a tensor; zeros may be those of a ReLU."""
+        for name, s in statistics.items():
+            loss = loss_of(s) if s.total else None
+            for message in self._health.at_once(name, s.exponent, loss):
+                warnings.warn(self._named(message), LostTensorWarning, stacklevel=2)
+
+    def _is_astray(self, statistics: Mapping[str, TensorStatistics]) -> bool:
+        return any(map(self.scales.is_astray, statistics.values()))
+
+    def _of_samples(
+        self, call: ForwardCall, statistics: Mapping[str, TensorStatistics]
+    ) -> dict[str, TensorStatistics]:
+        batch = self.machine.settings.batch
+        return {n: s.of_samples(call.samples, batch) for n, s in statistics.items()}
+
     def _follow(self, call: ForwardCall, backward: Mapping[str, TensorStatistics]) -> None:
         """Move exponents by a training step; zeros of samples that are not there count nowhere."""
-        batch = self.machine.settings.batch
-        counted = {n: s.of_samples(call.samples, batch) for n, s in backward.items()}
-        statistics = {**call.done.result.statistics, **counted}
+        statistics = {**call.done.result.statistics, **self._of_samples(call, backward)}
         step, own = self._step, self.scales.exponents
         step.begun = step.begun or dict(own)
         if not bool(

@@ -1,0 +1,156 @@
+"""Losses, inputs and gradients whose size jumps: right in the same step, or named at once.
+
+Right is the layer with the same rounded factors in float64, whose activations are not rounded.
+"""
+
+import copy
+import warnings
+
+import pytest
+import torch
+
+import trainwright
+import trainwright.nn as tnn
+from trainwright.fixed.health import LostTensorWarning
+from trainwright.network import Widths
+
+POSITS = "activation=posit(8,0),gradient=posit(8,1)c"
+WIDE = Widths(activation=16)
+"""Numbers whose rounding changes a result by less than 1 %."""
+
+
+def network(columns=20, rows=3, *, compiled=True, numbers=WIDE, formats=None):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        tnn.TTLinear(columns, 32, rank=6, numbers=numbers),
+        torch.nn.ReLU(),
+        tnn.TTLinear(32, rows, rank=6, numbers=numbers),
+    )
+    return trainwright.compile(module, batch=16, formats=formats) if compiled else module
+
+
+def in_float64(model):
+    module = copy.deepcopy(getattr(model, "module", model))
+    for layer in (module[0], module[2]):
+        factors, bias = [f.detach().clone() for f in layer.used_factors()], layer.used_bias()
+        layer.set_numbers("float32")
+        with torch.no_grad():
+            layer.bias.copy_(bias)
+            for own, factor in zip(layer.factors, factors, strict=True):
+                own.copy_(factor)
+    return module.double()
+
+
+def relative(value, wanted):
+    return float((value.detach().double() - wanted).norm() / wanted.norm())
+
+
+def worst(model, x, loss_of):
+    """Return the greatest relative error of a step's outputs and gradients."""
+    exact = in_float64(model)
+    for network in (model, exact):
+        network.zero_grad()
+    outputs, wanted = model(x), exact(x.double())
+    loss_of(outputs).backward()
+    loss_of(wanted).backward()
+    pairs = zip(model.parameters(), exact.parameters(), strict=True)
+    return max(relative(outputs, wanted.detach()), *(relative(p.grad, q.grad) for p, q in pairs))
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e6, 1e-6])
+@pytest.mark.parametrize("formats", [None, POSITS], ids=["fixed", "posit"])
+def test_gradient_of_a_loss_that_jumps_is_that_of_torch_in_the_same_step(scale, formats):
+    model, x, bound = network(formats=formats), torch.randn(16, 20), 0.2 if formats else 0.02
+    for step in range(6):  # GANs and tasks that take turns jump in every step
+        factor = scale if step % 2 else 1.0
+        assert worst(model, x, lambda y, f=factor: f * y.square().mean()) < bound
+
+
+def test_two_losses_of_one_pass_of_different_sizes_have_both_gradients():
+    model, x = network(), torch.randn(16, 20)
+    worst(model, x, lambda y: 1e-4 * y.square().mean())
+    exact = in_float64(model)
+    for net, values in ((model, x), (exact, x.double())):
+        net.zero_grad()
+        outputs = net(values)
+        (1e-4 * outputs.square().mean()).backward(retain_graph=True)
+        outputs.sum().backward()
+    for own, wanted in zip(model.parameters(), exact.parameters(), strict=True):
+        assert relative(own.grad, wanted.grad) < 0.01
+
+
+def test_step_after_a_batch_of_zeros_has_all_gradients():
+    model = network()
+    model(torch.zeros(16, 20)).sum().backward()
+    assert worst(model, torch.randn(16, 20), lambda y: y.square().mean()) < 0.01
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e-2, 30.0, 1e4])
+@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+def test_inputs_that_jump_are_computed_at_their_own_size(factor, compiled):
+    model, x = network(compiled=compiled, numbers="fixed"), torch.randn(16, 20)
+    for _ in range(4):
+        model(x).square().mean().backward()
+    assert worst(model, x * factor, lambda y: y.square().mean()) < 0.3  # 0.7 to 1 of lost inputs
+    with torch.no_grad():  # in training mode without gradients, too
+        assert relative(model(x), in_float64(model)(x.double())) < 0.1
+
+
+@pytest.mark.parametrize("case", ["one-hot", "outlier", "sample"])
+def test_few_values_among_many_small_ones_do_not_saturate(case):
+    # Means say that these tensors are small: the saturated values were 7 to 35 % of a gradient.
+    model, x, weights = network(columns=500 if case == "one-hot" else 20), torch.randn(16, 20), 1.0
+    if case == "one-hot":
+        x = torch.eye(500)[torch.randint(500, (16,))]
+    if case == "outlier":
+        x[:, 3] *= 1e4
+    if case == "sample":
+        weights = torch.ones(16, 1).index_fill(0, torch.tensor([5]), 1e5)
+    for _ in range(3):
+        error = worst(model, x, lambda y: (weights * y.square()).mean())
+    assert error < 0.03
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+@pytest.mark.parametrize(("factor", "what"), [(1e-3, "all zeros"), (50.0, "saturated in")])
+def test_evaluation_of_data_of_another_scale_says_so_once(compiled, factor, what):
+    model, x = network(compiled=compiled, numbers="fixed"), torch.randn(16, 20)
+    for _ in range(2):
+        model(x).square().mean().backward()
+    model.eval()
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        model(x)
+        model(x * 3)
+        assert not caught
+        model(x * factor)
+        model(x * factor)
+    messages = [str(w.message) for w in caught if w.category is LostTensorWarning]
+    assert f"was {what}" in messages[0] and "in evaluation" in messages[0]
+    assert len(set(messages)) == len(messages)
+
+
+@pytest.mark.parametrize("magnitude", [1e-33, 1e-36, 1e36])
+def test_layer_of_inputs_at_the_ends_of_float32_loses_none(magnitude):
+    layer, x = tnn.TTLinear(20, 32, rank=6), torch.randn(16, 20) * magnitude
+    wanted = x.double() @ layer.weight.detach().double().T
+    assert relative(layer(x), wanted) < 0.05
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("numbers", ["fixed", POSITS])
+def test_inputs_that_are_not_finite_are_refused_in_evaluation_too(value, numbers):
+    layer, x = tnn.TTLinear(20, 32, rank=6, numbers=numbers), torch.randn(16, 20)
+    layer(x).sum().backward()
+    x[3, 4] = value
+    with pytest.raises(ValueError, match=f"largest value is {value}.*isfinite"):
+        layer.eval()(x)
+
+
+def test_outputs_that_overflow_are_refused_by_the_name_of_the_layer():
+    layer = tnn.TTLinear(20, 32, rank=6)
+    with torch.no_grad():
+        for factor in layer.factors:
+            factor.fill_(1e25)
+    with pytest.raises(ValueError, match=r"outputs of TTLinear\(20, 32\) overflow torch.float32"):
+        layer(torch.ones(2, 20))
