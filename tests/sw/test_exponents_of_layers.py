@@ -150,7 +150,8 @@ LAYERS = {
     "linear": (lambda: tnn.TTLinear(40, 24, rank=4), torch.randn(8, 40, generator=_DRAWN)),
     "narrow": (lambda: tnn.TTLinear(40, 1, rank=4), torch.randn(8, 40, generator=_DRAWN)),
     "convolution": (
-        lambda: tnn.TTConv2d(4, 8, 3, rank=4), torch.randn(2, 4, 5, 5, generator=_DRAWN),
+        lambda: tnn.TTConv2d(4, 8, 3, rank=4),
+        torch.randn(2, 4, 5, 5, generator=_DRAWN),
     ),
     "embedding": (lambda: tnn.TTEmbedding(50, 24, rank=4), torch.arange(50)),
     "compiled": (

@@ -304,7 +304,7 @@ def test_nearest_of_wide_formats_is_one_of_the_two_neighbours(name):
     table = [int(n) for n in fmt.decode(fmt.words())]
     rng = np.random.default_rng(0)
     values = np.ldexp(rng.standard_normal(2000), rng.integers(-3, fmt.decoded_width + 2, 2000))
-    for value, word in zip(values, fmt.nearest(values), strict=True):
-        place = bisect(table, value)
+    for number, word in zip(values, fmt.nearest(values), strict=True):
+        place = bisect(table, number)
         neighbours = table[max(place - 1, 0) : place + 1]
         assert int(fmt.decode(np.array([word]))[0]) in neighbours

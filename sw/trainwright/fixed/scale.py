@@ -107,7 +107,7 @@ torch or a compiled model then chooses the exponent anew, instead of moving it b
 SATURATED_ENERGY = 1 / 2
 """``ScaleRanges.saturated_energy`` of layers in torch and of compiled models: saturated values may
 have any size, and a few of them decide a gradient. One value of a thousand makes half of the
-squares at a mean of a fortieth of full scale; the trainer's networks have it at their first step."""
+squares at a mean of a fortieth of full scale; networks of the trainer have it in first steps."""
 FAINT_WORDS = 2
 """Mean of |q|, in words, below which rounding takes over a sixth of a tensor: the tensor is astray
 if its scale range also wants a mean of more than FAINT_BELOW times as much."""
@@ -166,9 +166,9 @@ class TensorStatistics:
         top = 1 << (self.width - 1)
         rest = max(0, self.total - self.saturations * top)
         # The mean square of normal values is pi/2 times the square of the mean of |q|.
-        others = math.pi / 2 * rest**2 / max(1, self.count - self.saturations)
+        unsaturated = math.pi / 2 * rest**2 / max(1, self.count - self.saturations)
         saturated = self.saturations * top**2
-        return saturated / (saturated + others) if saturated else 0.0
+        return saturated / (saturated + unsaturated) if saturated else 0.0
 
     @property
     def mean_fraction(self) -> float:

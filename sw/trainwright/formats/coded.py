@@ -120,9 +120,7 @@ class Coded(Format):
         scaled = np.ldexp(sizes, below)
         whole = np.floor(scaled)
         inexact = (whole != scaled).astype(np.int64)  # on no bound between words
-        words, _, _ = self.encode(
-            whole.astype(np.int64) | inexact, below, underflow=underflow
-        )
+        words, _, _ = self.encode(whole.astype(np.int64) | inexact, below, underflow=underflow)
         return words * np.sign(values).astype(np.int64)
 
     def encode(

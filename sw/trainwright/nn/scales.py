@@ -273,8 +273,8 @@ class InputQuantiser(_Quantiser):
 class OutputQuantiser(_Quantiser):
     """Quantiser of outputs: the mean of |q| is held in the scale range of intermediate results.
 
-    Saturated values make at most ``SATURATED_ENERGY`` of the sum of squares: a few samples among zeros
-    have no say in a mean.
+    Saturated values make at most ``SATURATED_ENERGY`` of the sum of squares: a few samples
+    among zeros have no say in a mean.
     """
 
     def first(self, values: torch.Tensor) -> int:

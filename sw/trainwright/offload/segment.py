@@ -107,7 +107,9 @@ class Segment:
         coded = any(layer.numbers.format("factor").coded for layer in self.layers)
         # The layer that reads the inputs keeps the exponents: they belong to its state_dict.
         kept, name = self.layers[stretch.first].program_exponents, self._name
-        ranges = replace(ranges_of("default", coded_factors=coded), saturated_energy=SATURATED_ENERGY)
+        ranges = replace(
+            ranges_of("default", coded_factors=coded), saturated_energy=SATURATED_ENERGY
+        )
         held = kept.setdefault(f"{name} held", {})
         self.scales = Scales(ranges, kept.setdefault(name, {}), held)
         self._ends = kept.setdefault(f"{name} ends", {})
