@@ -181,7 +181,7 @@ class Engine:
             self.state.write(places, part.transpose(1, 0, 2).reshape(-1, LANES).astype(np.int16))
         result = len(parts) * count * size
         scratch = result + count * size
-        phases = self.kernel.group_passes(self.widths, self.width, self.layout)
+        phases = self.kernel.passes(self.widths, self.width, self.layout)
         total = 0
         for first in range(0, count, 1 if self.layout.joined else THREADS):
             for phase in phases:

@@ -347,12 +347,14 @@ class FunctionKernel:
         """Lower an element-wise kernel for operands and a result of so many bits to its passes."""
         return _lowered(self, tuple(widths), width)
 
-    def group_passes(
+    def passes(
         self, widths: Sequence[int], width: int, layout: "GroupLayout"
     ) -> "tuple[GroupPass, ...]":
-        """Lower a kernel over groups for operands of ``widths`` bits in a layout to its passes."""
-        from trainwright.kernels.phases import lower_groups
+        """Lower a kernel for operands of ``widths`` bits in a layout to its passes."""
+        from trainwright.kernels.phases import GroupPass, Role, lower_groups
 
+        if not self.group:
+            return tuple(GroupPass(Role.SWEEP, code) for code in self.lowered(widths, width))
         with located(self.body, self.text):
             return lower_groups(
                 function_pass, self.group, layout, function=self, widths=tuple(widths), width=width

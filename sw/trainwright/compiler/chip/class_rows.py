@@ -13,9 +13,9 @@ from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
 from trainwright.compiler.chip.memory import NUMBERS, TARGETS, WORD_BYTES, ChipMemory, LabelGrid
 from trainwright.compiler.chip.passes import Passes
-from trainwright.compiler.forms.calls import GroupCall
+from trainwright.compiler.forms.calls import PassCall
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
-from trainwright.compiler.forms.passes import GroupPlan, group_vectors
+from trainwright.compiler.forms.passes import PassPlan, pass_vectors
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Kernel, Tensor
@@ -36,21 +36,22 @@ LAYOUTS = (
 
 @dataclass(frozen=True)
 class ClassLoss:
-    """Kernel over groups, as ``GroupPlan`` takes it, that computes a loss."""
+    """Kernel, as ``PassPlan`` takes it, that computes a loss."""
 
     loss: str
-    classes: int
+    group: int
+    """Classes."""
     exponent: int | None
     counting: bool
     automatic: ClassVar[bool] = True
     """Whether passes collect statistics: then no two passes may compute the same group."""
 
-    def group_passes(
+    def passes(
         self, widths: tuple[int, ...], width: int, layout: GroupLayout
     ) -> tuple[GroupPass, ...]:
         """Return the passes of the loss, whose operands have words of 16 bits."""
         return kernels.loss_phases(
-            self.loss, self.classes, layout, self.exponent, counting=self.counting
+            self.loss, self.group, layout, self.exponent, counting=self.counting
         )
 
 
@@ -80,7 +81,7 @@ def class_rows_program(
         counts = {SEQUENCE: piece // grid.blocks, SAMPLE: grid.samples}
         own = (used, replace(labels, start=labels.start + first), numbers, result)
         call, at = _call(work, kernel, own, counts)
-        for code, vector in group_vectors(call, at):
+        for code, vector in pass_vectors(call, at):
             work.issue(code, replace(vector, scalars=scalars), slot=LOSS_SLOT)
         if counting:
             continue
@@ -93,9 +94,9 @@ def class_rows_program(
 
 def _call(
     work: Passes, kernel: ClassLoss, regions: Sequence[Region], sizes: Mapping[str, int]
-) -> tuple[GroupCall, dict[Storage, int]]:
+) -> tuple[PassCall, dict[Storage, int]]:
     """Return the passes of a loss on ``regions`` (operands, then the result), and their rows."""
-    counts, at = {CLASS: kernel.classes, **sizes}, dict[Storage, int]()
+    counts, at = {CLASS: kernel.group, **sizes}, dict[Storage, int]()
 
     def part(region: Region, layout: Layout, counts: Mapping[str, int]) -> Part:
         storage = Storage(region.name, region.count)
@@ -112,12 +113,12 @@ def _call(
         for name in names
     }  # fmt: skip
     op = Kernel(names[-1], tuple(names[:-1]), cast(Any, kernel), over=(CLASS,))
-    plan = GroupPlan(op, tensors, [*operands, z], work.p)
+    plan = PassPlan(op, tensors, [*operands, z], work.p)
     writes = [z]
     if plan.scratch_rows:
         scratch = work.pad.allocate("sums of threads", plan.scratch_rows)
         writes.append(part(scratch, Layout(("row",), ()), {"row": scratch.count}))
-    call = GroupCall(
+    call = PassCall(
         engine=Engine.PE2, cycles=0.0, op=op, passes=plan, reads=tuple(operands),
         writes=tuple(writes),
     )  # fmt: skip

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.progress import count, is_spent
-from trainwright.compiler.choose.clocks import InPlace, Replica, SearchState, ToLoad
-from trainwright.compiler.choose.divisions import Divisions, Pair, balanced
+from trainwright.compiler.choose.clocks import Replica, SearchState
+from trainwright.compiler.choose.divisions import Divisions, balanced
 from trainwright.compiler.choose.huge import Sliced, sliced_axes
 from trainwright.compiler.forms.choices import (
     AFTER,
@@ -27,10 +27,8 @@ from trainwright.compiler.forms.choices import (
     Work,
 )
 from trainwright.compiler.forms.impls import Impl, Need
-from trainwright.compiler.forms.layout import Axes
-from trainwright.compiler.forms.passes import estimated_cycles, lowered, may_lie
+from trainwright.compiler.forms.passes import estimated_cycles, may_lie
 from trainwright.graph.ir import Add, Einsum, Kernel, Mask, Op, Unfold, View
-from trainwright.program.engines import pass_cycles
 from trainwright.program.fields import Engine
 
 LESSER = 0.3
@@ -73,11 +71,6 @@ class _Candidate(NamedTuple):
     state: SearchState
     works: tuple[Work, ...] | None = None
     """Works of the operation to add to ``state``; ``None`` if ``state`` has them already."""
-    dots: float = 0.0
-    outers: float = 0.0
-    """Earliest times at which the arrays are free after the operation."""
-    shared: tuple[float, float] = (0.0, 0.0)
-    """Value of ``SearchState.shared`` after the operation."""
 
 
 def _shared(state: SearchState, dots: float, outers: float) -> tuple[float, float]:
@@ -199,7 +192,6 @@ class Chooser(Divisions):
         best: dict[tuple, tuple[float, int, SearchState]] = {}
         scores: list[float] = []
         evaluated = 0
-        self.operands.forget()
         over = self.over.get(n, ())
         names = (op.out, *self._read(op))
         touched = [name for name in dict.fromkeys(names) if name not in self.flexible]
@@ -219,16 +211,13 @@ class Chooser(Divisions):
                 bystanders[id(state)] = numbers.setdefault(key, len(numbers))
             bystander_key = bystanders[id(state)]
             if candidate.works is not None:
-                # A sharper bound, which copies no state: most candidates end here.
-                if self._least(candidate, op) > most:
-                    continue
-                evaluated += 1
                 state = self._computed(state, op, candidate.works)
                 if state is None:
                     continue
             score = self._score(state.dots, state.outers, state.loads, state.shared)
-            if len(scores) >= self.beam and score > scores[self.beam - 1]:
+            if score > most:
                 continue
+            evaluated += candidate.works is not None
             for name in over:
                 state.replicas.pop(name, None)
             key = bystander_key, state.key(touched)
@@ -243,51 +232,6 @@ class Chooser(Divisions):
         # program does not depend on addresses of objects.
         ascending = sorted(best.values(), key=lambda entry: entry[:2])
         return [state for _, _, state in ascending[: self.beam]]
-
-    def _least(self, candidate: _Candidate, op: Op) -> float:
-        """Return a lower bound of a candidate's score, with what its operands take.
-
-        The loop mirrors ``_computed`` without changing the state: where it cannot know a time, it
-        takes an earlier one.
-        """
-        assert isinstance(op, Einsum) and candidate.works
-        state, operands = candidate.state, self.operands
-        dots, outers, loads = state.dots, state.outers, state.loads
-        readable: list[float] = []
-        fetched: dict[str, dict[tuple[Axes, Cut], float]] = {}
-        for work in reversed(candidate.works):
-            assert work.impl
-            latest = 0.0
-            for need in work.impl.needs:
-                name = need.tensor
-                cut = operands.cut_of(name, work.cut)
-                known = fetched.setdefault(name, {})
-                ready = known.get((need.lanes, cut))
-                if ready is None:
-                    source = operands.source(state.replicas.get(name, ()), need, cut)
-                    if source is None:
-                        return INFINITE
-                    if isinstance(source, InPlace):
-                        ready = source.replica.ready
-                    elif isinstance(source, ToLoad):
-                        loads += source.cycles
-                        ready = operands.at(loads) if source.cycles else 0.0
-                    elif known:  # the layout of the other work may be the better source
-                        ready = 0.0
-                    else:
-                        dots = max(dots, source.replica.ready) + source.cycles
-                        ready = operands.at(dots + AFTER)
-                    known[need.lanes, cut] = ready
-                latest = max(latest, ready)
-            readable.append(latest)
-        for work, ready in zip(candidate.works, reversed(readable), strict=True):
-            assert work.impl
-            cycles = self.cycles(op, work.impl, work.cut)
-            if work.impl.engine is Engine.PE1:
-                dots = max(dots, ready) + cycles
-            else:
-                outers = max(outers, ready) + cycles
-        return self._score(dots, outers, loads, candidate.shared)
 
     # -- operations --------------------------------------------------------------------------------
 
@@ -315,7 +259,7 @@ class Chooser(Divisions):
             dots, outers = self._impls(op)
             for impl in self._lying(state, op, [*dots, *outers]):
                 dots = impl.cycles if impl.engine is Engine.PE1 else 0.0
-                yield self._candidate(state, (Work(impl, None),), dots, impl.cycles - dots)
+                yield self._candidate(state, dots, impl.cycles - dots, (Work(impl, None),))
         if self.mode.piped and op.out not in self.sliced and set(op.operands) & set(self.sliced):
             return  # a division of the arrays would have slices transposed
         if piped and not self.mode.shared:
@@ -323,7 +267,7 @@ class Chooser(Divisions):
         yield from self._sums(state, op, fixed)
         for pairs in self._alike(op) if piped else self._every_pair(op):
             candidates = [
-                self._divided(state, pair, middle)
+                self._candidate(state, *pair.divided(middle))
                 for pair in pairs
                 for middle in pair.middles(state, self.due, fixed)
             ]
@@ -344,10 +288,8 @@ class Chooser(Divisions):
         for dot in dots:
             for outer in (o for o in outers if o.along == dot.along):
                 for first, second in (sorted(cuts), sorted(cuts)[::-1]):
-                    works = Work(dot, first), Work(outer, second)
-                    yield self._candidate(
-                        state, works, self.cycles(op, dot, first), self.cycles(op, outer, second)
-                    )
+                    cycles = self.cycles(op, dot, first), self.cycles(op, outer, second)
+                    yield self._candidate(state, *cycles, (Work(dot, first), Work(outer, second)))
 
     def _lying(self, state: SearchState, op: Einsum, impls: list[Impl]) -> list[Impl]:
         """Return the implementations that read the operands of slices as they lie, if any do.
@@ -377,17 +319,13 @@ class Chooser(Divisions):
         ]
         return unmoved or impls
 
-    def _divided(self, state: SearchState, pair: Pair, middle: int) -> _Candidate:
-        dots, outers, works = pair.divided(middle)
-        return self._candidate(state, works, dots, outers)
-
     def _candidate(
-        self, state: SearchState, works: tuple[Work, ...], dots: float, outers: float
+        self, state: SearchState, dots: float, outers: float, works: tuple[Work, ...]
     ) -> _Candidate:
         shared = _shared(state, dots, outers) if len(works) > 1 else state.shared
         dots, outers = state.dots + dots, state.outers + outers
         score = self._score(dots, outers, state.loads, shared)
-        return _Candidate(score, state, works, dots, outers, shared)
+        return _Candidate(score, state, works)
 
     def _view(self, state: SearchState, op: View) -> Iterator[SearchState]:
         # A view keeps the rows and only renames axes in rows, so the lanes must stay whole.
@@ -421,21 +359,19 @@ class Chooser(Divisions):
                     break
                 ready = max(ready, got)
             else:
-                rows = self.operands.rows(op.out, lanes, None) / self.p.lanes
-                cycles = rows
                 if isinstance(op, Kernel):
-                    cycles = self._pass_cycles(op, lanes, rows)
+                    cycles = estimated_cycles(
+                        op, self.graph.tensors, self.graph.sizes, lanes, self.p
+                    )
+                else:
+                    # A sixteenth or so of the cycles: these commands fill gaps between others.
+                    # Counted in full, `digits` in batches of 80 to 256 takes 0.3 to 3 % more.
+                    cycles = self.operands.rows(op.out, lanes, None) / self.p.lanes
                 new.outers = max(new.outers, ready) + cycles
                 ready = self.operands.at(new.outers + AFTER)
                 new.replicas[op.out] = (Replica(lanes, (), None, ready),)
                 new.choices = (*new.choices, Choice(op, (Work(None, None),), lanes))
                 yield new
-
-    def _pass_cycles(self, op: Kernel, lanes: Axes, rows: float) -> float:
-        if op.function.group:
-            return estimated_cycles(op, self.graph.tensors, self.graph.sizes, lanes, self.p)
-        lengths = (len(code.instructions) for code in lowered(op, self.graph.tensors))
-        return sum(pass_cycles(int(rows), length, self.p) for length in lengths)
 
     def _fetched(self, state: SearchState, impl: Impl, cut: Cut) -> float | None:
         """Return when an implementation can read its operands; ``None`` if never."""

@@ -73,31 +73,6 @@ class SearchState:
         return tuple(layouts_by_tensor)
 
 
-class InPlace(NamedTuple):
-    """Operand that lies as needed."""
-
-    replica: Replica
-
-
-class ToLoad(NamedTuple):
-    """Operand that is loaded in the layout that it needs, or windows of a tensor."""
-
-    cycles: float
-
-
-class ToTranspose(NamedTuple):
-    """Operand that PE1 transposes."""
-
-    replica: Replica
-    cycles: float
-    apart: bool
-    """Whether one transpose is enough: the lanes before and after have no axis in common."""
-
-
-Source = InPlace | ToLoad | ToTranspose
-"""Origin of an operand in the layout that an implementation needs."""
-
-
 class OperandSources:
     """Origins of operands, in states whose clocks it advances."""
 
@@ -110,9 +85,6 @@ class OperandSources:
         """Whether no operation waits for a result, as each array works on an earlier block then."""
         self._rows: dict[tuple[str, Axes, Cut], float] = {}
         self._turns: dict[tuple[str, Axes, Axes, Cut], float] = {}
-        self._sources: dict[
-            tuple[int, int, Cut], tuple[Source | None, tuple[Replica, ...], Need]
-        ] = {}
 
     def sizes(self, cut: Cut) -> Mapping[str, int]:
         """Return the sizes of all axes within a cut."""
@@ -138,56 +110,27 @@ class OperandSources:
         return self._rows[key]
 
     def fetch(self, state: SearchState, need: Need, cut: Cut) -> float | None:
-        """Return when an operand can be read as needed; ``None`` if never. Changes the state."""
-        name = need.tensor
-        cut = self.cut_of(name, cut)
-        source = self.source(state.replicas.get(name, ()), need, cut)
-        if source is None:
-            return None
-        if isinstance(source, InPlace):
-            self._pad(state, name, source.replica, need.padded)
-            return source.replica.ready
-        if isinstance(source, ToTranspose):
-            return self._transposed(state, need, cut, source)
-        if name in self.graph.windows:
-            return self._windows(state, need, cut)
-        state.loads += source.cycles
-        ready = self.at(state.loads)
-        self._new(state, name, Replica(need.lanes, need.padded, cut, ready))
-        return ready
+        """Return when an operand can be read as needed; ``None`` if never. Changes the state.
 
-    def cut_of(self, name: str, cut: Cut) -> Cut:
-        """Return the cut of a tensor: none where it lacks the axis."""
-        return cut if cut is None or cut[0] in self.axes[name] else None
-
-    def source(self, replicas: tuple[Replica, ...], need: Need, cut: Cut) -> Source | None:
-        """Return the origin of an operand in the layout that ``need`` asks for, or ``None``."""
-        # Hundreds of candidates of an operation ask about tuples that their states share. An entry
-        # keeps its tuple and its need alive, so that no other object gets their id.
-        key = id(replicas), id(need), cut
-        if key not in self._sources:
-            self._sources[key] = self._source(replicas, need, cut), replicas, need
-        return self._sources[key][0]
-
-    def forget(self) -> None:
-        """Drop what is known of sources: the next operation asks for other tensors."""
-        self._sources.clear()
-
-    def _source(self, replicas: tuple[Replica, ...], need: Need, cut: Cut) -> Source | None:
-        """Find the cheapest origin: in place, loaded, or transposed."""
-        name = need.tensor
-        present: list[Replica] = []
-        for replica in replicas:
+        The cheapest origin is taken: the operand lies so, is loaded, or is transposed.
+        """
+        name, present = need.tensor, list[Replica]()
+        if cut and cut[0] not in self.axes[name]:
+            cut = None
+        for replica in state.replicas.get(name, ()):
             if replica.cut is None or replica.cut == cut:
                 if replica.lanes == need.lanes:
-                    return InPlace(replica)
+                    self._pad(state, name, replica, need.padded)
+                    return replica.ready
                 present.append(replica)
         if name in self.graph.windows:
-            # ``fetch`` charges the source of the window instead: the window itself has no rows.
-            return ToLoad(0.0)
+            return self._windows(state, need, cut)
         if name in self.free:
-            return ToLoad(BEAT * self.rows(name, need.lanes, cut))
-        return self._turn(need, cut, present) if present else None
+            state.loads += BEAT * self.rows(name, need.lanes, cut)
+            ready = self.at(state.loads)
+            self._new(state, name, Replica(need.lanes, need.padded, cut, ready))
+            return ready
+        return self._transposed(state, need, cut, present) if present else None
 
     def _windows(self, state: SearchState, need: Need, cut: Cut) -> float | None:
         """Return when windows can be read: once their source lies with zeros around it."""
@@ -219,8 +162,10 @@ class OperandSources:
         state.replicas[name] = (*rest, replica._replace(padded=axes))
         state.pads = (*state.pads, (name, replica.lanes, axes))
 
-    def _turn(self, need: Need, cut: Cut, present: Sequence[Replica]) -> ToTranspose:
-        """Return the replica that PE1 transposes, with its cycles."""
+    def _transposed(
+        self, state: SearchState, need: Need, cut: Cut, present: Sequence[Replica]
+    ) -> float:
+        """Return when an operand can be read that PE1 transposes from one of these replicas."""
         lanes, wanted = self.p.lanes, need.lanes
         apart = next(
             (replica for replica in present if frozenset(replica.lanes).isdisjoint(wanted)), None
@@ -236,15 +181,10 @@ class OperandSources:
                 size = prod(sizes[a] for a in axes)
                 values *= up(size, lanes) * lanes / size
             self._turns[key] = transpose_cycles(values / lanes, self.p) * (1 if apart else 2)
-        return ToTranspose(origin, self._turns[key], apart is not None)
-
-    def _transposed(
-        self, state: SearchState, need: Need, cut: Cut, transpose: ToTranspose
-    ) -> float:
-        state.dots = max(state.dots, transpose.replica.ready) + transpose.cycles
-        size = prod(self.graph.sizes[a] for a in need.lanes)
-        if transpose.apart and size % self.p.lanes:
-            self._pad(state, need.tensor, transpose.replica, need.lanes)
+        state.dots = max(state.dots, origin.ready) + self._turns[key]
+        size = prod(self.graph.sizes[a] for a in wanted)
+        if apart and size % lanes:
+            self._pad(state, need.tensor, origin, wanted)
         ready = self.at(state.dots + AFTER)
-        self._new(state, need.tensor, Replica(need.lanes, need.padded, cut, ready))
+        self._new(state, need.tensor, Replica(wanted, need.padded, cut, ready))
         return ready

@@ -21,7 +21,6 @@ from trainwright.compiler.forms.calls import (
     Copy,
     Elementwise,
     External,
-    GroupCall,
     Move,
     PassCall,
     Transpose,
@@ -36,7 +35,7 @@ from trainwright.compiler.forms.nests import (
     sum_nest,
     transpose_nests,
 )
-from trainwright.compiler.forms.passes import group_vectors, pass_vectors
+from trainwright.compiler.forms.passes import pass_vectors
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
@@ -98,9 +97,7 @@ class Emitter:
                     products = Product(call.op.out)
                     self._compute(elementwise_nest(call, at), products, (x, g), call.op.out)
                 case PassCall():
-                    self._pass(call, at)
-                case GroupCall():
-                    self._groups(call, at)
+                    self._passes(call, at)
                 case Move():
                     self._move(call, at)
                 case Clear():
@@ -115,19 +112,12 @@ class Emitter:
         # rounded.
         require_accumulator(terms, operands, self.p, call.op.out)
 
-    def _pass(self, call: PassCall, at: Addresses) -> None:
-        for code in call.passes:
-            entry = self._commands.hold(code.instructions)
-            for d in pass_vectors(call, code, at):
-                self.products[len(self.descriptors)] = Product(call.op.out)
-                self._commands.add(replace(d, entry=entry))
-
-    def _groups(self, call: GroupCall, at: Addresses) -> None:
+    def _passes(self, call: PassCall, at: Addresses) -> None:
         slot = 0
         if call.passes.kernel.automatic:
             self.slots.setdefault(COPIES, len(self.slots))  # slot 0 says that a pass counts nothing
             slot = self.slots.setdefault(call.op.out, len(self.slots))
-        for code, d in group_vectors(call, at):
+        for code, d in pass_vectors(call, at):
             entry = self._commands.hold(code.instructions)
             self.products[len(self.descriptors)] = Product(call.op.out)
             self._commands.add(replace(d, entry=entry, slot=slot))

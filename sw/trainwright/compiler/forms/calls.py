@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from trainwright.compiler.forms.impls import Impl
 from trainwright.compiler.forms.layout import Layout, Part, Ranges, Storage
 from trainwright.graph.ir import Add, Kernel, Mask, Op
-from trainwright.kernels import VectorPass
 from trainwright.program.fields import Engine
 
 if TYPE_CHECKING:
-    from trainwright.compiler.forms.passes import GroupPlan
+    from trainwright.compiler.forms.passes import PassPlan
 
 
 @dataclass(frozen=True)
@@ -115,21 +114,13 @@ class Elementwise(Call):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PassCall(Call):
-    """Passes of the vector engine: a kernel of each value of the operands."""
-
-    op: Kernel
-    passes: tuple[VectorPass, ...]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class GroupCall(Call):
-    """Passes of the vector engine for a kernel over groups of values.
+    """Passes of the vector engine for a kernel, of each value or over groups of values.
 
     Rows that join the sums of threads, if there are any, are written, too.
     """
 
     op: Kernel
-    passes: "GroupPlan"
+    passes: "PassPlan"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

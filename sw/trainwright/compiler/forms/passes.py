@@ -20,7 +20,7 @@ from math import prod
 
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import MOST_COUNT
-from trainwright.compiler.forms.calls import GroupCall, PassCall
+from trainwright.compiler.forms.calls import PassCall
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import (
     Addresses,
@@ -31,7 +31,7 @@ from trainwright.compiler.forms.layout import (
     Storage,
     counts_of,
 )
-from trainwright.compiler.forms.nests import address_of, merged
+from trainwright.compiler.forms.nests import address_of
 from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import KernelError, VectorPass
 from trainwright.kernels.phases import (
@@ -43,7 +43,6 @@ from trainwright.kernels.phases import (
     scratch_streams,
 )
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Level
 from trainwright.program.vector import THREADS, Stream, Vector
 
 PASS_CYCLES = 42
@@ -58,47 +57,6 @@ def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
             f"{op.out}: {op.function.text} is computed by the vector engine, which this "
             "accelerator lacks: use one with vector_engine=1"
         )
-
-
-def lowered(op: Kernel, tensors: Mapping[str, Tensor]) -> tuple[VectorPass, ...]:
-    """Return the passes of a kernel for the widths of its tensors."""
-    assert not op.function.group, op
-    widths = [tensors[name].width for name in op.operands]
-    return op.function.lowered(widths, tensors[op.out].width)
-
-
-def pass_vectors(call: PassCall, code: VectorPass, at: Addresses) -> Iterator[Vector]:
-    """Make the descriptors of a pass: one for every index of the levels beyond two."""
-    parts = (*call.reads, *call.writes)
-    # A level has three steps, those of an array's operands and result: enough for two operands.
-    assert len(parts) <= 3, call.op
-    first, second, z = call.reads[0], call.reads[-1], call.writes[0]
-    levels = [
-        Level(z.counts[a], x=first.stride(a), g=second.stride(a), z=z.stride(a))
-        for a in z.piece.layout.rows
-    ]
-    levels.append(Level(z.blocks, x=1, g=1, z=1))
-    steps = {1: ("x", "z"), 2: ("x", "g", "z")}[len(call.reads)]
-    inner, outer, *unrolled = [
-        *sorted(merged(levels), key=lambda level: -level.count), Level(1), Level(1)
-    ]  # fmt: skip
-    for index in product(*(range(level.count) for level in unrolled)):
-        streams = {
-            name: Stream(
-                base=address_of(part, at)
-                + sum(n * getattr(v, step) for n, v in zip(index, unrolled, strict=True)),
-                outer=getattr(outer, step),
-                inner=getattr(inner, step),
-            )
-            for name, step, part in zip(_stream_names(parts), steps, parts, strict=True)
-        }
-        streams[STORED] = streams["z"]
-        yield code.vector(streams, outer=outer.count, inner=inner.count, tensor=call.op.out)
-
-
-def _stream_names(parts: tuple[Part, ...]) -> Iterator[str]:
-    yield from (f"x{n}" for n in range(len(parts) - 1))
-    yield "z"
 
 
 @dataclass(frozen=True)
@@ -152,8 +110,8 @@ class GroupBlock:
         assert self.last is None or not self.tail
 
 
-class GroupPlan:
-    """Passes of a kernel over groups whose parts lie somewhere."""
+class PassPlan:
+    """Passes of a kernel whose parts lie somewhere."""
 
     def __init__(
         self, op: Kernel, tensors: Mapping[str, Tensor], parts: Sequence[Part],
@@ -172,11 +130,14 @@ class GroupPlan:
         self.across = set(lanes) <= set(op.over)
         values = prod(self.z.counts[a] for a in lanes)
         self.full, self.rest = divmod(values, p.lanes)
+        # Without groups lanes that hold 0 stay 0, as every value for 0 is 0.
+        if self.rest and not self.kernel.group:
+            self.full, self.rest = self.full + 1, 0
 
     def phases(self, *, joined: bool) -> tuple[GroupPass, ...]:
-        """Return the passes for a group. Raises ``KernelError`` where there are none."""
+        """Return the passes of a group. Raises ``KernelError`` where there are none."""
         layout = GroupLayout(self.across, joined, self.rest)
-        return self.kernel.group_passes(self.widths, self.width, layout)
+        return self.kernel.passes(self.widths, self.width, layout)
 
     def _levels(self, axes: Axes) -> list[RowLevel]:
         counts, parts = self.whole.counts, self.parts
@@ -279,8 +240,8 @@ class GroupPlan:
         return THREADS * scratch_streams(self.phases(joined=True)) if joined else 0
 
 
-def group_vectors(call: GroupCall, at: Addresses) -> Iterator[tuple[VectorPass, Vector]]:
-    """Make the passes of a kernel over groups, each with its instructions, in order."""
+def pass_vectors(call: PassCall, at: Addresses) -> Iterator[tuple[VectorPass, Vector]]:
+    """Make the passes of a kernel, each with its instructions, in order."""
     passes = call.passes
     z, *joined = call.writes
     bases = tuple(address_of(part, at) for part in (*call.reads, z))
@@ -312,7 +273,7 @@ def _moved(bases: Sequence[int], levels: Iterator | Sequence, rows: int = 0) -> 
 
 
 def _group(
-    call: GroupCall, block: GroupBlock, phases: Sequence[GroupPass], bases: Sequence[int],
+    call: PassCall, block: GroupBlock, phases: Sequence[GroupPass], bases: Sequence[int],
     threads: RowLevel | None, scratch: int,
 ) -> Iterator[tuple[VectorPass, Vector]]:  # fmt: skip
     """Make the passes of THREADS groups side by side, or of one group where threads are joined."""
@@ -352,7 +313,7 @@ def _part_of(stream: str, count: int) -> int:
 
 
 def _vector(
-    call: GroupCall, code: VectorPass, streams: Mapping[str, Stream], outer: int, inner: int
+    call: PassCall, code: VectorPass, streams: Mapping[str, Stream], outer: int, inner: int
 ) -> Vector:
     return code.vector(streams, outer=outer, inner=inner, tensor=call.op.out)
 
@@ -372,4 +333,4 @@ def estimated_cycles(
         return Part(Piece(name, lying, counts, {}, p.lanes, Storage(name, 0)), {})
 
     parts = [part(name) for name in (*op.operands, op.out)]
-    return GroupPlan(op, tensors, parts, p).cycles
+    return PassPlan(op, tensors, parts, p).cycles

@@ -8,8 +8,10 @@ the sequencer wait for the reader. ``step.lower`` times the result with the cycl
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from typing import NoReturn
 
 from trainwright.compiler.base.errors import DoesNotFitError
@@ -44,16 +46,24 @@ ORDERS = ("size", "area", "cost")
 
 @dataclass(eq=False)
 class Place:
-    """Rows of a storage, or of several one after the other, and the address tried for them."""
+    """Rows of a storage, and the address tried for them."""
 
-    name: str
-    rows: int
+    storage: Storage
     first: int
     """First command that touches the rows."""
     last: int
-    storages: tuple[Storage, ...]
     base: int = -1
     """First row; negative while there is none."""
+
+    @property
+    def name(self) -> str:
+        """Name of the tensor."""
+        return self.storage.name
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of the storage."""
+        return self.storage.rows
 
 
 def places_of(calls: Sequence[Call]) -> list[Place]:
@@ -64,7 +74,7 @@ def places_of(calls: Sequence[Call]) -> list[Place]:
             if storage in places:
                 places[storage].last = n
             else:
-                places[storage] = Place(storage.name, storage.rows, n, n, (storage,))
+                places[storage] = Place(storage, n, n)
     return list(places.values())
 
 
@@ -177,10 +187,10 @@ def waits(calls: Sequence[Call], places: Sequence[Place]) -> dict[Place, list[tu
         reader |= dict.fromkeys(call.storages, n)
     begun: dict[int, list[Place]] = {}
     for place in places:
-        begun.setdefault(writer.get(place.storages[0], place.first), []).append(place)
+        begun.setdefault(writer.get(place.storage, place.first), []).append(place)
     costs: dict[Place, list[tuple[Place, float]]] = {place: [] for place in places}
     for old in places:
-        read = reader[old.storages[0]]
+        read = reader[old.storage]
         last = calls[read]
         for begins in range(old.last + 1, min(old.last + SOON + 1, len(calls))):
             if begins not in begun or calls[begins].engine is last.engine:
@@ -204,7 +214,7 @@ class Placement:
         self.p, self.size, self.banks = p, p.bank_rows, range(p.scratchpad_banks)
         self.places = places_of(issue.calls)
         self.fullest = alive(self.places)
-        place_of = {place.storages[0]: place for place in self.places}
+        place_of = {place.storage: place for place in self.places}
         self.near: dict[Place, list[tuple[Place, float]]] = {place: [] for place in self.places}
         self.shared = 0.0
         """Cycles lost where both arrays read one piece, whatever its address."""
@@ -233,30 +243,26 @@ class Placement:
             in_use.append(place)
         return neighbours
 
-    def run(self, order: str, loose: int, sweeps: int = SWEEPS, *, first: int = 0) -> None:
+    def run(self, order: str, loose: int, *, first: int = 0) -> None:
         """Give every place its address. Raises ``DoesNotFitError``.
 
         Places of at most ``loose`` rows go where they cost least, larger ones to the lowest
         address, which keeps the free rows together. The first place of all goes to ``first``.
         """
         count("placed", len(self.places))
-        self._clear()
+        for place in self.places:
+            place.base = -1
+        self.parts = {}
         places = sorted(self.places, key=lambda place: (-self._weight(place, order), place.first))
         if first:
             self._put(places[0], min(first, self.p.scratchpad_rows - places[0].rows))
         for place in places[bool(first) :]:
             self._place(place, tight=place.rows > loose)
-        for _ in range(sweeps):
+        for _ in range(SWEEPS):
             for place in places:
                 # What costs nothing can only get in the way of others by moving.
                 if self._costs(place):
                     self._place(place, tight=False)
-
-    def _clear(self) -> None:
-        """Take all addresses back."""
-        for place in self.places:
-            place.base = -1
-        self.parts = {}
 
     def _costs(self, place: Place) -> bool:
         """Return whether a place costs anything where it lies."""
@@ -289,7 +295,7 @@ class Placement:
     @property
     def addresses(self) -> Addresses:
         """First row of every storage."""
-        return {storage: place.base for place in self.places for storage in place.storages}
+        return {place.storage: place.base for place in self.places}
 
     def _gaps(self, place: Place) -> list[tuple[int, int]]:
         placed = [other for other in self.meets[place] if other.base >= 0]
@@ -373,18 +379,22 @@ class Placement:
 
 
 def _placed(
-    placement: Placement, orders: Sequence[str], loose: Sequence[int]
+    placement: Placement,
+    orders: Sequence[str],
+    loose: Sequence[int],
+    firsts: Sequence[int] = (0,),
 ) -> tuple[float, Addresses]:
     """Return the cheapest addresses by some orders, for the first ``loose`` that leads to any.
 
-    Smaller values of ``loose`` pack tighter, and cost more. Raises ``DoesNotFitError``.
+    Smaller values of ``loose`` pack tighter, and cost more. All are tried for the first one of
+    ``firsts``, then for the next. Raises ``DoesNotFitError``.
     """
     problem: DoesNotFitError | None = None
-    for rows in loose:
+    for first, rows in product(firsts, loose):
         placements: list[tuple[float, Addresses]] = []
         for order in orders:
             try:
-                placement.run(order, rows)
+                placement.run(order, rows, first=first)
             except DoesNotFitError as error:
                 problem = error
                 # No order of placing helps where more rows are in use at once than there are.
@@ -403,22 +413,6 @@ def lost(issue: Issue, p: AcceleratorParameters, *, stores: bool = False) -> flo
     return _placed(Placement(issue, p, stores=stores), ("area",), (p.scratchpad_rows, 0))[0]
 
 
-def alternatives(issue: Issue, p: AcceleratorParameters) -> Iterator[Addresses]:
-    """Yield the addresses of storages in one way after the other.
-
-    Some ways put the largest storage across two banks: all banks then have rows for the rest.
-    """
-    placement = Placement(issue, p)
-    for first in (0, p.bank_rows // 2):
-        for loose in (p.scratchpad_rows, p.bank_rows // 8, 0):
-            for order in ORDERS:
-                try:
-                    placement.run(order, loose, first=first)
-                except DoesNotFitError:
-                    continue
-                yield placement.addresses
-
-
 def place(
     issue: Issue, p: AcceleratorParameters, *, tries: int = 0, stores: bool = False
 ) -> Addresses:
@@ -430,7 +424,9 @@ def place(
     """
     placement = Placement(issue, p, stores=stores)
     orders = (*ORDERS, *map(str, range(tries)))
-    return _placed(placement, orders, (p.scratchpad_rows, p.bank_rows // 8, 0))[1]
+    # With the largest storage across two banks all banks have rows for the rest.
+    firsts = (0, p.bank_rows // 2)
+    return _placed(placement, orders, (p.scratchpad_rows, p.bank_rows // 8, 0), firsts)[1]
 
 
 def held(calls: Sequence[Call]) -> list[Storage]:

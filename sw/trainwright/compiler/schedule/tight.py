@@ -59,7 +59,7 @@ def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float
         for call, earlier in zip(calls, dependencies(calls), strict=True)
     }
     used = _used(calls)
-    new = {id(calls[place.first]): place.storages[0] for place in places_of(calls)}
+    new = {id(calls[place.first]): place.storage for place in places_of(calls)}
     slices = _slices(calls)
     order = list(calls)
     for place, call in enumerate(calls):

@@ -1,9 +1,8 @@
 """Find one program of a step: the one with the fewest predicted cycles among those that fit.
 
 ``lower`` is the entry, called for the forward and for the backward pass. It drafts programs for
-several search modes (``drafts``), places them (``schedule.place``, ``schedule.slots``), and times
-the most promising by the cycle model. Effort is counted, not timed, so that every machine finds the
-same program.
+several search modes (``drafts``), places them (``schedule.place``), and times the most promising by
+the cycle model. Effort is counted, not timed, so that every machine finds the same program.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -21,10 +20,8 @@ from trainwright.compiler.emit.outer import Packing
 from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import ProgramSpec, SearchMode
 from trainwright.compiler.forms.impls import up
-from trainwright.compiler.forms.layout import Addresses, CutError
-from trainwright.compiler.schedule.place import alternatives, place
-from trainwright.compiler.schedule.schedule import Issue
-from trainwright.compiler.schedule.slots import slotted
+from trainwright.compiler.forms.layout import CutError
+from trainwright.compiler.schedule.place import place
 from trainwright.compiler.step.blocks import Blocks
 from trainwright.compiler.step.drafts import Draft, Drafts
 from trainwright.compiler.tile.tile import Lowered
@@ -125,7 +122,7 @@ def lower(spec: ProgramSpec) -> Lowered:
         raise _refusal(graph, p, problems)
     cycles, draft, program = min(timed, key=lambda entry: entry[0])
     # Only the winner is placed in random orders, too: placing and timing all of them would take
-    # longer than it gains. It may fit only with its largest piece across two banks.
+    # longer than it gains. Blocks are placed by other costs, so that this can find no room.
     with suppress(DoesNotFitError):
         better = draft.placed(place(draft.issue, p, tries=PLACEMENTS))
         if alone(better, p, which) <= cycles:
@@ -170,12 +167,9 @@ def _timed(
         if timed and draft.cycles > (least if short else HOPEFUL * least):
             break  # drafts are sorted, so no later one is better
         try:
-            if short:
-                timed.append(_shortest(draft, p, which))
-                since = since + 1 if timed[1:] and timed[-1][0] >= least else 0
-            else:
-                program = draft.placed(place(draft.issue, p))
-                timed.append((alone(program, p, which), draft, program))
+            program = draft.placed(place(draft.issue, p, tries=PLACEMENTS if short else 0))
+            timed.append((alone(program, p, which), draft, program))
+            since = since + 1 if short and timed[1:] and timed[-1][0] >= least else 0
         except (CutError, DoesNotFitError, ResourceError) as error:
             problems.append(error)
         if since == PATIENCE or (len(timed) == MOST_TIMED and not short) or (timed and is_spent()):
@@ -231,28 +225,6 @@ def _blocked(blocks: Blocks) -> list[_Timed]:
         if bodies == BLOCKED:
             break
     return timed
-
-
-def _shortest(draft: Draft, p: AcceleratorParameters, which: str) -> _Timed:
-    """Return a program with the best of several placements, and its predicted cycles."""
-    timed: list[_Timed] = []
-    for placements in (slotted, _usual, alternatives):
-        # The costly last resort, for pieces that the first two cannot place.
-        if placements is alternatives and timed:
-            break
-        for addresses in placements(draft.issue, p):
-            program = draft.placed(addresses)
-            timed.append((alone(program, p, which), draft, program))
-    if not timed:
-        program = draft.placed(place(draft.issue, p))
-        timed.append((alone(program, p, which), draft, program))
-    return min(timed, key=lambda entry: entry[0])
-
-
-def _usual(issue: Issue, p: AcceleratorParameters) -> Iterator[Addresses]:
-    """Yield the addresses of a placement as where rows are not short, if there are enough."""
-    with suppress(DoesNotFitError):
-        yield place(issue, p, tries=PLACEMENTS)
 
 
 def _refusal(

@@ -19,7 +19,6 @@ from trainwright.compiler.forms.calls import (
     Contract,
     Elementwise,
     External,
-    GroupCall,
     PassCall,
 )
 from trainwright.compiler.forms.choices import Choice, Cut, Pad, ProgramSpec, Work, ranges_of
@@ -36,12 +35,12 @@ from trainwright.compiler.forms.layout import (
     Storage,
     counts_of,
 )
-from trainwright.compiler.forms.passes import GroupPlan, lowered
+from trainwright.compiler.forms.passes import PassPlan
 from trainwright.compiler.tile.demands import Demands
 from trainwright.compiler.tile.pieces import Pieces
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 from trainwright.graph.network import SAMPLES
-from trainwright.program.engines import elementwise_cycles, pass_cycles
+from trainwright.program.engines import elementwise_cycles
 from trainwright.program.fields import Engine
 
 SMALL = 32
@@ -424,26 +423,14 @@ class Tiler:
             Part(self.pieces.ensure(name, lanes, ranges), ranges) for name in op.operands
         )
         z = Part(self._target(op.out, lanes, slice_, None), ranges)
-        if op.function.group:
-            self._group_pass(op, operands, z)
-            return
-        passes = lowered(op, self.graph.tensors)
-        cycles = sum(pass_cycles(z.rows, len(code.instructions), self.p) for code in passes)
-        self.calls.append(
-            PassCall(
-                engine=Engine.PE2, cycles=cycles, reads=operands, writes=(z,), op=op, passes=passes
-            )
-        )
-
-    def _group_pass(self, op: Kernel, operands: tuple[Part, ...], z: Part) -> None:
-        passes = GroupPlan(op, self.graph.tensors, (*operands, z), self.p)
+        passes = PassPlan(op, self.graph.tensors, (*operands, z), self.p)
         writes = [z]
         if rows := passes.scratch_rows:
             counts = {"row": rows, "lane": self.p.lanes}
             joined = Piece.new(f"{op.out} sums", ROW, counts, {}, self.p.lanes)
             writes.append(Part(joined, {}))
         self.calls.append(
-            GroupCall(
+            PassCall(
                 engine=Engine.PE2, cycles=passes.cycles, reads=operands, writes=tuple(writes),
                 op=op, passes=passes,
             )
