@@ -432,6 +432,14 @@ ERRORS = {
     "pass": r"own.py:3: own must return a value of the kernel, not None",
     "return exp2(x * 4).lookup(9)": r"own.py:5: there is no table 9; there are EXP2 = 0, .*LOG2",
     "return k.sum(x)": r"own.py:5: sum is over a group; this kernel is element-wise",
+    "return x * k.group": r"own.py:5: group is over a group; this kernel is element-wise",
+    "return x if x else 0": r"own.py:5: a value has no truth in Python, as every lane has its own",
+    "return x or 3": r"own.py:5: a value has no truth in Python",
+    "return x if x.negative else x * 0": r"own.py:5: a condition has no truth in Python",
+    "return where(x.negative and x.zero, 0, x)": r"own.py:5: a condition has no truth in Python",
+    "return x if x == 3 else 0": r"own.py:5: a value has no comparison with 3 .*\(x - 3\).zero",
+    "return x if x != 0 else 0": r"own.py:5: a value has no comparison with 0 .*where\(x.zero",
+    "return where(True, 0, x)": r"own.py:5: where takes a condition such as x.negative, not True",
 }
 
 
@@ -448,6 +456,11 @@ DECLARED = {
     "(gradient=lambda k: 1)": r"own.py:3: the gradient of own takes \(k, upper, x\)",
     "(gradient=lambda k, upper, slope=1: upper)": r"own.py:3: .* takes the parameter slope, which",
     "(depth=3)": r"own.py:3: .*'depth'",
+    "(whole_bits=1.5)": r"own.py:3: whole_bits of own must be a whole number, not 1.5",
+    "(whole_bits=True)": r"own.py:3: whole_bits of own must be a whole number, not True",
+    "(gain='2')": r"own.py:3: gain of own must be a number above 0, not '2'",
+    "(gain=-1)": r"own.py:3: gain of own must be a number above 0, not -1",
+    "(gain=float('nan'))": r"own.py:3: gain of own must be a number above 0, not nan",
 }
 
 
@@ -472,6 +485,8 @@ def test_network_with_a_kernel_out_of_place_names_the_remedy(tmp_path, registere
         described(tmp_path, own.format("").replace("own", "tanh"), "tanh")
     with pytest.raises(NetworkError, match=r"own.py:3: ZeroDivisionError"):
         described(tmp_path, "1 / 0\n", "own")
+    with pytest.raises(NetworkError, match=r"own.py:3: SystemExit: 0"):
+        described(tmp_path, "raise SystemExit(0)\n", "own")
 
 
 def test_changed_file_of_kernels_is_read_again(tmp_path, registered):

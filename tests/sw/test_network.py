@@ -169,6 +169,13 @@ def load(tmp_path, text: str) -> Network:
             "image = [2, 16]\nwidths = {bits = 4}",
             "widths: unknown key 'bits'; there are factor, bias",
         ),
+        ("ranks = [3]", "ranks = [true]", r"layer 2: ranks has numbers or names, not \[True\]"),
+        ("image = [2, 16]", "image = [2, true]", "network: image has numbers or names"),
+        (
+            "image = [2, 16]",
+            "image = [2, 16]\nwidths = {activation = 8}\nformats = {activation = 'posit(16,1)'}",
+            r"formats: activation has 16 bits and \[widths\] says 8: omit one of them",
+        ),
     ],
 )
 def test_network_wrong_description_is_one_error(tmp_path, old, new, message):

@@ -97,6 +97,7 @@ SIDES = [{"name": "left", "columns": [0, 2]}, {"name": "right", "columns": [2, 5
         ((STEM, SQUARE, HEAD | {"from": "l1"}), {},
          "no head needs the value 'inner': name it in `from`, `add` or `heads`, or omit it"),
         ((STEM, HEAD), {"heads": ["l2", "l3"]}, "heads: there is no value 'l3'"),
+        ((STEM, HEAD), {"heads": ["l2", "l2"]}, r"heads \['l2', 'l2'\] has a name twice"),
         ((STEM, HEAD | {"relu": True}), {"heads": ["l2"]}, "gives the logits and has no relu"),
         ((STEM, HEAD | {"name": "l1"}), {}, "layer 2: 'l1' is no name of a value"),
         ((STEM, HEAD | {"name": "x"}), {}, "two values have the name 'x': rename one"),

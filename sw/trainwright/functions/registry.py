@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import Parameter, signature
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -109,6 +110,13 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
             f"{place}: the gradient of {name} must be a function or {STRAIGHT_THROUGH!r}, not "
             f"{shown(gradient)}"
         )
+    for option, kinds, least in (("whole_bits", int, -inf), ("gain", int | float, 0)):
+        value = options.get(option)
+        if value is None or (option == "gain" and callable(value)):
+            continue
+        if isinstance(value, bool) or not (isinstance(value, kinds) and least < value < inf):
+            what = "a number above 0" if option == "gain" else "a whole number"
+            raise FunctionError(f"{place}: {option} of {name} must be {what}, not {shown(value)}")
     reduces = bool(options.get("reduces")) or "window" in over
     if reduces and (not over or gradient == STRAIGHT_THROUGH or over == ("tokens",)):
         raise FunctionError(
@@ -256,7 +264,7 @@ def read_kernels(path: str) -> None:
         spec.loader.exec_module(module)
     except FunctionError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a file that exits would end the command, done or not
         lines = [
             f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)
         ]

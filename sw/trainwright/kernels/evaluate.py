@@ -163,24 +163,24 @@ class _Evaluator:
             assert v.register
             return registers[v.register.number][:count]
         if v.kind is Op.WHERE:
-            assert v.a and v.old and v.condition
+            assert v.a is not None and v.old is not None and v.condition is not None
             c = known[v.condition.value]
             chosen = {When.POSITIVE: c > 0, When.NEGATIVE: c < 0, When.ZERO: c == 0}
             return np.where(chosen[v.condition.when], known[v.a], known[v.old])
         if v.kind is Op.STORED:
-            assert v.a
+            assert v.a is not None
             return known[v.a]
         if v.kind in REDUCTIONS:
-            assert v.a
+            assert v.a is not None
             whole = known[v.a].sum if v.kind is Op.SUM else known[v.a].max
             return np.broadcast_to(whole(axis=1, keepdims=True), shape)
-        a = known[v.a] if v.a else np.zeros(shape, np.int64)
+        a = np.zeros(shape, np.int64) if v.a is None else known[v.a]
         s = self._number(v.s, known)
         # Tracing has proved that no sum exceeds the engine's words, so that none has to be wrapped.
         q = self._x(v, a, s, shape)
-        if v.c:
+        if v.c is not None:
             q = q + known[v.c] if v.sign > 0 else q - known[v.c]
-        elif v.k:
+        elif v.k is not None:
             q = q + self._number(v.k, known)
         shift = v.shift
         if isinstance(shift, GivenShift):

@@ -103,7 +103,7 @@ class _Slot:
     def operands(self) -> list[Value]:
         """Values that the instruction reads from registers."""
         own = [v for v in self.v.operands if self.memory is not Memory.READ or v is not self.v.a]
-        return [*own, *(v for v in (self.condition, self.old) if v)]
+        return [*own, *(v for v in (self.condition, self.old) if v is not None)]
 
 
 class _Lowering:
@@ -167,7 +167,7 @@ class _Lowering:
         )
         if not adds:
             step.c, step.sign, step.k = producer.c, producer.sign, producer.k
-        if step.shift == 0 and step.rounding is Rounding.FLOOR:
+        if not step.is_shifted and step.rounding is Rounding.FLOOR:
             step.shift, step.rounding = producer.shift, producer.rounding
         if producer.width < WIDTH or producer.wraps:
             step.width, step.wraps = producer.width, producer.wraps
@@ -182,7 +182,7 @@ class _Lowering:
                 continue
             slot = _Slot(step, order)
             if step.kind is Op.WHERE:
-                assert step.a and step.condition and step.old
+                assert step.a is not None
                 slot = self._predicated(step, order, alone=uses[step.a] == [step])
             self.slots.append(slot)
             self.slot_of[step] = slot
@@ -192,7 +192,7 @@ class _Lowering:
 
     def _predicated(self, step: Value, order: int, *, alone: bool) -> _Slot:
         new, condition = step.a, step.condition
-        assert new and condition
+        assert new is not None and condition is not None
         # The instruction has one field c for addend, shift and condition: they join only if the
         # same value serves all of them. Otherwise the new value is computed in all lanes, and
         # copied in some.
@@ -232,7 +232,7 @@ class _Lowering:
         # Only the first operand can come from memory, so operands are exchanged where that changes
         # nothing.
         if v.s is read and v.a is not read and v.kind in COMMUTATIVE:
-            assert v.a
+            assert v.a is not None
             v.a, v.s = read, v.a
         if v.c is read and v.a is not read and _is_plain_sum(v):
             v.a, v.c = read, v.a
@@ -298,9 +298,9 @@ def _is_plain_sum(v: Value) -> bool:
 def _can_join(producer: Value, step: Value) -> bool:
     """Return whether one instruction does both: kind, addend, shift and fit, in this order."""
     adds = step.c is not None or step.k is not None
-    shifts = step.shift != 0
+    shifts = step.is_shifted
     fitted = producer.width < WIDTH or producer.wraps
-    shifted = producer.shift != 0
+    shifted = producer.is_shifted
     # A width cannot be applied twice, and nothing can be added after a shift.
     if fitted or (shifted and (adds or shifts)):
         return False
@@ -310,7 +310,7 @@ def _can_join(producer: Value, step: Value) -> bool:
     if step.k is not None and isinstance(producer.s, Constant) and producer.s != step.k:
         return False
     shift = step.shift if shifts else producer.shift
-    addend = step.c or producer.c
+    addend = producer.c if step.c is None else step.c
     return not (isinstance(shift, Value) and addend is not None and addend is not shift)
 
 

@@ -517,7 +517,7 @@ class _Cut:
             return where((body.lane() + (1 - tail)).positive, other, value)
 
         for v in self._reduced(n):
-            assert v.a
+            assert v.a is not None
             part, key = taken(v.a), (v, ACCUMULATED)
             if self.layout.across:
                 part = inside(part, v.low if v.kind is Op.GREATEST else 0)
@@ -540,7 +540,7 @@ class _Cut:
             # Every row of the sweep reads it: no row may take its register.
             return body.held(self.registers.numbers[v, FINISHED if self.depth[v] else n])
         if v.kind is Op.STORED:
-            assert v.a
+            assert v.a is not None
             return body.read(v.stream, v.low, v.high) if self.depth[v] < n else taken(v.a)
         return _copied(body, v, taken)
 
@@ -615,7 +615,9 @@ def _copied(body: Body, v: Value, operand: Callable[[Value], Value]) -> Value:
     def taken(part: Any) -> Any:
         return operand(part) if isinstance(part, Value) else part
 
-    condition = v.condition and Condition(operand(v.condition.value), v.condition.when)
+    condition = v.condition
+    if condition is not None:
+        condition = Condition(operand(condition.value), condition.when)
     copied = replace(
         v, body=body, a=taken(v.a), s=taken(v.s), c=taken(v.c), shift=taken(v.shift),
         condition=condition, old=taken(v.old),

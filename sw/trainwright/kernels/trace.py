@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 from trainwright.kernels.slots import Slot, table_of
 from trainwright.kernels.tables import FRACTION, REST_WIDTH, SLOPE_SHIFT
@@ -109,6 +110,13 @@ class Condition:
 
     value: "Value"
     when: When
+
+    def __bool__(self) -> NoReturn:
+        """Refuse a branch of Python, which one recording of the kernel would decide for all."""
+        raise self.value.body.error(
+            "a condition has no truth in Python, as every lane has its own: choose a value with "
+            "where(condition, new, old)"
+        )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -240,7 +248,7 @@ class Value:
     def sum_lanes(self) -> "Value":
         """Sum the lanes of a row; every lane has the result."""
         # Where numpy evaluates groups a row is a group, which is more lanes than the engine has.
-        lanes = min(self.body.lanes, LANES) if self.body.group else self.body.lanes
+        lanes = min(self.body.lanes, LANES) if self.body.reduced else self.body.lanes
         return self.body.step((lanes * self.low, lanes * self.high), kind=Kind.SUM, a=self)
 
     def greatest_lane(self) -> "Value":
@@ -262,6 +270,29 @@ class Value:
         return self.body.step(_table_range(slot), kind=Kind.TABLE, a=self, table=slot)
 
     # -- conditions ----------------------------------------------------------------------------
+    def __bool__(self) -> NoReturn:
+        """Refuse a branch of Python, which one recording of the kernel would decide for all."""
+        raise self.body.error(
+            "a value has no truth in Python, as every lane has its own: choose a value with "
+            "where(x.zero, new, old), x.negative or x.positive"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by identity. Raises `KernelError` for a number, which is no value of a lane."""
+        if isinstance(other, int | float):
+            raise self.body.error(
+                f"a value has no comparison with {other} in Python: choose a value with "
+                f"where({f'(x - {other})' if other else 'x'}.zero, new, old)"
+            )
+        return self is other
+
+    __hash__ = object.__hash__
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether the step shifts its sum."""
+        return not (isinstance(self.shift, int) and self.shift == 0)
+
     @property
     def positive(self) -> Condition:
         """Lanes in which the value is greater than 0."""
@@ -280,7 +311,7 @@ class Value:
     @property
     def operands(self) -> tuple["Value", ...]:
         """Values that the step reads."""
-        condition = self.condition.value if self.condition else None
+        condition = None if self.condition is None else self.condition.value
         every = (self.a, self.s, self.c, self.shift, condition, self.old)
         return tuple(v for v in every if isinstance(v, Value))
 
@@ -288,6 +319,8 @@ class Value:
 def where(condition: Condition, new: Value | int, old: Value) -> Value:
     """Choose ``new`` in the lanes of a condition, ``old`` in the others."""
     body = old.body
+    if not isinstance(condition, Condition):
+        raise body.error(f"where takes a condition such as x.negative, not {condition!r}")
     value = body.constant(new) if isinstance(new, int) else new
     reach = min(value.low, old.low), max(value.high, old.high)
     return body.step(reach, kind=Op.WHERE, a=value, old=old, condition=condition)
@@ -318,7 +351,7 @@ class Body:
     """Registers that nothing reads after this pass."""
     preserved: set[int] = field(default_factory=set)
     """Registers that a later pass needs and this one does not."""
-    group: int = 0
+    reduced: int = 0
     """Values that a reduction takes; 0: the kernel has no groups."""
     reserved: int = 0
     """Constants that the exponent file gives, from the first one, whether used or not."""
@@ -329,6 +362,12 @@ class Body:
     scales: list[tuple[str, int]] = field(default_factory=list)
     """Streams that are read in units of the kernel, and the right shift of each at exponent 0. The
     exponent file gives them as the first constants."""
+
+    @property
+    def group(self) -> int:
+        """Number of values of a group. Raises `KernelError` if the kernel is element-wise."""
+        self._require_group("group")
+        return self.reduced
 
     def step(self, reach: Range, **fields) -> Value:
         """Record a step whose result lies in ``reach``."""
@@ -404,7 +443,7 @@ class Body:
         return self.step((value.low, value.high), kind=Op.STORED, a=value, stream=stream)
 
     def _require_group(self, name: str) -> None:
-        if not self.group:
+        if not self.reduced:
             raise self.error(f"{name} is over a group; this kernel is element-wise")
 
     def write(self, stream: str, value: Value, *, counted: bool = False) -> None:
@@ -485,7 +524,7 @@ def trace_groups(kernel: Callable[..., None], group: int, **options) -> Body:
 
     numpy evaluates it on rows that hold one group each. Raises ``KernelError`` as `trace`.
     """
-    body = Body(lanes=group, group=group)
+    body = Body(lanes=group, reduced=group)
     kernel(body, **options)
     return body
 

@@ -59,6 +59,9 @@ def network_from_dict(description: Mapping[str, Any], folder: Path | None = None
     )
     padded = pair(top.get("padded", image), "padded")
     heads = texts(top.get("heads", []), "heads")
+    require(
+        len(set(heads)) == len(heads), f"heads {shown(list(heads))} has a name twice: name it once"
+    )
     for file in texts(top.get("kernels", []), "kernels"):
         try:
             read_kernels(str((folder or Path()) / file))
@@ -79,7 +82,16 @@ def network_from_dict(description: Mapping[str, Any], folder: Path | None = None
         tokens=top.get("tokens", 1),
         padding=top.get("padding", False),
     )
-    return network.with_formats(top["formats"]) if top.get("formats") else network
+    if not top.get("formats"):
+        return network
+    coded = network.with_formats(top["formats"])
+    for key, width in widths.items():
+        bits = getattr(coded.widths, key)
+        require(
+            bits == width,
+            f"formats: {key} has {bits} bits and [widths] says {width}: omit one of them",
+        )
+    return coded
 
 
 def load_network(name: str) -> Network:

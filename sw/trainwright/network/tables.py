@@ -73,6 +73,9 @@ def table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[st
         kinds = (int, float) if kind is float else kind
         right = isinstance(item, kinds) and (kind is bool or not isinstance(item, bool))
         require(right, f"{where}: {key} must be {_KINDS[kind]}, not {shown(item)}")
+        # Python's True is the integer 1, which no list of sizes or ranks means.
+        truth = isinstance(item, list) and any(isinstance(part, bool) for part in item)
+        require(not truth, f"{where}: {key} has numbers or names, not {shown(item)}")
     for key in needed:
         require(key in value, f"{where}: {key!r} is missing")
     return dict(value)

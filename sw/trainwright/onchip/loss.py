@@ -123,7 +123,7 @@ def shares(weights: Value, twice: Value, length: Value) -> Value:
 
 def sum_classes(k: Body, v: Value) -> Value:
     """Sum a value over the classes of a sample: lanes of a row, or a group of rows."""
-    return k.sum(v) if k.group else v.sum_lanes()
+    return k.sum(v) if k.reduced else v.sum_lanes()
 
 
 def _labelled(k: Body, target: Value) -> Value:
@@ -143,7 +143,7 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     target, at = row.target, row.at
     top = _count_correct(k, row)
     far = distances(k, top, row.logits, exponent)
-    if k.group:  # rows keep what a later sweep reads, as registers are few
+    if k.reduced:  # rows keep what a later sweep reads, as registers are few
         weights = k.stored(STORED, exp2(far).clip(WORD_WIDTH))
     else:
         weights = where(target.negative, 0, exp2(far))
@@ -151,7 +151,7 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     twice, length = mantissa(total + total)
     # log2(sum) - 15 + the label's distance, both with FRACTION bits below the point
     minus_log = length * -(1 << FRACTION) - log2_fraction(twice)
-    if k.group:  # lanes are samples, and a row adds the losses of those that have its class
+    if k.reduced:  # lanes are samples, and a row adds the losses of those that have its class
         k.total(where(at, far - (1 << FRACTION), k.constant(0)).sum_lanes())
         k.total(where(at, 0 - minus_log, k.constant(0)).sum_lanes())
     else:
@@ -162,7 +162,7 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     if counting:
         return
     wrong = where(at, 0, shares(weights, twice, length))
-    if k.group:  # a sample without a label has no gradient
+    if k.reduced:  # a sample without a label has no gradient
         wrong = k.stored(STORED, where(target.negative, 0, wrong))
     label = (sum_classes(k, wrong) * -1).clip(PROBABILITY_WIDTH)
     share = where(at, label, wrong)
@@ -185,7 +185,7 @@ def squared_error_kernel(k: Body, exponent: int | None, counting: bool) -> None:
         scale = 1 << min(max(exponent + ERROR_UNIT, 0), MOST_POWER)
         shift = min(max(-exponent - ERROR_UNIT, 0), MOST_SHIFT)
     output = (row.logits * scale).rounded(shift, EVEN)
-    if k.group:
+    if k.reduced:
         error = where(at, output - (1 << ERROR_UNIT), output).clip(WORD_WIDTH)
     else:
         error = (target * -(1 << ERROR_UNIT) + output).clip(WORD_WIDTH)
@@ -211,8 +211,8 @@ class _Row(NamedTuple):
 
 
 def _operands(k: Body) -> _Row:
-    target, logits = k.read(TARGETS, -1, MOST_OUTPUTS - 1 if k.group else 1), k.read(LOGITS)
-    if k.group:
+    target, logits = k.read(TARGETS, -1, MOST_OUTPUTS - 1 if k.reduced else 1), k.read(LOGITS)
+    if k.reduced:
         number = k.read(NUMBERS, 0, k.group - 1)
         return _Row(target, (target - number).zero, number, logits)
     logits = where(target.negative, target * -LEAST, logits)
@@ -226,9 +226,9 @@ def _count_correct(k: Body, row: _Row) -> Value:
     """
     places = max(4, (k.lanes - 1).bit_length())
     key = row.logits * (1 << places) - row.number
-    top = k.greatest(key) if k.group else key.greatest_lane()
+    top = k.greatest(key) if k.reduced else key.greatest_lane()
     lost = (key - top).clip(1)  # -1 where another lane wins
-    won = where(row.at, lost + 1, k.constant(0)) if k.group else row.target * lost + row.target
+    won = where(row.at, lost + 1, k.constant(0)) if k.reduced else row.target * lost + row.target
     k.count(won.sum_lanes())
     return (top + ((1 << places) - 1)) >> places
 
