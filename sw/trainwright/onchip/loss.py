@@ -193,7 +193,7 @@ def squared_error_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     if not counting:
         k.write(GRADIENT, error)
     square = error * error
-    if counting and not k.group:
+    if counting and not k.reduced:
         square = where(_labelled(k, target).zero, 0, square)
     k.total(square.sum_lanes())
 
