@@ -26,6 +26,7 @@ from trainwright.support.waiting import waiting
 from trainwright_sim.build import build, tell
 from trainwright_sim.design import kept_rtlil
 from trainwright_sim.engines import LEAVES, WAVES
+from trainwright_sim.gates import Operands, multiplication_energy
 from trainwright_sim.library import Simulator, Stop, WaveSimulator
 from trainwright_sim.memory import MemoryModel
 from trainwright_sim.perf_counter import PerfCounter
@@ -274,6 +275,12 @@ class RtlAccelerator:
         self._end_stepping()
         self._stepper = RtlStepper(self, program, address, self._bytes)
         return self._stepper
+
+    def multiplication_energy(
+        self, liberty: Path, operands: Sequence[Operands]
+    ) -> tuple[float, float, int]:
+        """Return ``gates.multiplication_energy`` of this accelerator's multipliers."""
+        return multiplication_energy(liberty, self._parameters.operand_width, operands)
 
     def _end_stepping(self) -> None:
         if self._stepper is not None:

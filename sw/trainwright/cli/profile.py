@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
+from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     JsonOptions,
     SeedOptions,
@@ -44,13 +45,17 @@ class ProfileOptions(StepOptions, SeedOptions, WideOptions, JsonOptions, Simulat
     cycles.
 
     --energy multiplies counted events with published energies (docs/reference/energy.md). It is a
-    model of dynamic energy: static power, clock tree and processor are left out.
+    model of dynamic energy: static power, clock tree and processor are left out. With --liberty
+    the energy of multiplications follows from toggles: yosys maps a multiplier to the file's cells,
+    which are evaluated on the operands of the step.
     """
 
     backend: Annotated[str, Option(metavar="NAME")] = "rtl"
     """rtl or golden"""
     energy: bool = False
     """also print the energy of the step as a model, low and high, next to the paper's figures"""
+    liberty: Annotated[Path | None, Option(metavar="FILE")] = None
+    """for --energy: take the energy of multiplications from the cells of this liberty file"""
     out: Annotated[Path | None, Option(metavar="FOLDER")] = None
     """write files there"""
 
@@ -78,10 +83,36 @@ class ProfiledProgram:
     cycles: int
 
 
+@dataclass(frozen=True)
+class ToggleEnergy:
+    """Energy of a multiplication in cells of a liberty file."""
+
+    joules: tuple[float, float]
+    """Low and high."""
+    cells: int
+    operands: int
+    """Multiplications whose toggles were counted."""
+
+
+def _toggle_energy(
+    options: ProfileOptions, network: Network, accelerator: Any
+) -> ToggleEnergy | None:
+    from trainwright.check.operands import multiplied
+
+    if options.liberty is None:
+        return None
+    operands = multiplied(
+        network, options.batch, seed=options.seed, plan=options.plan,
+        parameters=accelerator.parameters,
+    )  # fmt: skip
+    low, high, cells = accelerator.multiplication_energy(options.liberty, operands)
+    return ToggleEnergy((low, high), cells, sum(len(left) for left, _ in operands))
+
+
 def _profiled(
     options: ProfileOptions, network: Network
-) -> tuple[list[ProfiledProgram], AcceleratorParameters]:
-    """Return the profile of each program, and the accelerator's sizes."""
+) -> tuple[list[ProfiledProgram], AcceleratorParameters, ToggleEnergy | None]:
+    """Return the profile of each program, the accelerator's sizes and the toggles' energy."""
     from trainwright.check.step import random_inputs
     from trainwright.driver import Driver
     from trainwright.timing import predict
@@ -89,6 +120,7 @@ def _profiled(
 
     p = accelerator_parameters(options.accelerator, network)
     with opened_for(options, p) as accelerator:
+        toggles = _toggle_energy(options, network, accelerator)
         driver = Driver(accelerator, network, options.batch, plan=options.plan, trace=True)
         given = random_inputs(network, driver, options.seed)
         forward = driver.forward(given.inputs, given.model, given.scales)
@@ -101,7 +133,7 @@ def _profiled(
         rows = lines(name, program.descriptors, commands, p, run)
         end = run.counters.cycles or max(command.end for command in commands)
         parts.append(ProfiledProgram(name, program, commands, rows, end))
-    return parts, p
+    return parts, p, toggles
 
 
 def _total(name: str, parts: list[ProfiledProgram], p: AcceleratorParameters) -> dict[str, Any]:
@@ -152,18 +184,23 @@ def _descriptor_table(rows: list[dict[str, Any]], names: UserNames, *, wide: boo
     return fitted(list(COLUMNS.values()), cells, screen_width(), SPARE)
 
 
-def _energy(network: Network, parts: list[ProfiledProgram], p: AcceleratorParameters) -> list[Any]:
+def _energy(
+    network: Network,
+    parts: list[ProfiledProgram],
+    p: AcceleratorParameters,
+    toggles: ToggleEnergy | None,
+) -> list[Any]:
     """Return the energy of a step by kind of event, the total last."""
     from trainwright.timing.energy import EnergyModel
 
-    model = EnergyModel(p, network.factor_width)
+    model = EnergyModel(p, network.factor_width, toggles.joules if toggles else None)
     for part in parts:
         model.add_program(part.program.descriptors, part.commands)
     return model.lines()
 
 
-def _energy_text(lines: list[Any], cycles: int) -> str:
-    from trainwright.timing.energy import SOURCES, references
+def _energy_text(lines: list[Any], cycles: int, sources: dict[str, str]) -> str:
+    from trainwright.timing.energy import references
 
     cells = [
         [line.event, line.count or "", *(f"{1e3 * joules:.4f}" for joules in line.joules)]
@@ -176,7 +213,7 @@ def _energy_text(lines: list[Any], cycles: int) -> str:
             "energy of the step, a model: dynamic energy of these events, no static power",
             table,
             "sources:",
-            *(f"  {source}: {use}" for source, use in SOURCES.items()),
+            *(f"  {source}: {use}" for source, use in sources.items()),
             "beside it power times time, as estimated for a whole device by the paper:",
             *(f"  {name}: {1e3 * joules:,.1f} mJ" for name, joules in compared),
         )
@@ -188,8 +225,10 @@ def _run(options: ProfileOptions) -> int:
     from trainwright.timing.lost import lost_cycles
     from trainwright.timing.profile import as_rows
 
+    if options.liberty is not None and not (options.energy and options.backend == "rtl"):
+        raise OptionError("--liberty is for --energy with --backend rtl: add both, or omit it")
     network = options.network_named(options.network)
-    parts, p = _profiled(options, network)
+    parts, p, toggles = _profiled(options, network)
     descriptors = {part.name: as_rows(part.rows) for part in parts}
     causes = [
         line
@@ -204,8 +243,14 @@ def _run(options: ProfileOptions) -> int:
         "descriptors": [row for rows in descriptors.values() for row in rows],
     }  # fmt: skip
     if options.energy:
-        results["energy"] = _energy(network, parts, p)
-        results["energy_sources"] = SOURCES
+        results["energy"] = _energy(network, parts, p, toggles)
+        results["energy_sources"] = dict(SOURCES)
+    if toggles is not None:
+        low, high = (1e12 * joules for joules in toggles.joules)
+        results["energy_sources"][f"{options.liberty}, multiply"] = (
+            f"{low:.3f} to {high:.3f} pJ each, toggles of {toggles.cells:,} cells in "
+            f"{toggles.operands:,} multiplications, without wires, glitches and factors"
+        )
     files = _files(options, parts, p, results) if options.out else {}
     if options.out:
         write_results(options.out, files)
@@ -229,7 +274,9 @@ def _run(options: ProfileOptions) -> int:
     cells = [[total[key] for key in keys] for total in totals]
     text.append(transposed(keys, cells, width).rstrip("\n"))
     if options.energy:
-        text.append(_energy_text(results["energy"], totals[-1]["cycles"]))
+        text.append(
+            _energy_text(results["energy"], totals[-1]["cycles"], results["energy_sources"])
+        )
     if options.out:
         text.append(f"written to {options.out}: {', '.join(files)}")
     return show(options.json, results, "\n".join(text))

@@ -274,3 +274,27 @@ def compute(d: Compute, state: MachineState, p: AcceleratorParameters) -> Result
     # Each execution has a stream of its own, so that a repeated descriptor rounds differently.
     state.stream += STREAM_STEP
     return Result(total, saturations, underflows, addresses, rows)
+
+
+def first_operands(
+    d: Compute, state: MachineState, p: AcceleratorParameters
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return both operands of each product that the first multiplier of the array computes.
+
+    Terms of a sum are in the order of the array, sums in the order of the nest's groups.
+    """
+    operands, nest = OperandReader(d, state, p.number_formats), Nest(d, tile_rows(d.operation, p))
+    x, g = (
+        base + state.registers[register]
+        for base, register in ((d.x, d.x_register), (d.g, d.g_register))
+    )
+    left = nest.group(nest.both, "x")[:, None] + nest.group(nest.first, "x")
+    right = nest.group(nest.both, "g")[:, None] + nest.group(nest.second, "g")
+    left, right = x + left[..., None] + nest.summed("x"), g + right[..., None] + nest.summed("g")
+    array = contraction_of(d.operation)
+    if array is not None and array.along_lanes:
+        first, second = operands.x(left), operands.g(right)
+    else:  # a lane of x, and a word of a group of g
+        first, second = operands.x(left)[..., :1], operands.groups(right, nest.tile_rows)[..., :1]
+    pairs = np.broadcast_arrays(first[:, :, None], second[:, None])
+    return pairs[0].ravel().astype(np.int64), pairs[1].ravel().astype(np.int64)

@@ -79,23 +79,38 @@ class EnergyLine:
 
 
 class EnergyModel:
-    """Counter of events over the programs of a step."""
+    """Counter of events over the programs of a step.
 
-    def __init__(self, parameters: AcceleratorParameters, factor_width: int):
+    ``multiply_joules`` replaces the published energy of a multiplication, low and high.
+    """
+
+    def __init__(
+        self,
+        parameters: AcceleratorParameters,
+        factor_width: int,
+        multiply_joules: tuple[float, float] | None = None,
+    ):
         self.parameters, self.factor_width = parameters, factor_width
+        self._multiply_joules = multiply_joules
         self._counts: Counter[str] = Counter()
         self._joules: dict[str, tuple[float, float]] = {}
 
     def _add(self, event: str, count: float, low_units: float, high_units: float, label: str = ""):
         """Count events, each of ``low_units`` to ``high_units`` units of energy."""
-        energy, name = ENERGIES[event], f"{event} {label}".strip()
+        energy = ENERGIES[event]
         logic = LOGIC_FACTOR if energy.in_logic else (1.0, 1.0)
         node = NODE_FACTOR if energy.on_chip else (1.0, 1.0)
+        self._note(
+            f"{event} {label}".strip(),
+            count,
+            low_units * energy.low * logic[0] * node[0] * 1e-12,
+            high_units * energy.high * logic[1] * node[1] * 1e-12,
+        )
+
+    def _note(self, name: str, count: float, low_joules: float, high_joules: float) -> None:
         self._counts[name] += round(count)
         low, high = self._joules.get(name, (0.0, 0.0))
-        low += count * low_units * energy.low * logic[0] * node[0] * 1e-12
-        high += count * high_units * energy.high * logic[1] * node[1] * 1e-12
-        self._joules[name] = low, high
+        self._joules[name] = low + count * low_joules, high + count * high_joules
 
     def add_program(
         self, descriptors: Sequence[Descriptor], commands: Iterable[CommandRecord]
@@ -125,7 +140,10 @@ class EnergyModel:
         assert widths is not None
         x, g = widths
         macs, array = times * work.macs, p.word_width
-        self._add("multiply", macs, x * g, array * array, f"{x} x {g} bits")
+        if self._multiply_joules is not None:
+            self._note(f"multiply {x} x {g} bits", macs, *self._multiply_joules)
+        else:
+            self._add("multiply", macs, x * g, array * array, f"{x} x {g} bits")
         self._add("add", macs, x + g, p.accumulator_width)
         # both operands and the sum are each stored in a register
         self._add("register", macs, x + g, 2 * array + p.accumulator_width)

@@ -1,0 +1,39 @@
+"""Operands that the first multiplier of each array takes in a training step."""
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.check.stepping import stepper_of
+from trainwright.golden.compute import first_operands
+from trainwright.golden.stepper import Stepper
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute
+from trainwright.program.engines import contraction_of
+
+Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""First and second operand of each product."""
+
+
+def multiplied(
+    network: Network, batch: int, *, seed: int, plan: str, parameters: AcceleratorParameters
+) -> list[Pairs]:
+    """Return the operands of a step with random operands, for each array that multiplies."""
+    pairs: dict[object, list[Pairs]] = {}
+    for part in ("forward", "backward"):
+        whole = stepper_of(
+            network, batch, part=part, seed=seed, plan=plan, parameters=parameters
+        )  # fmt: skip
+        memory = whole.state.memory.copy()
+        numbers = [step.number for step in whole]
+        again = Stepper(whole.program, memory, parameters)
+        for number in numbers:  # operands are read before the descriptor may overwrite them
+            d = whole.program.descriptors[number]
+            if isinstance(d, Compute) and (array := contraction_of(d.operation)) is not None:
+                taken = first_operands(d, again.state, parameters)
+                pairs.setdefault(array.engine, []).append(taken)
+            next(again)
+    return [
+        (np.concatenate([left for left, _ in own]), np.concatenate([right for _, right in own]))
+        for own in pairs.values()
+    ]
