@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -69,12 +68,11 @@ def rtl() -> Iterator[RtlAccelerator]:
 
 def ordered(descriptors, p=P) -> Program:
     """Add the waits that rows ask for, whatever is left out, and HALT."""
-    turns = list(product(range(EIGHTH), (False, True), (False, True)))
-    hazards, waiting = [Hazards() for _ in turns], []
+    hazards, waiting = [Hazards() for _ in range(EIGHTH)], []
     for d in descriptors:
         if not isinstance(d, Code | Set | MoveScales):
-            for tracker, (step, first, last) in zip(hazards, turns, strict=True):
-                if is_skipped(d, step, first=first, last=last):
+            for step, tracker in enumerate(hazards):
+                if is_skipped(d, step):
                     continue
                 waits = tracker.issue(ENGINE_OF[d.operation], footprint(d, p))
                 wait, older = d.wait | waits.wait, d.wait_older | waits.wait_older

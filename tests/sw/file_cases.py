@@ -63,26 +63,19 @@ def random_scalars(random: Random, descriptors: Sequence, *, used: int = USED) -
 def random_turns(random: Random, descriptors: Sequence) -> list:
     """Leave the last pass out of some steps, now and then.
 
-    The other passes write the registers that the last pass reads. If it runs in the last step
-    alone, its instructions are put into the engine then.
+    The other passes write the registers that the last pass reads.
     """
     turned = list(descriptors)
     passes = [n for n, d in enumerate(turned) if isinstance(d, Vector)]
     if not passes or random.random() < 0.2:
         return turned
-    *_, before, at = -1, *passes
-    turned[at] = replace(turned[at], **random_turn(random))
-    if turned[at].last:
-        turned[before + 1 : at] = [
-            replace(d, last=True) if isinstance(d, Code) else d for d in turned[before + 1 : at]
-        ]
+    turned[passes[-1]] = replace(turned[passes[-1]], **random_turn(random))
     return turned
 
 
-def random_turn(random: Random) -> dict[str, int | bool]:
-    """Draw one of two, four or eight steps, not the first of a run, or the last alone."""
-    eighth = random.choice((0, 0, random.randint(1, 2 * EIGHTH - 1)))
-    return {"eighth": eighth, "later": random.random() < 0.4, "last": random.random() < 0.3}
+def random_turn(random: Random) -> dict[str, int]:
+    """Draw one of two, four or eight steps, or all."""
+    return {"eighth": random.choice((0, 0, random.randint(1, 2 * EIGHTH - 1)))}
 
 
 def _scalar(random: Random, used: int) -> Scalar:

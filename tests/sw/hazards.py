@@ -119,20 +119,19 @@ TOUCHED = {
 
 
 def check_waits(
-    descriptors: Sequence[Descriptor], p: AcceleratorParameters, memory_bytes: int, step: int = 0,
-    *, first: bool = False, last: bool = False,
-) -> int:  # fmt: skip
+    descriptors: Sequence[Descriptor], p: AcceleratorParameters, memory_bytes: int, step: int = 0
+) -> int:
     """Replay a program and return the number of commands issued; raise ``HazardError``.
 
-    ``step`` is the number of the repetition, ``first`` and ``last`` its place in the run. The
-    replay leaves out instructions of the vector engine, which touch nothing and execute in order.
+    ``step`` is the number of the repetition. The replay leaves out instructions of the vector
+    engine, which touch nothing and execute in order.
     """
     sizes = {"pad": p.scratchpad_rows, "memory": memory_bytes // p.beat_bytes}
     readers = {space: np.zeros(size, np.uint8) for space, size in sizes.items()}
     writers = {space: np.zeros(size, np.uint8) for space, size in sizes.items()}
     commands = 0
     for d, registers in unrolled(descriptors):
-        if is_skipped(d, step, first=first, last=last):
+        if is_skipped(d, step):
             continue
         if d.wait:
             for masks in (*readers.values(), *writers.values()):

@@ -15,10 +15,9 @@ SEED_STEP = 2 * STREAM_STEP % (1 << STEP_WIDTH)
 class Repetition(wiring.Component):
     """Counter of a program's runs and of training steps; each run is a step.
 
-    ``start`` begins ``times`` runs of a program (0 counts as 1), ``advance`` ends a run; ``first``
-    and ``last`` tell whether the present run is the first or the last. ``step`` is the number of
-    the present step. The host may ``write`` it between runs: it takes the bytes of ``value`` that
-    ``keep`` does not mask.
+    ``start`` begins ``times`` runs of a program (0 counts as 1), ``advance`` ends a run; ``last``
+    tells whether the present run is the last. ``step`` is the number of the present step. The host
+    may ``write`` it between runs: it takes the bytes of ``value`` that ``keep`` does not mask.
     ``seed`` is 2 x STREAM_STEP x step, except while ``busy``, for 32 cycles from ``start`` on.
     """
 
@@ -28,7 +27,6 @@ class Repetition(wiring.Component):
                 "start": In(1),
                 "advance": In(1),
                 "times": In(STEP_WIDTH),
-                "first": Out(1),
                 "last": Out(1, init=1),
                 "step": Out(STEP_WIDTH),
                 "write": In(1),
@@ -49,7 +47,6 @@ class Repetition(wiring.Component):
             m.d.sync += [
                 self.step.eq(self.step + 1),
                 left.eq(left - 1),
-                self.first.eq(0),
                 self.last.eq(left <= 2),
             ]
         # A start computes seed = step x SEED_STEP by shift and add, highest bit first, which needs
@@ -64,7 +61,6 @@ class Repetition(wiring.Component):
             m.d.sync += [
                 left.eq(self.times),
                 self.last.eq(self.times <= 1),
-                self.first.eq(1),
                 self.seed.eq(0),
                 self.busy.eq(1),
                 rest.eq(self.step),

@@ -360,27 +360,23 @@ class Sequencer(wiring.Component):
 
     def _is_skipped(self, m: Module, descriptor, steps: Repetition) -> Value:
         """Return whether the descriptor is executed only in other steps."""
-        fields = {"eighth": Signal(range(2 * EIGHTH)), "later": Signal(), "last": Signal()}
+        eighth = Signal(range(2 * EIGHTH))
         layouts = [(Transfer.layout, (Operation.LOAD, Operation.STORE))]
         if self.parameters.vector_engine:
-            layouts += [
-                (Vector.layout, (Operation.VECTOR,)),
-                (Code.layout, (Operation.CODE,)),
-            ]
+            layouts.append((Vector.layout, (Operation.VECTOR,)))
         for layout, operations in layouts:
             whole = whole_layout(layout)
             d = data.View(whole, descriptor[: whole.size])
             with m.If(Cat(d.operation == kind for kind in operations).any()):
-                named = [field.name for field in layout if field.name in fields]
-                m.d.comb += [fields[name].eq(d[name]) for name in named]
-        eighth, skipped = fields["eighth"], C(0, 1)
+                m.d.comb += eighth.eq(d.eighth)
+        skipped = C(0, 1)
         step = Signal(exact_log2(EIGHTH), name="step_below", reset_less=True)
         m.d.sync += step.eq(steps.step)  # valid long before
         # `eighth` holds a one-hot marker above the bits that the step number must match: the
         # position of its highest bit tells how many low bits are compared.
         for bits in range(1, len(step) + 1):  # compare the bits below the highest one
             skipped = Mux(eighth[bits], eighth[:bits] != step[:bits], skipped)
-        return skipped | fields["later"] & steps.first | fields["last"] & ~steps.last
+        return skipped
 
     def _by_file(self, m: Module, file, offer: list, number, error) -> None:
         """Add the states of the exponent file, and the state in which a program begins again."""

@@ -105,16 +105,15 @@ def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _labels(
-    flat: Flat, p: AcceleratorParameters, engine: str, step: int, *, first: bool, last: bool
+    flat: Flat, p: AcceleratorParameters, engine: str, step: int
 ) -> list[tuple[int, str, int]]:
     """Return number, tensor and rows of every execution that writes to the scratchpad.
 
-    By ``engine``, in the step of this number, which may be the ``first`` of a run, and the
-    ``last``.
+    By ``engine``, in the step of this number.
     """
     labels = []
     for number, d in executed(flat.descriptors):
-        if engine_of(d) == engine and not is_skipped(d, step, first=first, last=last):
+        if engine_of(d) == engine and not is_skipped(d, step):
             if isinstance(d, Vector):
                 labels.append((number, d.tensor, d.rows * len(d.users(d.writes))))
                 continue
@@ -298,13 +297,10 @@ class Executor:
         """Make arrays that ``times`` executions from ``step`` on fill with what engines write."""
         traces = {}
         for index, engine in enumerate(TRACED):
-            # A descriptor may run in every second, fourth or eighth step alone, or in the first or
-            # last of a run: labels repeat every EIGHTH steps, so a long run costs no more.
-            runs = [((step + n) % EIGHTH, not n, n + 1 == times) for n in range(times)]
-            labels_of = {
-                (n, first, last): _labels(flat, self.parameters, engine, n, first=first, last=last)
-                for n, first, last in set(runs)
-            }
+            # A descriptor may run in every second, fourth or eighth step alone: labels repeat every
+            # EIGHTH steps, so a long run costs no more.
+            runs = [(step + n) % EIGHTH for n in range(times)]
+            labels_of = {n: _labels(flat, self.parameters, engine, n) for n in set(runs)}
             labels = [label for key in runs for label in labels_of[key]]
             count = sum(rows for *_, rows in labels)
             addresses = np.zeros(count, np.int64)

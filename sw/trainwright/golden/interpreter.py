@@ -82,7 +82,7 @@ def executions(
     while index < len(program):
         d, number = program[index], base + index
         index += 1
-        if is_skipped(d, state.step, first=state.is_first, last=state.is_last):
+        if is_skipped(d, state.step):
             continue
         if isinstance(d, Halt):
             return
@@ -163,7 +163,6 @@ def interpret(
     state.file = file or ExponentFile(p.exponents)
     for number in range(times):
         state.registers, state.stream, state.step = [0] * REGISTERS, 0, step + number
-        state.is_first, state.is_last = not number, number + 1 == times
         deque(executions(program, state, record, p), maxlen=0)
     run = Run(
         sums=record.sums,

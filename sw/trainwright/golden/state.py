@@ -36,9 +36,6 @@ class MachineState:
     file: ExponentFile = field(default_factory=lambda: ExponentFile(0))
     step: int = 0
     """Number of the step, modulo 2^32."""
-    is_first: bool = True
-    is_last: bool = True
-    """Whether the step is the first, or the last, of a run."""
     code: dict[int, Instruction] = field(default_factory=dict)
     """Instructions of the vector engine, by address."""
     vector: VectorRegisters = field(default_factory=dict)

@@ -314,8 +314,6 @@ class Transfer(Header):
         4, "m + r, m = 1, 2, 4, 8: only in steps of number r modulo m; 0: in all",
         most=2 * EIGHTH - 1, resident=True, default=0,
     )  # fmt: skip
-    later: bool = bits(1, "1: not in the first step of a run", resident=True, default=False)
-    last: bool = bits(1, "1: only in the last step of a run", resident=True, default=False)
     tensor: str = unencoded(default="")
     """Name of the tensor moved; for people and tests."""
 
@@ -509,19 +507,11 @@ assert layout_width(Samples.layout) <= layout_width(Transfer.layout)
 assert layout_width(Instruction.layout) == INSTRUCTION_WIDTH
 
 
-def is_skipped(d: Descriptor, step: int, *, first: bool = False, last: bool = False) -> bool:
-    """Return whether a descriptor is skipped in step number ``step``.
-
-    The step may be the ``first`` of a run, and the ``last``.
-    """
-    if not isinstance(d, Transfer | Vector | Code):
+def is_skipped(d: Descriptor, step: int) -> bool:
+    """Return whether a descriptor is skipped in step number ``step``."""
+    if not isinstance(d, Transfer | Vector) or not d.eighth:
         return False
-    if d.last and not last:
-        return True
-    if isinstance(d, Code):
-        return False
-    wrong = d.eighth and step % modulus(d.eighth) != d.eighth - modulus(d.eighth)
-    return bool(wrong) or (d.later and first)
+    return step % modulus(d.eighth) != d.eighth - modulus(d.eighth)
 
 
 def modulus(eighth: int) -> int:

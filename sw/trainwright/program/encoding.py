@@ -8,6 +8,7 @@ from trainwright.program.descriptors import (
     CLASSES,
     Descriptor,
     Program,
+    layout_width,
 )
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import COUNT_WIDTH, DESCRIPTOR_BYTES, Operation
@@ -46,6 +47,8 @@ def decode_descriptor(data: bytes) -> Descriptor:
     except ValueError:
         raise ProgramError(f"operation {word & 15} is unknown") from None
     kind = CLASSES[operation]
+    if word >> layout_width(kind.layout):
+        raise ProgramError(f"{operation.name}: bits behind its last field are not 0")
     fields = unpacked(kind.layout, word)
     check_codes(kind, fields)
     return decoded(kind, fields)

@@ -104,12 +104,7 @@ def _transfer(d: Transfer) -> str:
 
 def _when(d: Transfer | Vector) -> str:
     m = modulus(d.eighth) if d.eighth else 1
-    steps = f"  in steps of {d.eighth - m} modulo {m}" if m > 1 else ""
-    return steps + "  not in the first step" * d.later + _last(d)
-
-
-def _last(d: Transfer | Vector | Code) -> str:
-    return "  in the last step" * d.last
+    return f"  in steps of {d.eighth - m} modulo {m}" if m > 1 else ""
 
 
 def _samples(d: Samples) -> str:
@@ -164,7 +159,7 @@ def instruction_text(i: Instruction) -> str:
 
 
 def _code(d: Code) -> str:
-    return _last(d) + "".join(
+    return "".join(
         f"\n        {number:2d}  {instruction_text(instruction)}"
         for number, instruction in enumerate(d.instructions, d.first)
     )

@@ -216,7 +216,6 @@ class Code(Header):
         CODE_WORDS, "word", "an instruction", width=INSTRUCTION_WIDTH, least=1,
         counted="instructions",
     )  # fmt: skip
-    last: bool = bits(1, "1: only in the last step of a run", resident=True, default=False)
 
 
 def _all_streams(d: "Vector", _: object) -> int:
@@ -256,8 +255,6 @@ class Vector(Header):
         4, "m + r, m = 1, 2, 4, 8: only in steps of number r modulo m; 0: in all",
         most=2 * EIGHTH - 1, resident=True, default=0,
     )  # fmt: skip
-    later: bool = bits(1, "1: not in the first step of a run", resident=True, default=False)
-    last: bool = bits(1, "1: only in the last step of a run", resident=True, default=False)
     tensor: str = unencoded(default="")
     """For people and tests."""
 

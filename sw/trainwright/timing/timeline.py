@@ -347,9 +347,8 @@ def predict(
 ) -> Timeline:
     """Predict the run of a program's descriptors.
 
-    ``step`` is the number of a step that is neither the first nor the last of a run: descriptors of
-    other steps are skipped; None executes all. With ``again`` the program has run in the step
-    before and runs in the next.
+    ``step`` is the number of a step: descriptors of other steps are skipped; None executes all.
+    With ``again`` the program has run in the step before and runs in the next.
     """
     timing = timing or MemoryTiming.of(parameters)
     timeline = Timeline(step=step)

@@ -14,7 +14,6 @@ typedef struct {
     int64_t registers[REGISTERS];
     uint32_t stream; /* stream of stochastic rounding */
     uint32_t step;   /* number of the training step */
-    int first, last; /* whether the step is the first or last of its run */
     int every;       /* execute descriptors of all steps, not of this one alone */
     int depth;
     struct {
@@ -23,11 +22,9 @@ typedef struct {
 } Control;
 
 /* Return whether a descriptor of these fields is skipped in this step. */
-static inline int is_other_step(const Control *c, int64_t eighth, int64_t later, int64_t last)
+static inline int is_other_step(const Control *c, int64_t eighth)
 {
     int64_t modulus = 1; /* the highest bit of eighth; the others are the remainder */
-    if ((last && !c->last) || (later && c->first))
-        return 1;
     while (2 * modulus <= eighth)
         modulus *= 2;
     return eighth && c->step % modulus != eighth - modulus;
@@ -40,11 +37,9 @@ static inline int is_skipped(const Control *c, const Descriptor *d)
     switch (d->operation) {
     case LOAD:
     case STORE:
-        return is_other_step(c, d->transfer.eighth, d->transfer.later, d->transfer.last);
+        return is_other_step(c, d->transfer.eighth);
     case VECTOR:
-        return is_other_step(c, d->vector.eighth, d->vector.later, d->vector.last);
-    case CODE:
-        return is_other_step(c, 0, 0, d->code.last);
+        return is_other_step(c, d->vector.eighth);
     default:
         return 0;
     }

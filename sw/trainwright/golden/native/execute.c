@@ -87,8 +87,7 @@ int trainwright_execute(Machine *m, Descriptor *program, int64_t times, uint32_t
         return -1;
     memset(engine->held, 0, sizeof engine->held);
     for (int64_t time = 0; time < times; time++) {
-        Control c = {.program = program, .step = step + (uint32_t)time, .first = !time,
-                     .last = time + 1 == times};
+        Control c = {.program = program, .step = step + (uint32_t)time};
         for (Descriptor *d; (d = next(&c));) {
             if (!execute(m, d, engine, &c)) {
                 m->wrong_descriptor = d - program;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define ISA_DIGEST 2595316737u
+#define ISA_DIGEST 61412303u
 
 #ifdef __cplusplus
 namespace isa {
@@ -58,8 +58,6 @@ enum {
     TRANSFER_LOCAL_DELTA = 138, TRANSFER_LOCAL_DELTA_BITS = 20,
     TRANSFER_LEVEL_STEP = 68,
     TRANSFER_EIGHTH = 294, TRANSFER_EIGHTH_BITS = 4,
-    TRANSFER_LATER = 298, TRANSFER_LATER_BITS = 1,
-    TRANSFER_LAST = 299, TRANSFER_LAST_BITS = 1,
 };
 
 enum {
@@ -160,8 +158,6 @@ enum {
     VECTOR_OFFSET = 754, VECTOR_OFFSET_BITS = 7,
     VECTOR_SCALAR_STEP = 29,
     VECTOR_EIGHTH = 848, VECTOR_EIGHTH_BITS = 4,
-    VECTOR_LATER = 852, VECTOR_LATER_BITS = 1,
-    VECTOR_LAST = 853, VECTOR_LAST_BITS = 1,
 };
 
 enum {
@@ -173,7 +169,6 @@ enum {
     CODE_INSTRUCTIONS = 18, CODE_INSTRUCTIONS_BITS = 5,
     CODE_WORD = 23, CODE_WORD_BITS = 50,
     CODE_WORD_STEP = 50,
-    CODE_LAST = 1023, CODE_LAST_BITS = 1,
 };
 
 enum {
@@ -304,8 +299,6 @@ typedef struct {
     int64_t local_register;
     int64_t beats;
     int64_t eighth;
-    int64_t later;
-    int64_t last;
     int64_t levels;
     TransferLevel level[3];
 } Transfer;
@@ -390,8 +383,6 @@ typedef struct {
     int64_t reads;
     int64_t writes;
     int64_t eighth;
-    int64_t later;
-    int64_t last;
     int64_t constants;
     int64_t streams;
     int64_t scalars;
@@ -406,7 +397,6 @@ typedef struct {
     int64_t wait_older;
     int64_t first;
     int64_t instruction_count;
-    int64_t last;
     int64_t instructions;
     int64_t word[20];
 } Code;
