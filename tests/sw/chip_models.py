@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from trainwright.driver import Driver, QuantisedModel
+from trainwright.driver.resident import lay_out_data
 from trainwright.fixed.scale import Scales
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import ChipState
@@ -31,3 +32,10 @@ def calibrated(
 
     driver.calibrate(inputs, gradient_of, model, scales)
     return scales
+
+
+def place_data(accelerator, records: np.ndarray, *run: int, before: int | None = None):
+    """Write records where ``lay_out_data`` places those of a batch, a seed and bits of a pixel."""
+    data = lay_out_data(accelerator, records, *run, before=before)
+    accelerator.write(data.address, records)
+    return data

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from chip_models import model_of
+from chip_models import model_of, place_data
 from test_resident import DIGITS, Case, P, same
 
 from trainwright.accelerator import AcceleratorError
@@ -18,7 +18,7 @@ from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.samples import rows_read, samples_program
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.driver.chip import ChipDriver
-from trainwright.driver.resident import ResidentDriver, place_data
+from trainwright.driver.resident import ResidentDriver
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.kernels import lower

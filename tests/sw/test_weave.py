@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from chip_models import model_of
+from chip_models import model_of, place_data
 from hazards import HazardError, check_waits
 from test_resident import DIGITS, Case, same
 from test_resident_samples import SMALL, S, Set
@@ -12,7 +12,7 @@ from test_resident_samples import SMALL, S, Set
 import trainwright.compiler.chip.resident as resident
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE
-from trainwright.driver.resident import ResidentDriver, place_data
+from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.samples import filled_up

@@ -8,8 +8,7 @@ import torch
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.data import DataSet
-from trainwright.driver import BackwardResult, Driver, ForwardResult
-from trainwright.fixed.scale import Scales
+from trainwright.driver import Driver, Results, StepInputs
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -18,7 +17,7 @@ from trainwright.train.host_engine import HostEngine
 from trainwright.train.interfaces import StepCase, Verification
 from trainwright.train.loss import heads_loss
 from trainwright.train.settings import TrainSettings
-from trainwright.train.state import copy_scales, initial_state
+from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 from trainwright_sim.flips.accelerator import Flipping, Spans
 
@@ -106,14 +105,10 @@ def _poisson(random: Random, rate: float) -> int:
     return count
 
 
-Results = tuple[ForwardResult, BackwardResult]
-
-
-def _step(driver: Driver, case: StepCase, labels: torch.Tensor) -> Results:
-    """Run the step of ``case`` again; the loss gradient is computed from the logits of this run."""
-    scales: Scales = copy_scales(case.scales)
-    network = driver.network
-    forward = driver.forward(case.inputs, case.model, scales)
+def _step(driver: Driver, step: StepInputs, labels: torch.Tensor) -> Results:
+    """Run a step again; the loss gradient is computed from the logits of this run."""
+    network, scales = driver.network, step.scales.copy()
+    forward = driver.forward(step.inputs, step.model, scales)
     _, gradient = heads_loss(forward.logits, labels, network.classes, network.head_sizes)
     return forward, driver.backward(gradient, scales)
 
@@ -142,16 +137,16 @@ def step_effects(task: Task, memory: str, flips: int, *, warm: int, seed: int) -
     for _ in range(warm):
         trainer.step()
     case = cases[-1]
-    labels = case.gradient.argmin(1)  # the only negative ones
+    labels = case.inputs.gradient.argmin(1)  # the only negative ones
     driver = open_driver(state.network)
-    wanted = _flat(_step(driver, case, labels))
+    wanted = _flat(_step(driver, case.inputs, labels))
     size = float(wanted[case.forward.logits.numel() :].norm())
     harmless, noticed, off = 0, 0, []
     for _ in range(flips):
         runs = iter(random.choice(((1, 0), (0, 1))))
         flipping.count = lambda runs=runs: next(runs, 0)
         try:
-            results = _flat(_step(driver, case, labels))
+            results = _flat(_step(driver, case.inputs, labels))
         except NOTICES:
             noticed += 1
             continue

@@ -42,7 +42,7 @@ from trainwright.train.host_engine import HostEngine
 from trainwright.train.model import fixed_bias_exponents
 from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
-from trainwright.train.state import TrainingState, copy_scales, scale_ranges
+from trainwright.train.state import TrainingState, scale_ranges
 from trainwright.train.vector_engine import VectorEngine
 
 STARTS = 2
@@ -243,7 +243,7 @@ class _Side:
 
     def run(self, scales: Scales) -> None:
         """Run the steps, then classify the test set if the accelerator has it."""
-        state, scales = self.task.state, copy_scales(scales)
+        state, scales = self.task.state, scales.copy()
         starts = [self._plan.steps] if self._plan.alone else [1] * self._plan.steps
         for count in starts:
             self.results.append(self.engine.run(count, scales))
@@ -263,7 +263,7 @@ class _Side:
 
 def _perturbed(side: _Side) -> Scales:
     """Return exponents with which nothing saturates or vanishes, or, alone, with far to go."""
-    scales = copy_scales(side.task.state.scales)
+    scales = side.task.state.scales.copy()
     side.task.calibrate(side.driver, scales)
     if isinstance(side.driver, ResidentDriver):
         forward = {t.name for t in side.driver.step.forward.tensors}

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from typing import TypeVar
 
 import torch
@@ -25,7 +24,7 @@ from trainwright.driver.model import (
     QuantisedModel,
     check_words,
 )
-from trainwright.driver.settling import MOST_REPETITIONS, settle
+from trainwright.driver.settling import settle
 from trainwright.driver.tokens import (
     TokenCounts,
     multiplies_digits,
@@ -256,7 +255,7 @@ class Driver:
         reset after it.
         """
         self._check_seed("forward", self.step.forward, seed)
-        exponents = copy(scales.exponents)
+        exponents = dict(scales.exponents)
         self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed, masks)
         return persist(self._repeat_forward)
 
@@ -322,7 +321,7 @@ class Driver:
         self._check_seed("backward", self.step.backward, seed)
         if self._forward is None or self._repeat_forward is None:
             raise ValueError("backward needs a forward pass before it")
-        wanted = copy(scales.exponents)
+        wanted = dict(scales.exponents)
         return persist(
             lambda: self._backward_once(gradient, wanted, seed, exponent), self._repeat_forward
         )
@@ -381,8 +380,6 @@ class Driver:
         gradient_of: Callable[[torch.Tensor], torch.Tensor],
         model: QuantisedModel,
         scales: Scales,
-        *,
-        most: int = MOST_REPETITIONS,
     ) -> int:
         """Repeat a step on one batch until no exponent moves; returns the repetitions.
 
@@ -390,7 +387,7 @@ class Driver:
         executes the steps, whatever the accelerator is: the bits are the same.
         """
         with self.twin() as twin:
-            return settle(twin, inputs, gradient_of, model, scales, most=most)
+            return settle(twin, inputs, gradient_of, model, scales)
 
     @contextmanager
     def twin(self) -> Iterator["Driver"]:

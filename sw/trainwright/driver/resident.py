@@ -42,7 +42,11 @@ from trainwright.program.fields import DESCRIPTOR_BYTES
 
 def lay_out_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
                  pixels: int, *, before: int | None = None) -> SampleRecords:  # fmt: skip
-    """Return the place where ``place_data`` puts ``records``; raise its errors."""
+    """Place the ``records`` of a run (``onchip.samples.records``) at the end of the memory.
+
+    They come before the card's page, or ``before`` an address. Raises ``AcceleratorError`` where
+    they are larger than the memory.
+    """
     total, size = records.shape
     end = accelerator.memory_bytes - PAGE if before is None else before
     address = (end - records.size) // PAGE * PAGE
@@ -51,18 +55,6 @@ def lay_out_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch
     )
     if address < 0:
         raise _too_big(data, accelerator, 0)
-    return data
-
-
-def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
-               pixels: int, *, before: int | None = None) -> SampleRecords:  # fmt: skip
-    """Write ``records`` (``onchip.samples.records``) to the end of the memory.
-
-    They come before the card's page, or ``before`` an address, once for all drivers of a run of
-    ``seed``. Raises ``AcceleratorError`` where they are larger than the memory.
-    """
-    data = lay_out_data(accelerator, records, batch, seed, pixels, before=before)
-    accelerator.write(data.address, records)
     return data
 
 

@@ -5,7 +5,6 @@ and update are theirs.
 """
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -191,7 +190,7 @@ class Runner(Generic[D]):
 
         See ``Driver.forward``.
         """
-        driver, used = self.driver, Scales(scales.ranges, copy(scales.exponents))
+        driver, used = self.driver, scales.copy()
         exponent = driver.input_exponent
         result = driver.forward(inputs, model, scales, seed=seed, masks=masks)
         done = Pass(driver, inputs, exponent, model, used, seed, masks, result)

@@ -29,15 +29,13 @@ class Paired(RunnerDriver, Protocol):
 P = TypeVar("P", bound=Paired)
 
 
-def repeat(step: Callable[[], int], most: int = MOST_REPETITIONS) -> int:
-    """Repeat ``step``, which returns how many exponents moved, until none does, or ``most`` times.
+def repeat(step: Callable[[], int]) -> int:
+    """Repeat ``step``, which returns how many exponents moved, until none does.
 
-    Returns the repetitions.
+    Returns the repetitions, at most MOST_REPETITIONS.
     """
-    for repetition in range(1, most + 1):
-        if not step():
-            return repetition
-    return most
+    counts = range(1, MOST_REPETITIONS + 1)
+    return next((n for n in counts if not step()), MOST_REPETITIONS)
 
 
 def settle(
@@ -46,8 +44,6 @@ def settle(
     gradient_of: Callable[[torch.Tensor], torch.Tensor],
     model: QuantisedModel,
     scales: Scales,
-    *,
-    most: int = MOST_REPETITIONS,
 ) -> int:
     """Repeat whole steps on one batch; returns the repetitions. See ``Driver.calibrate``."""
 
@@ -57,7 +53,7 @@ def settle(
         back = steps.backward(gradient_of(done.logits), scales)
         return moved + scales.jump(back.statistics)
 
-    return repeat(step, most)
+    return repeat(step)
 
 
 class Settling(Generic[P]):

@@ -199,6 +199,10 @@ class Scales:
     held: dict[str, int] = field(default_factory=dict)
     """Steps for which exponents do not go down, by name."""
 
+    def copy(self) -> "Scales":
+        """Return an independent copy of ranges and exponents, of which none is held."""
+        return Scales(self.ranges, dict(self.exponents))
+
     def jump(self, statistics: Mapping[str, TensorStatistics]) -> int:
         """Move exponents as far as the statistics of one step say; returns how many moved.
 

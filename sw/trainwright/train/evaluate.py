@@ -9,12 +9,12 @@ import numpy.typing as npt
 from trainwright.accelerator import Counters
 from trainwright.data import Split
 from trainwright.driver import QuantisedModel
+from trainwright.fixed.scale import Scales
 from trainwright.train.batches import ImageQuantiser
 from trainwright.train.chip_update import ChipModel, operands_of
 from trainwright.train.interfaces import StepDriver
 from trainwright.train.model import Model
 from trainwright.train.spans import OUTSIDE, f1
-from trainwright.train.state import Scales, copy_scales
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def evaluate(
     Neither the model nor the scales change.
     """
     quantised = model if isinstance(model, QuantisedModel) else operands_of(model)
-    scales = copy_scales(scales)
+    scales = scales.copy()
     counters, seconds = Counters(), 0.0
     predictions: list[npt.NDArray[np.int64]] = []
     outputs: list[npt.NDArray[np.float64]] = []

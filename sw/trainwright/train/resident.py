@@ -24,7 +24,6 @@ from trainwright.onchip.samples import filled_up, records, stored_pixels
 from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.engine import StepResult, TrainingTask
-from trainwright.train.state import copy_scales
 from trainwright.train.vector_engine import require_programs
 
 
@@ -280,7 +279,7 @@ class ResidentEngine:
         if not attended:
             task.calibrate(driver, scales)
             self.begin(scales, step)
-        task.state.scales = copy_scales(scales)
+        task.state.scales = scales.copy()
         # The accelerator outlives this process here: exponents and state have to be on disk before
         # it starts, or a later process could not tell from where it went on.
         if self.unattended and not attended:

@@ -60,8 +60,3 @@ def scaled(model: Model, settings: TrainSettings) -> Model:
     if settings.scales == "all-frozen" and not model.network.widths.is_float:
         model.bias_exponents = fixed_bias_exponents(model.network)
     return model
-
-
-def copy_scales(scales: Scales) -> Scales:
-    """Return an independent copy."""
-    return Scales(scales.ranges, dict(scales.exponents))

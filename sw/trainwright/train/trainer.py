@@ -24,7 +24,7 @@ from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
 from trainwright.train.host_update import HostUpdate
 from trainwright.train.interfaces import Observer, Update
-from trainwright.train.state import TrainingState, copy_scales
+from trainwright.train.state import TrainingState
 
 
 class Stopped(Exception):
@@ -108,7 +108,7 @@ class Trainer:
         """
         state, engine = self.state, self.engine
         # Work on a copy: an exception or a signal in the middle leaves the state as it was.
-        scales = copy_scales(state.scales)
+        scales = state.scales.copy()
         count = engine.end(state.step) - state.step
         with self._waiting():
             done = engine.run(count, scales)
