@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Self
 
 from trainwright.posit.format import PositError, WordFormat
-from trainwright.posit.word import cut, round_by_word
+from trainwright.posit.word import check_code, cut, round_by_word
 
 _HEAD = 5
 """Bits of sign, direction and regime."""
@@ -57,9 +57,7 @@ class TakumFields:
 
 def fields(code: int, fmt: TakumFormat) -> TakumFields | None:
     """Split a code into its fields; ``None`` for 0 and NaR. Raises ``PositError`` outside."""
-    if not 0 <= code <= fmt.mask:
-        raise PositError(f"codes of {fmt} are 0 to {fmt.mask}, not {code}")
-    if code in (0, fmt.nar):
+    if check_code(code, fmt) in (0, fmt.nar):
         return None
     negative = code >= fmt.nar
     bits = format(-code & fmt.mask if negative else code, f"0{fmt.n}b")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from trainwright.posit.format import PositError, PositFormat
+from trainwright.posit.format import PositError, PositFormat, WordFormat
 from trainwright.support.text import shown
 
 
@@ -30,7 +30,7 @@ class Fields:
     """k 2^es + exponent; exponent bits that were cut off count as 0."""
 
 
-def check_code(code: int, fmt: PositFormat) -> int:
+def check_code(code: int, fmt: WordFormat) -> int:
     """Return the code. Raises ``PositError`` outside 0 .. 2^n - 1."""
     if not 0 <= code <= fmt.mask:
         raise PositError(f"codes of {fmt} are 0 to {fmt.mask}, not {shown(code)}")

@@ -178,19 +178,6 @@ def index_add(
     return added(x, _flat_places(x).index_select(dim, index), scaled(source, alpha, fmt), fmt)
 
 
-@covers("embedding")
-def embedding(
-    fmt: PositFormat,
-    weight: Tensor,
-    indices: Tensor,
-    padding: int = -1,
-    by_frequency: bool = False,
-    sparse: bool = False,
-) -> Tensor:
-    """Select rows of the table."""
-    return operator("embedding")(weight, indices, padding, by_frequency, sparse)
-
-
 @covers("embedding_dense_backward")
 def embedding_backward(
     fmt: PositFormat, g: Tensor, indices: Tensor, count: int, padding: int, by_frequency: bool

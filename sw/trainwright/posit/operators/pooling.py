@@ -11,7 +11,7 @@ from torch import Tensor
 from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.indexed import by_place
-from trainwright.posit.operators.registry import covers, operator
+from trainwright.posit.operators.registry import covers, move, operator
 from trainwright.posit.operators.sums import products_along, total
 from trainwright.posit.rounding import round_to
 
@@ -196,12 +196,8 @@ def to_places(g: Tensor, places: Tensor, shape: torch.Size, fmt: PositFormat) ->
 
 
 def _largest(name: str, dimensions: int) -> None:
-    forward = operator(name)
-
-    @covers(name)
-    def largest(fmt: PositFormat, x: Tensor, *how: Any, **named: Any) -> Any:
-        """Take each window's maximum, which is exact; NaR if an element is NaR."""
-        return forward(x, *how, **named)
+    """Cover an operator that takes each window's maximum, and its gradient."""
+    move(name)
 
     @covers(f"{name}_backward")
     def largest_backward(fmt: PositFormat, g: Tensor, x: Tensor, *how: Any, **named: Any) -> Tensor:
@@ -223,12 +219,8 @@ for _dimensions in (2, 3):
 
 def _selection(name: str) -> None:
     """Cover an operator that repeats elements of its input, and its gradient."""
-    forward: Callable[..., Tensor] = operator(name)
+    forward: Callable[..., Tensor] = move(name)
     resizes = "upsample" in name
-
-    @covers(name)
-    def rule(fmt: PositFormat, x: Tensor, *how: Any) -> Tensor:
-        return forward(x, *how)
 
     @covers(f"{name}_backward")
     def backward(fmt: PositFormat, g: Tensor, x: Any, *how: Any) -> Tensor:

@@ -67,6 +67,13 @@ def covers(
     return register
 
 
+def move(name: str) -> OpOverload:
+    """Register an operator that selects values as its own rule; return the operator."""
+    call = operator(name)
+    RULES[call] = lambda fmt, *args, **kwargs: call(*args, **kwargs)
+    return call
+
+
 def writes(*names: str) -> Callable[[Rule], Rule]:
     """Register a function as the rule of operators that exist in place only."""
 

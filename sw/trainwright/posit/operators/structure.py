@@ -1,7 +1,5 @@
 """Operators that move and select values unchanged: torch's own, without rounding."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -11,6 +9,7 @@ from trainwright.posit.operators.registry import (
     RULES,
     covers,
     filling,
+    move,
     number,
     operand,
     operator,
@@ -18,7 +17,7 @@ from trainwright.posit.operators.registry import (
 
 MOVES = """
     _reshape_alias _unsafe_view alias as_strided block_diag cat channel_shuffle clone detach
-    diag_embed diagonal diagonal_scatter expand flip gather im2col index.Tensor index_copy
+    diag_embed diagonal diagonal_scatter embedding expand flip gather im2col index.Tensor index_copy
     index_select masked_scatter masked_select max_unpool2d max_unpool3d permute pixel_shuffle
     pixel_unshuffle repeat roll rot90 select.int select_scatter slice.Tensor slice_scatter
     split.Tensor split_with_sizes squeeze squeeze.dim squeeze.dims stack t take transpose.int tril
@@ -33,17 +32,8 @@ MOVES = """
 """Operators that return values of their arguments, 0, or tensors that hold no posits."""
 
 
-def _move(name: str) -> None:
-    call = operator(name)
-
-    def rule(fmt: PositFormat, *args: Any, **kwargs: Any) -> Any:
-        return call(*args, **kwargs)
-
-    RULES[call] = rule
-
-
 for _name in MOVES:
-    _move(_name)
+    move(_name)
 for _name in ("index_copy", "masked_scatter", "tril", "triu"):
     IN_PLACE[operator(f"{_name}_")] = RULES[operator(_name)]
 
