@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 from trainwright.cli import main
 from trainwright.cli.reproduce.runs import rows_named, seeded
+from trainwright.cli.sweep import processes
 from trainwright.cli.train.options import add_arguments
 from trainwright.report.table1 import ABLATIONS, FRONTIER, GROUPS, TABLE, outcome
 
@@ -27,10 +30,26 @@ def options(folder, out, *more, epochs=EPOCHS, rows=ALL):
     return ["reproduce", "table1", *common, "--rows", *rows, *more]
 
 
+@contextmanager
+def in_this_process():
+    """Run trainings where ``test_sweep`` has processes: imported once, and drawing no pictures."""
+
+    @contextmanager
+    def start(command, **_):
+        assert command[1:3] == ["-m", "trainwright.cli"]
+        yield SimpleNamespace(stderr=(), wait=lambda: main(command[3:]))
+
+    with pytest.MonkeyPatch.context() as patched:
+        launcher = SimpleNamespace(Popen=start, DEVNULL=None, PIPE=None)
+        patched.setattr(processes, "subprocess", launcher)
+        yield
+
+
 @pytest.fixture(scope="module")
 def done(folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "table1"
-    assert main(options(folder, out)) == 0
+    with in_this_process():
+        assert main(options(folder, out)) == 0
     return out
 
 
@@ -93,7 +112,8 @@ def test_interrupted_and_given_again(done, folder, tmp_path, rows):
         error = process.communicate()[1]
     assert process.returncode == 130, error
     assert (first / "checkpoint.safetensors").is_file() and not (first / "result.json").exists()
-    assert main(again) == 0
+    with in_this_process():
+        assert main(again) == 0
     for name in rows:
         digests = [
             json.loads((out / name / "seed-0" / "result.json").read_text())["digest"]
