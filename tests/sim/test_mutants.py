@@ -184,9 +184,9 @@ def test_tests_find_mutants_and_go_on_where_they_were_cut_off(tmp_path):
 def test_tests_of_amaranths_simulator_find_mutants(tmp_path):
     """Unchanged, the compiled block passes; tests of other designs are skipped."""
     block, cache = Block("shared-writes", 12), Cache(tmp_path)
-    found, unseen = execute.verdicts(block, 1, [3, 4], cache)
-    assert found.status == "killed" and "test_writes" in found.by
-    assert unseen.status == "survived"
+    killed, survived = execute.verdicts(block, 1, [3, 4], cache)
+    assert killed.status == "killed" and "test_writes" in killed.by
+    assert survived.status == "survived"
     unkilled = replace(
         SUITES["vector"],
         tests=("hw/test_vector_engine.py::test_vector_engine_scalars_match_exponent_file[0]",),
