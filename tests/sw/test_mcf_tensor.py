@@ -82,6 +82,11 @@ MOVES = {
     "index_select": lambda x: x.index_select(2, torch.tensor([3, 1])),
     "repeat": lambda x: x.repeat(2, 1, 1),
     "gather": lambda x: x.gather(2, torch.zeros(2, 3, 1, dtype=torch.int64)),
+    "named": lambda x: torch.transpose(input=x.transpose(dim0=0, dim1=1), dim0=1, dim1=2),
+    "named shape": lambda x: torch.reshape(input=x, shape=(4, 6)),
+    "clone": lambda x: x.clone(memory_format=torch.preserve_format),
+    "contiguous": lambda x: x.mT.contiguous(memory_format=torch.contiguous_format),
+    "axis": lambda x: torch.cat([x, x], axis=1),
 }  # fmt: skip
 
 
@@ -92,6 +97,18 @@ def test_numbers_move_as_a_whole(name):
     moved = MOVES[name](x)
     for k in range(2):
         assert torch.equal(moved.components[..., k], MOVES[name](parts[..., k]))
+
+
+def test_sums_take_the_argument_names_of_numpy():
+    x = mcf.tensor([["0.1", "0.2"], ["0.3", "0.4"]], nc=3)
+    assert torch.equal(x.sum(axis=0, keepdims=True).components, x.sum(0, True).components)
+    assert torch.equal(x.mean(axis=(0, 1)).components, x.mean().components)
+
+
+def test_unknown_argument_names_the_function_of_torch():
+    x = mcf.tensor(["0.1", "0.2"])
+    with pytest.raises(TypeError, match=r"add of MCTensor: .*'out'"):
+        torch.add(x, x, out=torch.empty(2))
 
 
 def test_writing_in_place():

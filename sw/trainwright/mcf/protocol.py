@@ -6,6 +6,7 @@ is an error, so that no lower component is lost silently.
 """
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ _OF_LEAD = {
     "_has_compatible_shallow_copy_type",
 }  # fmt: skip
 """Names of functions that concern only the leading component and give plain results."""
+_ALIASES = {"axis": "dim", "keepdims": "keepdim"}
+"""numpy's names of arguments, which torch takes, too."""
 
 
 def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -53,7 +56,15 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Implement ``__torch_function__``. Raises ``TypeError`` for unsupported functions."""
     handler = HANDLERS.get(func)
     if handler is not None:
-        return handler(*args, **kwargs)
+        kwargs = {_ALIASES.get(name, name): value for name, value in kwargs.items()}
+        try:
+            return handler(*args, **kwargs)
+        except TypeError:
+            try:  # an error of the call itself would name the handler, not torch's function
+                signature(handler).bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{func.__name__} of MCTensor: {error}") from None
+            raise
     if getattr(func, "__name__", "") in _OF_LEAD:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)

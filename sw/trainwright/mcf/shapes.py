@@ -84,9 +84,9 @@ def _moving(name: str) -> None:
         if plain is None:
             continue
 
-        def run(x: MCTensor, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
+        def run(input: MCTensor, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
             args = tuple(leading(a) for a in args)
-            return _each(plain, x, *args, **kwargs)
+            return _each(plain, input, *args, **kwargs)
 
         handles_one(plain, run)
 
@@ -102,9 +102,11 @@ def _hot(name: str, compute: Callable[..., Tensor]) -> None:
         if plain is None:
             continue
 
-        def run(x: MCTensor, *args: Any, plain: Any = plain) -> MCTensor:
-            computed = compute(x._components, len(shape_of(x)), *args)
-            return result(computed, lambda lead: plain(lead(x), *args), x)
+        def run(input: MCTensor, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
+            if kwargs:
+                return _each(plain, input, *args, **kwargs)
+            computed = compute(input._components, len(shape_of(input)), *args)
+            return result(computed, lambda lead: plain(lead(input), *args), input)
 
         handles_one(plain, run)
 
