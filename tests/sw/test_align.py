@@ -47,7 +47,7 @@ def test_align_finer_of_two_is_made_coarser():
 
 
 def test_align_names_tensor_that_cannot_be_near_both():
-    with pytest.raises(ValueError, match="b is added to others that are more than 15 bits away"):
+    with pytest.raises(ValueError, match="b is added to values that are more than 15 bits away"):
         bind(
             graph(Add("z", "x", "b"), Add("w", "y", "b")),
             {},

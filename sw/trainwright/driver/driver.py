@@ -33,6 +33,7 @@ from trainwright.driver.tokens import (
 )
 from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.formats.base import SUM_WIDTH
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.network import host_operands, input_exponent, keep_name
 from trainwright.network import Input, Network
@@ -275,8 +276,10 @@ class Driver:
         operands = self._given_exponents()
         for number, exponents in enumerate(model.factor_exponents, 1):
             operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
+        # Products of tiny inputs cannot be shifted up to a bias of zeros at exponent 0.
+        products = self.input_exponent + sum(model.factor_exponents[0]) + SUM_WIDTH
         for number, bias in enumerate(model.biases, 1):
-            exponent = wanted.get(f"l{number}.y", 0)
+            exponent = wanted.get(f"l{number}.y", min(0, products))
             if bias is not None and model.bias_exponents is not None:
                 exponent = model.bias_exponents[number - 1]
             elif bias is not None:

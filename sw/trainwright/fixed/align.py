@@ -6,6 +6,10 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
+class AlignmentError(ValueError):
+    """Operands of an addition are too far apart for any exponent."""
+
+
 class _Moved(Exception):
     """Exponents to begin again with: a tensor has to move that was bound already."""
 
@@ -75,7 +79,7 @@ def aligned(
 ) -> Result:
     """Call ``attempt`` with exponents wanted and given, moved until every addition is possible.
 
-    Raises ``ValueError`` where exponents would move for ever.
+    Raises ``AlignmentError`` where exponents would move for ever.
     """
     moved, most = dict[str, int](), 0
     for _ in range(2 * len(wanted) + 64):
@@ -85,7 +89,7 @@ def aligned(
             moved, most = {**other.wanted, **other.given}, other.most
             wanted, given = {**wanted, **other.wanted}, {**given, **other.given}
     name, exponent = next(iter(moved.items()))
-    raise ValueError(
-        f"{name} is added to others that are more than {most} bits away from it: no "
-        f"exponent near {exponent} serves them all"
+    raise AlignmentError(
+        f"{name} is added to values that are more than {most} bits away from it, and no exponent "
+        f"near {exponent} serves them all: scale inputs, weights and biases alike"
     )

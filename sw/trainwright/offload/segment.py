@@ -1,9 +1,11 @@
 """A stretch of tensor-train layers as the programs of one training step, and its steps."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from math import prod
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -11,6 +13,7 @@ from trainwright.compiler import CompileError
 from trainwright.compiler.base.errors import ResourceError
 from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Runner, Settling
 from trainwright.driver.dropout import dropped
+from trainwright.fixed.align import AlignmentError
 from trainwright.fixed.health import LostTensorWarning, TensorHealth, loss_of
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import SATURATED_ENERGY, Scales, TensorStatistics, ranges_of
@@ -24,6 +27,7 @@ from trainwright.offload.padding import Padding, without_unused_rows
 from trainwright.offload.stretch import Stretch
 from trainwright.train.connect import quantised_model
 
+Given, Result = ParamSpec("Given"), TypeVar("Result")
 Factors = Sequence[Sequence[torch.Tensor]]
 """Trained factors of each layer."""
 
@@ -80,6 +84,20 @@ class _Exponents:
 
     exponent: int
     scales: Scales
+
+
+def _naming_layers(method: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Let errors about exponents name the layers of the module."""
+
+    @wraps(method)
+    def named(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        try:
+            return method(*args, **kwargs)
+        except AlignmentError as error:
+            segment: Any = args[0]
+            raise ValueError(segment.named(str(error))) from None
+
+    return named
 
 
 class Segment:
@@ -212,6 +230,7 @@ class Segment:
             words = torch.nn.functional.pad(words, (0, reading.padding_columns))
         return words if len(x) == batch else words[torch.arange(batch) % len(x)]
 
+    @_naming_layers
     def forward(
         self, x: torch.Tensor, given: CallSamples | None
     ) -> tuple[list[torch.Tensor], ForwardCall]:
@@ -339,6 +358,7 @@ class Segment:
         elif not self._quantiser.training and bool(self._quantiser.calibrated):
             self._quantiser.watch_frozen(x.detach(), exponent, name)
 
+    @_naming_layers
     def backward(self, call: ForwardCall, gradients: Sequence[torch.Tensor | None]) -> "Gradients":
         """Compute gradients of a forward pass from those of its outputs, one for each end.
 
@@ -402,7 +422,7 @@ class Segment:
         for name, s in statistics.items():
             loss = loss_of(s) if s.total else None
             for message in self._health.at_once(name, s.exponent, loss):
-                warnings.warn(self._named(message), LostTensorWarning, stacklevel=2)
+                warnings.warn(self.named(message), LostTensorWarning, stacklevel=2)
 
     def _is_astray(self, statistics: Mapping[str, TensorStatistics]) -> bool:
         return any(map(self.scales.is_astray, statistics.values()))
@@ -427,7 +447,7 @@ class Segment:
         for name, exponent in wanted.exponents.items():
             own[name] = max(own.get(name, exponent), exponent) if name in step.moved else exponent
         for message in self._health.observe(statistics):
-            warnings.warn(self._named(message), LostTensorWarning, stacklevel=2)
+            warnings.warn(self.named(message), LostTensorWarning, stacklevel=2)
         for name, s in statistics.items():
             if s.is_lost and s.total:
                 step.lost.add(name)
@@ -437,7 +457,7 @@ class Segment:
         for name in step.lost:
             own.pop(name, None)
 
-    def _named(self, message: str) -> str:
+    def named(self, message: str) -> str:
         """Name the layer of the module in a message about ``l<number>.<tensor>``."""
         number, dot, rest = message.partition(".")
         if dot and number[:1] == "l" and number[1:].isdigit():
