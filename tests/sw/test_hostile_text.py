@@ -7,6 +7,7 @@ import tomllib
 from fractions import Fraction
 from random import Random
 
+import numpy as np
 import pytest
 
 from trainwright.cli import main
@@ -15,7 +16,7 @@ from trainwright.network.layer import MOST_SIZE
 from trainwright.posit import PositError
 from trainwright.posit.explain import parse_number
 from trainwright.support.errors import MOST_LINE, one_line
-from trainwright.support.text import MOST_SHOWN, shortened, shown
+from trainwright.support.text import MOST_SHOWN, amount, shortened, shown
 
 TOML = """
 name = "some"
@@ -212,3 +213,10 @@ def test_hostile_text_short_word_is_shown_whole():
     assert len(shown("x" * 10**6)) == MOST_SHOWN
     assert shortened("a" * 50 + "b" * 50, 60) == "a" * 22 + " ... (100 characters) ... " + "b" * 12
     assert shortened("x" * 60, 60) == "x" * 60 and len(shortened("x" * 61, 60)) == 60
+
+
+def test_amount_of_a_noun_follows_its_count():
+    counts = [(1, "sample"), (2, "batch"), (0, "entry"), (1.0, "epoch"), (0.5, "epoch"), (2, "day")]
+    wanted = ["1 sample", "2 batches", "0 entries", "1 epoch", "0.5 epochs", "2 days"]
+    assert [amount(count, noun) for count, noun in counts] == wanted
+    assert amount(np.int64(1234567), "value") == "1,234,567 values"

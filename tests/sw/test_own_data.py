@@ -146,7 +146,7 @@ def changed(row, cells):
         ([(a, b, b) for a, b in GOOD], "x,label,Class", {}, "columns label, Class: give the one"),
         ([(f"2024-{n // 28 + 1:02}-{n % 28 + 1:02}", str(n % 2)) for n in range(100)], "day,y", {},
          "'2024-01-01'; a category has at most 64: leave the column out with --ignore day, or"),
-        (GOOD[:4], "x,y", {}, "4 samples are too few to split"),
+        (GOOD[:4], "x,y", {}, "has 4 samples, at least"),
         ([], "x,y", {}, "has no rows"),
         ([("", b) for _, b in GOOD], "x,y", {}, "column 'x' has no value"),
         ([(f"id{n}", str(n % 2)) for n in range(100)], "x,y", {}, f"at most {MOST_LEVELS}"),

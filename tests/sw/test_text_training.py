@@ -81,7 +81,7 @@ def test_folder_of_sentences_gives_numbers_by_frequency(tmp_path):
         ({"a.txt": ["x\thello", "y\t "] + ["z\tb"] * 9}, "sample 2 lacks its text or its label"),
         ({"a.txt": ["hello there"] * 10}, "has no labels"),
         ({"a.txt": ["x\thello"] * 10}, "has 1 different labels"),
-        ({"a.txt": ["x\thello", "y\tb"]}, "2 samples are too few to split"),
+        ({"a.txt": ["x\thello", "y\tb"]}, "has 2 samples, at least"),
         (
             {"d/train/seq.in": ["a", "b"], "d/train/label": ["x"]},
             "seq.in has 2 lines, label has 1",
@@ -118,7 +118,7 @@ def test_text_that_does_not_fit_its_network_is_told(lines, tmp_path):
     data = load_data_set("text", lines)
     cut, rare = text_notes(classifier(tokens=3), replace(data, full_scale=30))
     long = [len(line.split()) - 1 > 3 for line in lines.read_text().splitlines()]
-    assert f"{sum(long)} lines have more than the 3 tokens" in cut.replace(",", "")
+    assert f"{sum(long)} lines of more than the 3 tokens" in cut.replace(",", "")
     assert not text_notes(classifier(tokens=8), data)
     assert "vocabulary of 25: 5 words" in rare
     digits = load_data_set("digits")
@@ -224,4 +224,4 @@ def test_atis_folder_has_its_published_sizes():
     data = load_data_set("text", SLU)
     assert (len(data.train), len(data.test), data.classes) == (4478, 893, 22)
     assert data.full_scale == 868 and data.train.images.shape == (4478, 1, 46)
-    assert text_notes(load_network("encoder-64"), data)[0].startswith("11 lines have more than")
+    assert text_notes(load_network("encoder-64"), data)[0].startswith("11 lines of more than")

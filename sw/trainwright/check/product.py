@@ -26,6 +26,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.mcf.exact import components_from
 from trainwright.parameters import AcceleratorParameters
 from trainwright.precision import residues
+from trainwright.support.text import amount
 
 SUM_BITS = 16
 """Bits of the sums that the accelerator writes, its widest result."""
@@ -284,10 +285,12 @@ def summary(figures: Mapping[str, Any], compared: str = HARDWARE) -> str:
     lines = [
         f"product {' x '.join(map(str, sizes))} in {figures['dtype']}: integers of "
         f"{figures['bits']} bits, {len(moduli)} moduli from {moduli[-1]} to {moduli[0]}",
-        f"{figures['passes']} passes of {figures['terms']} terms on {figures['multipliers']} "
+        f"{amount(figures['passes'], 'pass')} of {amount(figures['terms'], 'term')} on "
+        f"{figures['multipliers']} "
         f"multipliers of {figures['multiplier_bits']} bits",
-        f"compared {figures['tensors']} tensors, {figures['values']:,} values, {compared}, and the "
-        f"product against a wide multiplier: {figures['mismatches']} mismatches",
+        f"compared {amount(figures['tensors'], 'tensor')}, "
+        f"{amount(figures['values'], 'value')}, {compared}, and the "
+        f"product against a wide multiplier: {amount(figures['mismatches'], 'mismatch')}",
         f"largest error {figures['error']:.2g} of an element's sum of |a b|; "
         f"that of the type's own product {figures['native_error']:.2g}",
     ]

@@ -33,6 +33,7 @@ from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
+from trainwright.support.text import amount
 
 
 def programs_of(step: CompiledStep) -> tuple[RunProgram, RunProgram]:
@@ -294,8 +295,9 @@ def summary(figures: Mapping[str, Any], compared: str = HARDWARE) -> str:
     lines = [
         f"network {figures['network']}, ranks {figures['ranks']}, batch {figures['batch']}, "
         f"plan {figures['plan']}",
-        f"compared {figures['tensors']} tensors, {figures['values']:,} values, {compared}: "
-        f"{figures['mismatches']} mismatches",
+        f"compared {amount(figures['tensors'], 'tensor')}, "
+        f"{amount(figures['values'], 'value')}, {compared}: "
+        f"{amount(figures['mismatches'], 'mismatch')}",
     ]
     if figures["hazard_values"]:
         lines.append(f"of programs of hazards: {figures['hazard_values']:,} values more")

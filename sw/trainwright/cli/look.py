@@ -8,6 +8,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import AcceleratorOptions, JsonOptions, accelerator_parameters
 from trainwright.cli.output import show
 from trainwright.support.settings import Option
+from trainwright.support.text import amount
 
 if TYPE_CHECKING:
     from trainwright.driver.look import Look
@@ -29,7 +30,7 @@ def text_of(seen: "Look") -> str:
     """Return the text that is printed without ``--json``."""
     lines = [f"{seen.network}, ranks {' | '.join(' '.join(map(str, r)) for r in seen.ranks)}"]
     if seen.step is None:
-        lines.append(f"{seen.state}; {seen.total} steps in all")
+        lines.append(f"{seen.state}; {amount(seen.total, 'step')} in all")
     else:
         lines.append(f"{seen.state}: step {seen.step}/{seen.total}, epoch {seen.epoch}")
     if seen.samples:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from trainwright.support.errors import UserError
+from trainwright.support.text import amount
 
 CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
 MOST_CLASSES = 256
@@ -33,7 +34,9 @@ class Split:
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.labels):
-            raise DataError(f"{len(self.images)} images but {len(self.labels)} labels")
+            raise DataError(
+                f"{amount(len(self.images), 'image')} but {amount(len(self.labels), 'label')}"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)

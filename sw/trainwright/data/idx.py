@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from trainwright.data.content import MOST_BYTES, Readable, read_stated
 from trainwright.data.dataset import DataError, Split
+from trainwright.support.text import amount
 
 IMAGES = 0x0803
 LABELS = 0x0801
@@ -100,6 +101,7 @@ def read_split(folder: Path, split: str) -> Split:
     images, labels = read_idx(paths[0], IMAGES), read_idx(paths[1], LABELS)
     if len(images) != len(labels):
         raise DataError(
-            f"{paths[0]} has {len(images):,} images but {paths[1]} has {len(labels):,} labels"
+            f"{paths[0]} has {amount(len(images), 'image')} but {paths[1]} has "
+            f"{amount(len(labels), 'label')}"
         )
     return Split(images, labels)

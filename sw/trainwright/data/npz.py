@@ -23,6 +23,7 @@ from trainwright.data.dataset import (
     Split,
     moments,
 )
+from trainwright.support.text import amount
 
 SPLIT_SEED = 0
 TEST_PART = 5
@@ -218,7 +219,7 @@ def cut_off_test(path: Path, samples: int) -> tuple[npt.NDArray[np.int64], int]:
     test = samples // TEST_PART
     if not test:
         raise DataError(
-            f"{path}: {samples} samples are too few to split, at least {TEST_PART} are needed"
+            f"{path} has {amount(samples, 'sample')}, at least {TEST_PART} are needed to split them"
         )
     return np.random.RandomState(SPLIT_SEED).permutation(samples), test
 

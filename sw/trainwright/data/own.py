@@ -52,7 +52,7 @@ from trainwright.data.sentences import (
 )
 from trainwright.support.plain import NONSENSE
 from trainwright.support.settings import OneOf, Option, SettingsModel
-from trainwright.support.text import shown, suggestion
+from trainwright.support.text import amount, shown, suggestion
 
 TABLE_SUFFIXES = (*CSV_SUFFIXES, PARQUET, TEXT)
 TARGETS = ("target", "label", "class")
@@ -277,7 +277,10 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     assert labels is not None
     train, held = (Split(images[part], labels[part]) for part in (order[:-test], order[-test:]))
     counts = ", ".join(f"{c['name']} ({c['type']})" for c in columns)
-    notes = [f"{path}: {len(cells.places):,} rows, {images.shape[2]} inputs from {counts}; {aim}"]
+    notes = [
+        f"{path}: {amount(len(cells.places), 'row')}, {amount(images.shape[2], 'input')} from "
+        f"{counts}; {aim}"
+    ]
     notes += cells.notes
     notes += [note for name in inputs if (note := _gaps(cells, name))]
     notes += _doubts(columns)
@@ -604,7 +607,10 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
     }  # fmt: skip
     colour = "grey" if train.channels == 1 else "RGB"
     count = sum(map(len, splits))
-    note = f"{path}: {count:,} {colour} pictures of {rows} x {columns}, {len(classes)} classes"
+    note = (
+        f"{path}: {amount(count, f'{colour} picture')} of {rows} x {columns}, {len(classes)} "
+        "classes"
+    )
     return DataSet(
         "pictures",
         splits[0],

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from trainwright.data.cells import lines_of
 from trainwright.data.dataset import MOST_CLASSES, DataError, DataSet, Split
 from trainwright.data.npz import cut_off_test
+from trainwright.support.text import amount
 
 TEXT = ".txt"
 TRAIN, TEST = PARTS = ("train", "test")
@@ -62,8 +63,8 @@ def read_sentences(path: Path, part: str = TEST) -> Sentences:
         texts, labels = _lines(folder / "seq.in"), _lines(folder / "label")
         if len(texts) != len(labels):
             raise DataError(
-                f"{folder}: seq.in has {len(texts):,} lines, label has {len(labels):,}: give both "
-                "one line for each sample"
+                f"{folder}: seq.in has {amount(len(texts), 'line')}, label has {len(labels):,}: "
+                "give both one line for each sample"
             )
         if (folder / "seq.out").is_file():
             tags = _tags(folder, texts)
@@ -88,14 +89,14 @@ def _tags(folder: Path, texts: Sequence[str]) -> list[list[str]]:
     tags = [line.split() for line in _lines(folder / "seq.out")]
     if len(tags) != len(texts):
         raise DataError(
-            f"{folder}: seq.in has {len(texts):,} lines, seq.out has {len(tags):,}: give both one "
-            "line for each sample"
+            f"{folder}: seq.in has {amount(len(texts), 'line')}, seq.out has {len(tags):,}: "
+            "give both one line for each sample"
         )
     for number, (text, names) in enumerate(zip(texts, tags, strict=True), 1):
         if len(text.split()) != len(names):
             raise DataError(
-                f"{folder}: line {number} of seq.in has {len(text.split())} words, seq.out has "
-                f"{len(names)} labels: give each word one"
+                f"{folder}: line {number} of seq.in has {amount(len(text.split()), 'word')}, "
+                f"seq.out has {amount(len(names), 'label')}: give each word one"
             )
     return tags
 
@@ -130,8 +131,9 @@ def load_sentences(path: Path) -> DataSet:
         )
     longest = max(map(len, (*train.words, *test.words)))
     notes = [
-        f"{path}: {len(train.words):,} lines to train on and {len(test.words):,} to test, of up to "
-        f"{longest} words; {len(vocabulary):,} different words, {len(classes)} labels"
+        f"{path}: {amount(len(train.words), 'line')} to train on and {len(test.words):,} to test, "
+        f"of up to {amount(longest, 'word')}; {amount(len(vocabulary), 'different word')}, "
+        f"{len(classes)} labels"
     ]
     if unseen := [label for label in test.labels if label not in classes]:
         notes.append(

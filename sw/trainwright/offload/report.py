@@ -14,6 +14,7 @@ from trainwright.offload.machine import Settings
 from trainwright.offload.plan import Plan
 from trainwright.offload.trace import why_not
 from trainwright.support.tables import markdown
+from trainwright.support.text import amount
 
 COLUMNS = 80
 """Width of a printed report."""
@@ -94,11 +95,11 @@ class Report:
         lines += [
             f"back end {self.backend}, batch {self.batch}: {self.bits:,} bits, "
             f"{self.dense_bits / self.bits:.1f} times fewer than dense float32",
-            f"{self.steps:,} training step{'' if self.steps == 1 else 's'}; a batch takes "
+            f"{amount(self.steps, 'training step')}; a batch takes "
             f"{self.predicted_cycles:,} cycles by the cycle model, {self._counted}",
             f"{self.bytes_read:,} bytes read and {self.bytes_written:,} written, "
-            f"{self.saturations / max(1, self.values):.2%} of {self.values:,} values saturated"
-            + (f", {self.underflows:,} underflowed" if self.underflows else ""),
+            f"{self.saturations / max(1, self.values):.2%} of {amount(self.values, 'value')} "
+            "saturated" + (f", {self.underflows:,} underflowed" if self.underflows else ""),
         ]
         return self._table() + "\n" + "\n".join(
             textwrap.fill(line, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)

@@ -11,7 +11,7 @@ from trainwright.posit import takum, word
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.takum import TakumFields, TakumFormat
 from trainwright.posit.word import Fields
-from trainwright.support.text import shown
+from trainwright.support.text import amount, shown
 
 Format = PositFormat | TakumFormat
 _CODECS: dict[type, Any] = {PositFormat: word, TakumFormat: takum}
@@ -136,7 +136,7 @@ def rows(explanation: Explanation) -> list[tuple[str, str, str]]:
     digits = parts.fraction
     return [
         sign,
-        ("regime", parts.regime, f"{run} {kind}{'s' if run > 1 else ''}: k = {parts.k}, "
+        ("regime", parts.regime, f"{amount(run, kind)}: k = {parts.k}, "
          f"times {useed}^{parts.k}"),
         ("exponent", parts.exponent or "-", f"times 2^{exponent}" + _cut_off(cut)),
         ("fraction", digits or "-", f"times 1 + {int(digits or '0', 2)}/{1 << len(digits)}"),
@@ -144,7 +144,7 @@ def rows(explanation: Explanation) -> list[tuple[str, str, str]]:
 
 
 def _cut_off(bits: int) -> str:
-    return f", {bits} bit{'s' if bits > 1 else ''} cut off" if bits else ""
+    return f", {amount(bits, 'bit')} cut off" if bits else ""
 
 
 def _takum_rows(parts: TakumFields) -> list[tuple[str, str, str]]:

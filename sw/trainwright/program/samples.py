@@ -11,6 +11,7 @@ from trainwright.program.fields import (
 )
 from trainwright.program.sample_order import order_mask
 from trainwright.program.table import Header, bits, derived, only, unencoded
+from trainwright.support.text import amount
 
 PIXEL_WIDTHS = (4, 8)
 
@@ -99,5 +100,6 @@ def check_samples(d: Samples, p: AcceleratorParameters) -> None:
         )
     if d.drawn and d.order_length > d.total:
         raise ProgramError(
-            f"{name}: an epoch of {d.order_length} samples of a set of {d.total}; draw each once"
+            f"{name}: an epoch of {amount(d.order_length, 'sample')} of a set of {d.total}; "
+            "draw each once"
         )

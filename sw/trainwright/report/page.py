@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from trainwright.network import Network
 from trainwright.report.memory import MemoryItem
 from trainwright.report.summary import Summary, summary_rows
+from trainwright.support.text import amount, plural
 
 
 def _figures(s: Summary) -> list[tuple[str, str, str]]:
@@ -22,7 +23,8 @@ def _figures(s: Summary) -> list[tuple[str, str, str]]:
         boxes.append(("", f"{s.cycles_last_step:,}", "cycles a step at the end"))
     if s.verified_steps:
         kind = "bad" if s.mismatches else "good"
-        boxes.append((kind, f"{s.mismatches:,}", f"mismatches in {s.values_compared:,} values"))
+        noun = plural(s.mismatches, "mismatch")
+        boxes.append((kind, f"{s.mismatches:,}", f"{noun} in {amount(s.values_compared, 'value')}"))
     return boxes
 
 

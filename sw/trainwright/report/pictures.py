@@ -9,11 +9,14 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 from trainwright.data import DataSet
 from trainwright.network import Network
 from trainwright.support.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.text import amount
 from trainwright.train.batches import class_names
 from trainwright.train.evaluate import Evaluation, Regression
 from trainwright.train.history import History, ScaleRecord
 
 _TRAIN, _TEST = COLOURS[:2]
+SMOOTHED = 20
+"""Batches of the running mean: fewer follow the noise, more hide the first steps."""
 _SIZE = 5.2, 3.2
 """Inches: 570 points wide, so that text of 10 points is read in a column of 400 points too."""
 
@@ -33,7 +36,10 @@ def draw_loss(history: History, what: str = "cross-entropy") -> bytes:
     steps = [r.step for r in history.steps]
     loss = np.array([r.loss for r in history.steps])
     axes.plot(steps, loss, color=_TRAIN, alpha=0.55, linewidth=0.8, label="batch")
-    axes.plot(steps, _smooth(loss, 20), color=_TRAIN, label="mean of 20 batches")
+    window = min(SMOOTHED, len(loss))
+    axes.plot(
+        steps, _smooth(loss, window), color=_TRAIN, label=f"mean of {amount(window, 'batch')}"
+    )
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainwright.check.comparison import mismatch_text
+from trainwright.support.text import amount
 from trainwright.train.evaluate import Evaluation
 from trainwright.train.state import TrainingState
 
@@ -158,7 +159,7 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
     """Return (name, value) of every line of the summary, in order."""
     rows = [
         *_score_rows(s),
-        ("steps", f"{s.steps:,} ({s.epochs:g} epochs) in {s.seconds:.1f} s"),
+        ("steps", f"{s.steps:,} ({amount(s.epochs, 'epoch')}) in {s.seconds:.1f} s"),
         ("ranks", spell_ranks(s.ranks)),
         ("model", f"{s.model_bits:,} bits, {s.reduction:.1f} times smaller than dense float32"),
     ]
@@ -189,8 +190,8 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
         rows.append(
             (
                 "compared with golden",
-                f"{s.verified_steps:,} steps, {s.tensors_compared:,} tensors, "
-                f"{s.values_compared:,} values: {s.mismatches:,} mismatches",
+                f"{amount(s.verified_steps, 'step')}, {amount(s.tensors_compared, 'tensor')}, "
+                f"{amount(s.values_compared, 'value')}: {amount(s.mismatches, 'mismatch')}",
             )
         )
     if s.first_mismatch:
@@ -203,15 +204,15 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
 def _score_rows(s: Summary) -> list[tuple[str, str]]:
     if s.train_accuracy is None:
         return [
-            ("test R2", f"{s.test_accuracy:.4f} of {s.test_samples:,} samples"),
+            ("test R2", f"{s.test_accuracy:.4f} of {amount(s.test_samples, 'sample')}"),
             ("test errors", f"mean absolute {s.test_mae:.4g}, root mean square {s.test_rmse:.4g}"),
             ("best epoch", f"R2 {s.best_test_accuracy:.4f} after epoch {s.best_epoch}, by the "
              "test samples"),
         ]  # fmt: skip
-    counted = "samples" if s.test_f1 is None else "words"
+    counted = amount(s.test_samples, "sample" if s.test_f1 is None else "word")
     best = f"{s.best_test_accuracy:.2%} after epoch {s.best_epoch}, by the test samples"
     return [
-        ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} {counted}"),
+        ("test accuracy", f"{s.test_accuracy:.2%} of {counted}"),
         *([("test F1", f"{s.test_f1:.2%} of spans of words")] if s.test_f1 is not None else []),
         ("best epoch", best),
         ("training accuracy", f"{s.train_accuracy:.2%} in the last epoch"),
@@ -226,7 +227,8 @@ def _cost_rows(cost: StepCost, steps_an_epoch: int) -> list[tuple[str, str]]:
         (
             "on the accelerator",
             f"{_time(step)} a step, {_time(step * steps_an_epoch)} an epoch of "
-            f"{steps_an_epoch:,} steps, at {STATED_CLOCK_HZ / 1e6:g} MHz (clock of the ULX3S)",
+            f"{amount(steps_an_epoch, 'step')}, at {STATED_CLOCK_HZ / 1e6:g} MHz (clock of the "
+            "ULX3S)",
         ),
     ]
 

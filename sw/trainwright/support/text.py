@@ -34,3 +34,26 @@ def suggestion(word: str, choices: Iterable[str]) -> str:
     known = {choice.lower(): choice for choice in choices}
     close = get_close_matches(word.lower(), known, n=1)
     return f"; did you mean {known[close[0]]!r}?" if close else ""
+
+
+def plural(count: float, noun: str) -> str:
+    """Return a noun as it follows a count: "sample", "samples", "batches", "entries".
+
+    >>> plural(1, "batch"), plural(0, "batch"), plural(2, "entry"), plural(2, "day")
+    ('batch', 'batches', 'entries', 'days')
+    """
+    if count == 1:
+        return noun
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("s", "x", "z", "sh", "tch", "nch")) else "s")
+
+
+def amount(count: float, noun: str) -> str:
+    """Return a count with its noun: "1 sample", "1,000 samples".
+
+    >>> amount(1, "training step"), amount(1797, "sample"), amount(0.5, "epoch")
+    ('1 training step', '1,797 samples', '0.5 epochs')
+    """
+    number = f"{count:g}" if isinstance(count, float) else f"{count:,}"
+    return f"{number} {plural(count, noun)}"

@@ -13,6 +13,7 @@ from trainwright.data.sentences import NO_TAG, PADDING, UNKNOWN
 from trainwright.fixed.quantise import quantise
 from trainwright.network import Input, Network
 from trainwright.onchip.samples import epoch_order, expanded, stored_pixels
+from trainwright.support.text import amount
 
 
 def check_data(network: Network, data: DataSet, batch: int) -> None:
@@ -109,8 +110,8 @@ def text_notes(network: Network, data: DataSet) -> list[str]:
     cut = sum(int(split.images[:, 0, network.tokens :].any(1).sum()) for split in data.splits)
     if cut:
         notes.append(
-            f"{cut:,} lines have more than the {network.tokens} tokens of network "
-            f"{network.name!r}: their first words are read"
+            f"{amount(cut, 'line')} of more than the {network.tokens} tokens of network "
+            f"{network.name!r}: the first words are read"
         )
     size = prod(vocabulary_digits(network))
     if data.full_scale > size:

@@ -19,7 +19,7 @@ from trainwright.onchip.state import ChipState
 from trainwright.support.files import write_whole
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError, decode, encode
-from trainwright.support.text import shown
+from trainwright.support.text import amount, shown
 from trainwright.train.adam import Parameter
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.history import History
@@ -85,7 +85,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
         if recorded[-1] != state.step or recorded != sorted(set(recorded)):
             known = recorded[1:]
             raise ValueError(
-                f"{state.step} steps with {len(known)} records, the last of steps {known[-3:]}"
+                f"{amount(state.step, 'step')} with {amount(len(known), 'record')}, the last of "
+                f"steps {known[-3:]}"
             )
         return Checkpoint(state, dict(metadata["run"]))
     except NONSENSE as error:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from trainwright.check.comparison import mismatch_text
 from trainwright.network import Network
 from trainwright.report.summary import spell_ranks
+from trainwright.support.text import amount
 from trainwright.train.history import EvaluationRecord, StepRecord
 from trainwright.train.interfaces import Observer, Verification
 
@@ -115,7 +116,9 @@ class Progress(Observer):
             facts["simulated"] = f"{pace:,.0f} cycles/s"
         if v.steps:
             differing = f"{v.mismatches:,} differ from golden"
-            facts["verified"] = f"{v.steps} steps, {v.values:,} values, {differing}"
+            facts["verified"] = (
+                f"{amount(v.steps, 'step')}, {amount(v.values, 'value')}, {differing}"
+            )
         if v.first:
             facts["first mismatch"] = f"step {v.first['step']}: {mismatch_text(v.first)}"
         return facts
@@ -195,7 +198,7 @@ class LiveProgress(Progress):
         note = STOPPING if self.stopping else f"step {self.step}/{self.total}{left}"
         self._bars.update(self._train, total=self.total or None, completed=self.step, note=note)
         done, all_ = self.classified
-        note = f"{done}/{all_} samples"
+        note = f"{done}/{amount(all_, 'sample')}"
         self._bars.update(self._test, completed=done, total=all_, note=note, visible=done < all_)
         table = Table.grid(padding=(0, 2))
         for name, value in self.facts().items():
