@@ -27,7 +27,13 @@ from trainwright.train.interfaces import Verification
 from trainwright.train.model import Model
 from trainwright.train.settings import settings_from_dict
 from trainwright.train.state import TrainingState, scale_ranges, scaled
-from trainwright.train.stored_values import factor_exponents, finite, tensor_exponents
+from trainwright.train.stored_values import (
+    factor_exponents,
+    finite,
+    read_parameters,
+    shaped,
+    tensor_exponents,
+)
 
 FORMAT = "trainwright-checkpoint-3"
 
@@ -133,25 +139,15 @@ def _model(network: Network, metadata: dict[str, Any], tensors: dict[str, torch.
     network = network.with_ranks(metadata["ranks"])
 
     def parameter(name: str, shape: tuple[int, ...]) -> Parameter:
-        parts = [tensors[name + suffix] for suffix in ("", ".first", ".second")]
-        for part in parts:
-            if tuple(finite(name, part).shape) != shape:
-                raise ValueError(f"{name} is {list(part.shape)}, not {list(shape)}")
+        parts = [
+            shaped(name, finite(name, tensors[name + suffix]), shape)
+            for suffix in ("", ".first", ".second")
+        ]
         # Adam takes the root of the second moment: a negative element would turn the weight into
         # NaN at the next step, long after the file was read.
         if bool((parts[2] < 0).any()):
             raise ValueError(f"{name}: its second moment is negative")
         return Parameter(*parts)
 
-    return Model(
-        network=network,
-        factors=[
-            [parameter(f"factor.{n}.{k}", shape) for k, shape in enumerate(layer.factor_shapes)]
-            for n, layer in enumerate(network.layers)
-        ],
-        exponents=factor_exponents(network, metadata["factor_exponents"]),
-        biases=[
-            parameter(f"bias.{n}", (layer.output_size,)) if layer.bias else None
-            for n, layer in enumerate(network.layers)
-        ],
-    )
+    factors, biases = read_parameters(network, parameter)
+    return Model(network, factors, factor_exponents(network, metadata["factor_exponents"]), biases)

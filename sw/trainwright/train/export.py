@@ -2,6 +2,7 @@
 
 import zlib
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.model import Model, digest
-from trainwright.train.stored_values import factor_exponents, finite, tensor_exponents
+from trainwright.train.stored_values import (
+    factor_exponents,
+    finite,
+    parameter_names,
+    read_parameters,
+    shaped,
+    tensor_exponents,
+)
 
 FORMAT = "trainwright-model-2"
 
@@ -88,14 +96,10 @@ def save_model(
     float32. Raises ``OSError``.
     """
     quantised = model.quantised()
-    tensors = {
-        f"factor.{n}.{k}": factor.to(_stored(model.network))
-        for n, factors in enumerate(quantised.factors)
-        for k, factor in enumerate(factors)
-    }
-    for n, bias in enumerate(quantised.biases):
-        if bias is not None:
-            tensors[f"bias.{n}"] = bias.to(torch.float32)
+    biases = [None if bias is None else bias.to(torch.float32) for bias in quantised.biases]
+    stored = _stored(model.network)
+    factors = [[factor.to(stored) for factor in layer] for layer in quantised.factors]
+    tensors = parameter_names(factors, biases)
     metadata = {
         "format": FORMAT,
         "network": model.network.to_dict(),
@@ -124,23 +128,14 @@ def load_model(path: Path) -> TrainedModel:
     metadata, tensors = decode(path, FORMAT)
     try:
         network = network_from_dict(metadata["network"])
+        factors, biases = read_parameters(network, partial(_parameter, network, tensors))
         model = QuantisedModel(
             network=network,
-            factors=[
-                [_factor(network, (n, k), shape, tensors)
-                 for k, shape in enumerate(layer.factor_shapes)]
-                for n, layer in enumerate(network.layers)
-            ],
+            factors=factors,
             factor_exponents=factor_exponents(network, metadata["factor_exponents"]),
-            biases=[
-                finite(f"bias.{n}", tensors[f"bias.{n}"]).to(torch.float64) if layer.bias else None
-                for n, layer in enumerate(network.layers)
-            ],
+            biases=biases,
             bias_exponents=metadata.get("bias_exponents"),
-        )  # fmt: skip
-        for n, (layer, bias) in enumerate(zip(network.layers, model.biases, strict=True)):
-            if bias is not None and tuple(bias.shape) != (layer.output_size,):
-                raise ValueError(f"bias.{n} does not have the shape of the network")
+        )
         # The file's own checksum proves that it arrived as written; this digest proves that the
         # factors are those that training ended with.
         if digest(model) != metadata["digest"]:
@@ -156,20 +151,17 @@ def load_model(path: Path) -> TrainedModel:
         raise CheckpointError(f"{path} is not a model of this version: {error}") from None
 
 
-def _factor(
-    network: Network,
-    place: tuple[int, int],
-    shape: tuple[int, ...],
-    tensors: dict[str, torch.Tensor],
+def _parameter(
+    network: Network, tensors: dict[str, torch.Tensor], name: str, shape: tuple[int, ...]
 ) -> torch.Tensor:
-    """Return a factor checked for the network's shape and bits.
+    """Return a factor or a bias checked for the network's shape and bits.
 
     Raises ``ValueError`` or ``LookupError``.
     """
-    name = "factor.{}.{}".format(*place)
-    stored = tensors[name]
-    if tuple(stored.shape) != shape:
-        raise ValueError("factors do not have the shapes of the network")
+    stored = shaped(name, tensors[name], shape)
+    kind, *place = name.split(".")
+    if kind == "bias":
+        return finite(name, stored).to(torch.float64)
     if network.widths.is_float:
         return finite(name, stored)
     # int8 and int16 files hold the same integers, but only one of the two is what `save_model`
@@ -177,5 +169,5 @@ def _factor(
     if stored.dtype != _stored(network):
         raise ValueError(f"{name} is {stored.dtype}, not {_stored(network)}")
     factor = stored.to(torch.int64)
-    check_words(name, factor, shape, network.factor_format(*place))
+    check_words(name, factor, shape, network.factor_format(*map(int, place)))
     return factor

@@ -19,7 +19,7 @@ from trainwright.train.adam import Parameter
 from trainwright.train.connect import clip
 from trainwright.train.initial import fresh_exponent
 from trainwright.train.model import Model
-from trainwright.train.stored_values import finite
+from trainwright.train.stored_values import finite, parameter_names, read_parameters, shaped
 from trainwright.tt.trains import TensorTrainError
 
 FORMAT = "trainwright-factors-2"
@@ -100,14 +100,8 @@ def pretrained_model(given: Pretrained) -> Model:
 
 def save_pretrained(path: Path, given: Pretrained) -> None:
     """Write ``factor.L.N`` and ``bias.L`` as float32, the network in the header. ``OSError``."""
-    tensors = {
-        f"factor.{n}.{k}": factor.to(torch.float32)
-        for n, layer in enumerate(given.factors)
-        for k, factor in enumerate(layer)
-    }
-    for n, bias in enumerate(given.biases):
-        if bias is not None:
-            tensors[f"bias.{n}"] = bias.to(torch.float32)
+    named = parameter_names(given.factors, given.biases)
+    tensors = {name: values.to(torch.float32) for name, values in named.items()}
     write_whole(path, encode({"format": FORMAT, "network": given.network.to_dict()}, tensors))
 
 
@@ -116,20 +110,9 @@ def load_pretrained(path: Path) -> Pretrained:
     metadata, tensors = decode(path, FORMAT)
     try:
         network = network_from_dict(metadata["network"])
-        factors = [
-            [finite(f"factor.{n}.{k}", tensors[f"factor.{n}.{k}"]) for k in range(layer.order)]
-            for n, layer in enumerate(network.layers)
-        ]
-        for layer, given in zip(network.layers, factors, strict=True):
-            if tuple(tuple(f.shape) for f in given) != layer.factor_shapes:
-                raise ValueError("factors do not have the shapes of the network")
-        biases = [
-            finite(f"bias.{n}", tensors[f"bias.{n}"]) if layer.bias else None
-            for n, layer in enumerate(network.layers)
-        ]
-        for n, (layer, bias) in enumerate(zip(network.layers, biases, strict=True)):
-            if bias is not None and tuple(bias.shape) != (layer.output_size,):
-                raise ValueError(f"bias.{n} does not have the shape of the network")
+        factors, biases = read_parameters(
+            network, lambda name, shape: shaped(name, finite(name, tensors[name]), shape)
+        )
         return Pretrained(network, factors, biases)
     except NONSENSE as error:
         raise CheckpointError(f"{path} is not of trainwright compress: {error}") from None

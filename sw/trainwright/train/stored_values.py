@@ -1,10 +1,10 @@
-"""Checks of a stored model: finite numbers, and exponents that numbers can have.
+"""Parameters of a model in a file, and checks: shapes, finite numbers, possible exponents.
 
 A file's digest says that it is as it was written, not that what was written is a model.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,6 +16,43 @@ MOST_EXPONENT = 256
 
 A float32 reaches 128, and every product of two such numbers stays a float64.
 """
+
+
+Read = TypeVar("Read")
+
+
+def parameter_names(
+    factors: Sequence[Sequence[Read]], biases: Sequence[Read | None]
+) -> dict[str, Read]:
+    """Return factors and biases by their names in a file, ``factor.L.N`` and ``bias.L``."""
+    named = {
+        f"factor.{n}.{k}": own for n, layer in enumerate(factors) for k, own in enumerate(layer)
+    }
+    return named | {f"bias.{n}": bias for n, bias in enumerate(biases) if bias is not None}
+
+
+def read_parameters(
+    network: Network, read: Callable[[str, tuple[int, ...]], Read]
+) -> tuple[list[list[Read]], list[Read | None]]:
+    """Return factors and biases of a network; ``read`` gets the name and the shape of each."""
+    layers = list(enumerate(network.layers))
+    factors = [
+        [read(f"factor.{n}.{k}", shape) for k, shape in enumerate(layer.factor_shapes)]
+        for n, layer in layers
+    ]
+    biases = [
+        read(f"bias.{n}", (layer.output_size,)) if layer.bias else None for n, layer in layers
+    ]
+    return factors, biases
+
+
+def shaped(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return the tensor; raise ``ValueError`` for another shape."""
+    if tuple(tensor.shape) != shape:
+        raise ValueError(
+            f"{name} does not have the shape {list(shape)} of the network, but {list(tensor.shape)}"
+        )
+    return tensor
 
 
 def finite(name: str, tensor: torch.Tensor) -> torch.Tensor:
