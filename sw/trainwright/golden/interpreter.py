@@ -25,6 +25,7 @@ from trainwright.program.descriptors import (
     Set,
     Transfer,
     is_skipped,
+    matching_end,
 )
 from trainwright.program.exponents import ExponentFile, MoveScales
 from trainwright.program.fields import REGISTERS
@@ -57,16 +58,6 @@ class Record:
         return cls(sums, saturations, underflows)
 
 
-def _matching_end(program: Sequence[Descriptor], start: int) -> int:
-    """Find the index of the ``End`` of the ``Loop`` at ``start``."""
-    depth = 0
-    for index in range(start, len(program)):
-        depth += isinstance(program[index], Loop) - isinstance(program[index], End)
-        if not depth:
-            return index
-    raise AssertionError("a checked program has no LOOP without its END")
-
-
 def executions(
     program: Sequence[Descriptor],
     state: MachineState,
@@ -94,7 +85,7 @@ def executions(
                 state.stream = d.seed + 2 * STREAM_STEP * state.step * d.by_step
         # Recursion instead of a stack of counters: depth is bounded, and the body is a slice.
         elif isinstance(d, Loop):
-            end = _matching_end(program, index - 1)
+            end = matching_end(program, index - 1)
             closing = program[end]
             assert isinstance(closing, End)
             for _ in range(d.iterations):

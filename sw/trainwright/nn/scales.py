@@ -2,6 +2,7 @@
 
 import warnings
 from math import frexp
+from typing import Generic, TypeVar
 
 import torch
 
@@ -50,6 +51,34 @@ def in_backward() -> bool:
     return task != -1
 
 
+Used = TypeVar("Used")
+
+
+class RecentPasses(Generic[Used]):
+    """Exponents of the latest forward passes, for checkpoints that compute these again."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[object, ...], Used] = {}
+
+    def again(self, values: torch.Tensor) -> Used | None:
+        """Return what the pass of ``values`` used, if a checkpoint computes the pass again."""
+        return self._used.get(_pass_key(values)) if in_backward() else None
+
+    def remember(self, values: torch.Tensor, used: Used) -> None:
+        """Note what the pass of ``values`` used."""
+        key = _pass_key(values)
+        self._used.pop(key, None)
+        self._used[key] = used
+        if len(self._used) > MOST_PASSES:
+            del self._used[next(iter(self._used))]
+
+
+def _pass_key(values: torch.Tensor) -> tuple[object, ...]:
+    """Return a key of values, which a checkpoint computes again with the same bits."""
+    v = values.detach()
+    return (*v.shape, float(v.sum()), float(v.square().sum()))
+
+
 _SCALES = Scales(ScaleRanges(saturated_energy=SATURATED_ENERGY))
 """Rule by which a tensor of a layer in torch is astray."""
 
@@ -83,7 +112,7 @@ class _Quantiser(torch.nn.Module):
         self._health = TensorHealth()
         self.register_buffer("exponent", torch.zeros((), dtype=torch.int32))
         self.register_buffer("calibrated", torch.zeros((), dtype=torch.bool))
-        self._passes: dict[tuple[object, ...], int] = {}
+        self._passes = RecentPasses[int]()
 
     def set_exponent(self, exponent: int) -> None:
         """Set the exponent; the first batch does not choose it any more."""
@@ -93,26 +122,19 @@ class _Quantiser(torch.nn.Module):
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Round to multiples of 2^exponent; the gradient passes straight through."""
         follows = self.training and torch.is_grad_enabled()
-        key = pass_key(values) if follows else ()
-        if follows and in_backward() and key in self._passes:
+        exponent = self._passes.again(values) if follows else None
+        if exponent is not None:
             # A checkpoint computes a pass again: with the same exponent, which stays.
-            exponent = self._passes[key]
             return straight_through(values, exponent, self.fmt, underflow=self.underflow)
         exponent = self.before(values, follows=follows)
         if not self.training and bool(self.calibrated) and not _is_hidden(values):
             self.watch_frozen(values.detach(), exponent)
         result = straight_through(values, exponent, self.fmt, underflow=self.underflow)
         if follows:
-            self._remember(key, exponent)
+            self._passes.remember(values, exponent)
             if bool(self.calibrated):
                 self.exponent.fill_(self.after(values, exponent))
         return result
-
-    def _remember(self, key: tuple[object, ...], exponent: int) -> None:
-        self._passes.pop(key, None)
-        self._passes[key] = exponent
-        if len(self._passes) > MOST_PASSES:
-            del self._passes[next(iter(self._passes))]
 
     def before(self, values: torch.Tensor, *, follows: bool = True) -> int:
         """Return the exponent for ``values``; the first values with ``follows`` set it."""
@@ -186,12 +208,6 @@ class _Quantiser(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.fmt}, exponent={int(self.exponent)}"
-
-
-def pass_key(values: torch.Tensor) -> tuple[object, ...]:
-    """Return a key of values, which a checkpoint computes again with the same bits."""
-    v = values.detach()
-    return (*v.shape, float(v.sum()), float(v.square().sum()))
 
 
 def _length(values: torch.Tensor) -> float:

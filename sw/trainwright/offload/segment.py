@@ -21,13 +21,14 @@ from trainwright.network import Network, NetworkError, NumberFormats, UserNames
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.overflow import note_overflow
 from trainwright.nn.processes import warn_of_own_exponents
-from trainwright.nn.scales import MOST_PASSES, InputQuantiser, in_backward, largest, pass_key
+from trainwright.nn.scales import InputQuantiser, RecentPasses, largest
 from trainwright.offload.machine import AcceleratorHandle
 from trainwright.offload.padding import Padding, without_unused_rows
 from trainwright.offload.stretch import Stretch
 from trainwright.train.connect import quantised_model
 
-Given, Result = ParamSpec("Given"), TypeVar("Result")
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 Factors = Sequence[Sequence[torch.Tensor]]
 """Trained factors of each layer."""
 
@@ -133,7 +134,7 @@ class Segment:
         self._ends = kept.setdefault(f"{name} ends", {})
         """Ends whose gradients have been calibrated, as names."""
         self.runner: Runner[Driver] = Runner(machine.memory)
-        self._passes: dict[tuple[object, ...], _Exponents] = {}
+        self._passes = RecentPasses[_Exponents]()
         """Exponents of the last training passes, for checkpoints that compute them again."""
         self._step = moves or StepMoves()
         self._health = TensorHealth()
@@ -252,9 +253,8 @@ class Segment:
         factors = self._factors()
         driver = self._driver(factors)
         network, model = driver.network, self._model(driver.network, factors)
-        key = pass_key(x)
         # A checkpoint computes a pass again in the backward pass: with the same exponents.
-        again = self._passes.get(key) if in_backward() else None
+        again = self._passes.again(x)
         masks = _mask_seed(network) if first.training and settling is None else None
         if settling is not None:
             driver.input_exponent = exponent = self._calibrated_input(x)
@@ -285,7 +285,7 @@ class Segment:
             self._count_saturated(x, exponent, follows=follows)
             if follows:
                 self._step.begin()
-                self._remember(key, _Exponents(exponent, done.scales))
+                self._passes.remember(x, _Exponents(exponent, done.scales))
         logits = done.result.logits
         if len(x) < len(logits):
             logits = logits[: len(x)]
@@ -339,12 +339,6 @@ class Segment:
     def _copied(scales: Scales, held: dict[str, int] | None = None) -> Scales:
         """Return scales whose exponents are copies: moving them leaves no trace."""
         return Scales(scales.ranges, dict(scales.exponents), {} if held is None else held)
-
-    def _remember(self, key: tuple[object, ...], used: "_Exponents") -> None:
-        self._passes.pop(key, None)
-        self._passes[key] = used
-        if len(self._passes) > MOST_PASSES:
-            del self._passes[next(iter(self._passes))]
 
     def _count_saturated(self, x: torch.Tensor, exponent: int, *, follows: bool) -> None:
         """Count the inputs beyond the largest word; warn where training loses many of them."""

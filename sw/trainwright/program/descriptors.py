@@ -514,6 +514,16 @@ def is_skipped(d: Descriptor, step: int) -> bool:
     return step % modulus(d.eighth) != d.eighth - modulus(d.eighth)
 
 
+def matching_end(program: Sequence[Descriptor], start: int) -> int:
+    """Return the number of the ``End`` of the ``Loop`` at ``start``; loops match."""
+    depth = 0
+    for index in range(start, len(program)):
+        depth += isinstance(program[index], Loop) - isinstance(program[index], End)
+        if not depth:
+            return index
+    raise AssertionError("a checked program has no LOOP without its END")
+
+
 def modulus(eighth: int) -> int:
     """Return m of an ``eighth`` of m + r: its highest bit."""
     return 1 << eighth.bit_length() - 1

@@ -13,11 +13,11 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
     Descriptor,
-    End,
     Halt,
     Loop,
     Transfer,
     is_skipped,
+    matching_end,
 )
 from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, MOST_REFILL, Engine
@@ -381,7 +381,7 @@ def _run(
         fetch.before(index, machine)
         machine.advance(machine.now + ISSUE)
         if isinstance(d, Loop):
-            end = _matching(program, index)
+            end = matching_end(program, index)
             machine.until_idle(Engine.ALL)
             begun, outermost = machine.now, fetch.needed is None
             if outermost:
@@ -419,12 +419,3 @@ def _run(
         for r, end in machine.spans
     ]
     return machine.now
-
-
-def _matching(program: Sequence[Descriptor], start: int) -> int:
-    depth = 0
-    for index in range(start, len(program)):
-        depth += isinstance(program[index], Loop) - isinstance(program[index], End)
-        if not depth:
-            return index
-    raise ValueError("a LOOP has no END")
