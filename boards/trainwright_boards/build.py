@@ -14,7 +14,7 @@ from trainwright_boards import flow, report
 from trainwright_boards.artix_tools import vivado_script
 from trainwright_boards.board import BLOCK
 from trainwright_boards.clocks import slower_mhz
-from trainwright_boards.export import SCRIPT, write_files
+from trainwright_boards.export import SCRIPT, write_files, writing
 from trainwright_boards.fits import needed_block_rams
 from trainwright_boards.job import NETLIST, PACK, PLACE, STAGES, SYNTH, TIMING, TOP, Build, Steps
 from trainwright_boards.netlist import Netlist, complaints
@@ -41,8 +41,7 @@ def build(
             f"not {until}: {tools.beyond}"
         )
     stages = {SYNTH: 1, PACK: 3}.get(until, 2)  # one run of a tool may place and route
-    try:
-        job.folder.mkdir(parents=True, exist_ok=True)
+    with writing(job.folder):
         flow.bitstream(job).unlink(missing_ok=True)
         steps = Steps(job.folder, progress, check=job.check)
         with steps.stage("synth", 1, stages):
@@ -69,8 +68,6 @@ def build(
         figures = _figures(job, steps) | checked | {"stage": until}
         if until == PACK:
             (job.folder / REPORT).write_text(json.dumps(figures, indent=1) + "\n")
-    except OSError as error:
-        raise BuildError(f"cannot write to {job.folder}: {error.strerror}") from error
     return figures
 
 
@@ -172,23 +169,23 @@ def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> di
 
     A seed whose report is there for the same netlist is not repeated. Raises ``BuildError``.
     """
-    job.folder.mkdir(parents=True, exist_ok=True)
-    steps = Steps(job.folder, progress, check=job.check)
-    netlist = job.folder / NETLIST
-    flow.write_design(job)
-    flow.synthesise(job, steps)
-    check_netlist(job)
-    flow.floorplan(job, steps)
-    with ThreadPoolExecutor(at_once) as pool:
-        reached = pool.map(lambda seed: _place(job, seed, progress), range(1, count + 1))
-        fmax = dict(enumerate(reached, 1))
-    return {
-        "board": job.board.name,
-        "multipliers": job.parameters.multipliers,
-        "netlist_bytes": netlist.stat().st_size,
-        "fmax_mhz": fmax,
-        "median_mhz": median(fmax.values()),
-    }
+    with writing(job.folder):
+        steps = Steps(job.folder, progress, check=job.check)
+        netlist = job.folder / NETLIST
+        flow.write_design(job)
+        flow.synthesise(job, steps)
+        check_netlist(job)
+        flow.floorplan(job, steps)
+        with ThreadPoolExecutor(at_once) as pool:
+            reached = pool.map(lambda seed: _place(job, seed, progress), range(1, count + 1))
+            fmax = dict(enumerate(reached, 1))
+        return {
+            "board": job.board.name,
+            "multipliers": job.parameters.multipliers,
+            "netlist_bytes": netlist.stat().st_size,
+            "fmax_mhz": fmax,
+            "median_mhz": median(fmax.values()),
+        }
 
 
 def _place(job: Build, seed: int, progress: Progress) -> float:

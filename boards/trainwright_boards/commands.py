@@ -17,6 +17,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import NumberOptions, accelerator_parameters, with_formats
 from trainwright.network import BUILT_IN, Network, load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
+from trainwright.support.errors import file_errors
 from trainwright.support.text import suggestion
 from trainwright_boards.board import BLOCK, MEMORIES, SDRAM, Board
 from trainwright_boards.catalogue import BOARDS, find_board
@@ -375,8 +376,9 @@ def _build(args: argparse.Namespace) -> int:
         raise OptionError(f"--until {args.until} routes nothing: omit --seeds")
     if args.jobs != 1 and args.seeds is None:
         raise OptionError("--jobs is for several placements: add --seeds, or omit it")
-    if args.label and args.append is None:
-        raise OptionError("--label is for the line of --append: add it, or omit --label")
+    if args.append is not None and args.seeds is not None:
+        raise OptionError("--append takes the figures of one build: omit --append or --seeds")
+    _check_append(args)
     job = _job(args)
     if args.clock is not None and round(args.clock * 1e6) != job.clock_hz:
         tell(
@@ -394,6 +396,16 @@ def _build(args: argparse.Namespace) -> int:
         _append(args, figures)
     print(json.dumps(figures) if args.json else text)
     return 0
+
+
+def _check_append(args: argparse.Namespace) -> None:
+    """Raise for a file to which no line can be added: figures come after minutes of work."""
+    if args.append is None:
+        if args.label:
+            raise OptionError("--label is for the line of --append: add it, or omit --label")
+        return
+    with file_errors(f"--append: cannot write to {args.append}"), args.append.open("a"):
+        pass
 
 
 def _append(args: argparse.Namespace, figures: dict[str, Any]) -> None:
@@ -663,6 +675,9 @@ def _as_base_error() -> Iterator[None]:
 def _export(args: argparse.Namespace) -> int:
     from trainwright_boards.export import export, export_registers
 
+    if args.append is not None and not args.estimate:
+        raise OptionError("--append takes figures, which --estimate makes")
+    _check_append(args)
     if args.flow is not None:
         return _export_for(args)
     if args.board == REGISTERS:
@@ -678,8 +693,6 @@ def _export(args: argparse.Namespace) -> int:
     if args.board is None:
         names = ", ".join(EXPORTED)
         raise OptionError(f"name a board, {names}, or a flow, --for {'|'.join(FLOWS)}")
-    if args.append is not None and not args.estimate:
-        raise OptionError("--append takes figures, which --estimate makes")
     if args.board in VIVADO:
         return _export_serial(args, BOARDS[args.board])
     if args.board not in EXPORTS:

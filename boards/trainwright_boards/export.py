@@ -1,11 +1,12 @@
 """For boards whose tools are the vendor's: Verilog, constraints and a script, to be built there."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainwright.accelerator.register_files import FILES
 from trainwright.parameters import AcceleratorParameters
-from trainwright.support.files import write_whole
+from trainwright.support.files import prepare_folder, write_whole
 from trainwright.support.native.tools import Progress
 from trainwright_boards.catalogue.zynq import ZynqBoard
 from trainwright_boards.tools import BuildError
@@ -92,15 +93,16 @@ def export(
     from trainwright_hw.arith.multiplier import DevicePlatform
     from trainwright_hw.build.package import package_verilog
 
-    target = DevicePlatform(board.processor.family)
-    files = {
-        VERILOG: package_verilog(
-            parameters, target=target, memory_base=memory_base, progress=progress
-        ),
-        CONSTRAINTS: constraints(board),
-        SCRIPT: script(board),
-    }
-    return write_files(folder, files)
+    with writing(folder):
+        target = DevicePlatform(board.processor.family)
+        files = {
+            VERILOG: package_verilog(
+                parameters, target=target, memory_base=memory_base, progress=progress
+            ),
+            CONSTRAINTS: constraints(board),
+            SCRIPT: script(board),
+        }
+        return write_files(folder, files)
 
 
 def export_registers(parameters: AcceleratorParameters, folder: Path) -> list[Path]:
@@ -111,12 +113,19 @@ def export_registers(parameters: AcceleratorParameters, folder: Path) -> list[Pa
     return write_files(folder, {name: text(parameters) for name, text in FILES.items()})
 
 
-def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    """Write files into a folder, and list them. Raises ``BuildError``."""
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Make a folder for files of the block; report an ``OSError`` of it as a ``BuildError``."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            write_whole(folder / name, text)
+        prepare_folder(folder)
+        yield
     except OSError as error:
         raise BuildError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Write files into a folder, and list them. Raises ``BuildError``."""
+    with writing(folder):
+        for name, text in files.items():
+            write_whole(folder / name, text)
     return [folder / name for name in files]

@@ -6,7 +6,7 @@ from pathlib import Path
 from trainwright.accelerator.register_files import FILES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.native.tools import Progress
-from trainwright_boards.export import VERILOG, write_files
+from trainwright_boards.export import VERILOG, write_files, writing
 from trainwright_boards.ip_xact import ip_xact
 from trainwright_hw.build.convert import TOP
 from trainwright_hw.build.package import LINT, package_verilog, port_list
@@ -91,6 +91,7 @@ def export_for(
 
     Raises ``BuildError``, ``ConversionError``, and ``ValueError`` for a bad ``memory_base``.
     """
-    verilog = package_verilog(parameters, memory_base=memory_base, progress=progress)
-    registers = {name: text(parameters) for name, text in FILES.items()}
-    return write_files(folder, {VERILOG: verilog, **FLOWS[flow](parameters), **registers})
+    with writing(folder):
+        verilog = package_verilog(parameters, memory_base=memory_base, progress=progress)
+        registers = {name: text(parameters) for name, text in FILES.items()}
+        return write_files(folder, {VERILOG: verilog, **FLOWS[flow](parameters), **registers})

@@ -193,6 +193,8 @@ def _check(options: TraceOptions) -> None:
         raise OptionError(f"--engine {options.engine} writes no waveforms: omit it")
     if find_spec("pywellen") is None:
         raise OptionError("--out needs the package pywellen: pip install 'trainwright[sim]'")
+    if not options.out.parent.is_dir():
+        raise OptionError(f"--out: there is no folder {str(options.out.parent)!r}")
     if options.out.suffix != SUFFIX:
         raise OptionError(f"--out must end in {SUFFIX}, not {str(options.out)!r}")
 

@@ -12,6 +12,7 @@ from trainwright_boards.catalogue.ecpix5 import ECPIX5_85F
 from trainwright_boards.catalogue.orangecrab import ORANGECRAB_85F
 from trainwright_boards.catalogue.tang_mega import TANG_MEGA_138K
 from trainwright_boards.catalogue.ulx3s import ULX3S_12F, ULX3S_25F, ULX3S_45F, ULX3S_85F
+from trainwright_boards.catalogue.zynq import EXPORTS
 from trainwright_boards.tools import BuildError
 
 _ALL = (
@@ -27,6 +28,11 @@ def find_board(name: str, *, also: Iterable[str] = ()) -> Board:
 
     Raises ``BuildError`` for an unknown name; ``also`` are other names that it proposes.
     """
+    if name in EXPORTS and name not in also:
+        raise BuildError(
+            f"{name} has a processor and no serial line: `trainwright export {name}` writes the "
+            "files for Vivado"
+        )
     if name not in BOARDS:
         known = (*BOARDS, *also)
         raise BuildError(

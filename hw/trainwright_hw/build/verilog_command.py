@@ -9,7 +9,8 @@ from pathlib import Path
 from trainwright.cli.declare import add_options
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import AcceleratorOptions, accelerator_parameters
-from trainwright.support.files import write_whole
+from trainwright.support.errors import file_errors
+from trainwright.support.files import prepare_folder, write_whole
 
 DESCRIPTION = """\
 Write the accelerator as one file of Verilog-2005 (module trainwright), for any simulator and
@@ -58,19 +59,19 @@ class VerilogCommand:
         """Write the file. Raises ``OptionError`` or ``ConversionError``."""
         parameters = accelerator_parameters(args.accelerator)
         out = args.out or Path(f"{NAME}.{'sv' if args.sv else 'v'}")
-        if not out.parent.is_dir():
-            raise OptionError(f"--out: there is no folder {str(out.parent)!r}")
-        if out.is_dir():
-            raise OptionError(f"--out: {str(out)!r} is a folder")
+        with file_errors(f"--out: cannot write {str(out)!r}"):
+            if not out.parent.is_dir():
+                raise OptionError(f"--out: there is no folder {str(out.parent)!r}")
+            if out.is_dir():
+                raise OptionError(f"--out: {str(out)!r} is a folder")
+            prepare_folder(out.parent)
 
         from trainwright_hw.build.convert import TOP
         from trainwright_hw.build.package import package_verilog, port_list
 
         text = package_verilog(parameters, system=args.sv, progress=tell)
-        try:
+        with file_errors(f"--out: cannot write {str(out)!r}"):
             write_whole(out, text)
-        except OSError as error:
-            raise OptionError(f"--out: cannot write {str(out)!r}: {error.strerror}") from None
         figures = {
             "file": str(out),
             "language": "SystemVerilog" if args.sv else "Verilog-2005",

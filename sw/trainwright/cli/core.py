@@ -129,7 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if "--traceback" in argv or not isinstance(error, UserError):
+        # an OSError that no command foresaw, such as a name that is too long, is the user's to mend
+        if "--traceback" in argv or not isinstance(error, UserError | OSError):
             raise
         print(complaint(one_line(error)), file=sys.stderr)
         return 2

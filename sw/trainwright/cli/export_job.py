@@ -21,6 +21,7 @@ from trainwright.data.own import OwnOptions
 from trainwright.network import BUILT_IN
 from trainwright.onchip.choices import reads_records
 from trainwright.support.errors import file_errors
+from trainwright.support.files import prepare_folder
 from trainwright.support.settings import Option, Positive, settings_of
 
 if TYPE_CHECKING:
@@ -72,9 +73,13 @@ def _run(args: argparse.Namespace) -> int:
     train_options.add_arguments(whole)
     args.update = "chip"
     whole.parse_args([], args)
+    cannot = "--out: cannot write to {!r}"
+    if options.out is not None:
+        with file_errors(cannot.format(str(options.out))):
+            prepare_folder(options.out)
     job = _recorded(args, options.memory_bytes)
     folder = options.out or Path("jobs") / job.driver.network.name
-    with file_errors(f"--out: cannot write to {str(folder)!r}"):
+    with file_errors(cannot.format(str(folder))):
         files = [str(path) for path in write_job(job, folder)]
     figures = {
         "digest": job.digest, "correct": job.correct, "test_samples": job.test_samples,

@@ -16,17 +16,23 @@ from typing import Any
 
 from trainwright.cli.errors import OptionError
 from trainwright.support.errors import file_errors
-from trainwright.support.files import write_whole
+from trainwright.support.files import prepare_folder, write_whole
 from trainwright.support.tables import markdown
 
 
 # -- results ---------------------------------------------------------------------------------------
-def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:
-    """Write files into a folder, which is made if there is none. Raises ``OptionError``."""
+def prepare_results(folder: Path) -> None:
+    """Make the folder that ``write_results`` takes, before long work. Raises ``UserError``."""
     if folder.is_file():
         raise OptionError(f"cannot write to {folder}: it is a file; name a folder")
     with file_errors(f"cannot write to {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
+        prepare_folder(folder)
+
+
+def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:
+    """Write files into a folder, which is made if there is none. Raises ``UserError``."""
+    prepare_results(folder)
+    with file_errors(f"cannot write to {folder}"):
         for name, content in files.items():
             write_whole(folder / name, content)
 

@@ -15,7 +15,7 @@ from trainwright.cli.options import (
     WideOptions,
     accelerator_parameters,
 )
-from trainwright.cli.output import show, to_json, write_results
+from trainwright.cli.output import prepare_results, show, to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
 from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
@@ -227,6 +227,8 @@ def _run(options: ProfileOptions) -> int:
 
     if options.liberty is not None and not (options.energy and options.backend == "rtl"):
         raise OptionError("--liberty is for --energy with --backend rtl: add both, or omit it")
+    if options.out:
+        prepare_results(options.out)
     network = options.network_named(options.network)
     parts, p, toggles = _profiled(options, network)
     descriptors = {part.name: as_rows(part.rows) for part in parts}

@@ -13,6 +13,16 @@ def packaged(module: str, name: str) -> dict[str, Any]:
     return tomllib.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
 
 
+def prepare_folder(folder: Path) -> None:
+    """Make a folder and write a file in it, which is removed: before work that ends with files.
+
+    Raises ``OSError``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
 def write_whole(path: Path, content: bytes | str) -> None:
     """Write ``path`` so that a reader, or a crash, sees the old content or the new, never a part.
 
