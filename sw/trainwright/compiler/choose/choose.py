@@ -16,7 +16,7 @@ from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.progress import count, is_spent
 from trainwright.compiler.choose.clocks import Replica, SearchState
 from trainwright.compiler.choose.divisions import Divisions, balanced
-from trainwright.compiler.choose.huge import Sliced, sliced_axes
+from trainwright.compiler.choose.huge import Sliced
 from trainwright.compiler.forms.choices import (
     AFTER,
     Choice,
@@ -78,12 +78,14 @@ def _shared(state: SearchState, dots: float, outers: float) -> tuple[float, floa
     return state.shared[0] + dots, state.shared[1] + outers
 
 
-class Chooser(Divisions):
+class Chooser:
     """Search of one program's choices."""
 
     def __init__(self, spec: ProgramSpec):
-        super().__init__(spec)
-        graph, given = spec.graph, spec.given
+        graph, given = self.graph, self.given = spec.graph, spec.given
+        self.p, self.kept, self.divisions = spec.p, set(spec.stored), Divisions(spec)
+        self.operands, self.cycles = self.divisions.operands, self.divisions.cycles
+        self.mode, self.sliced = self.divisions.mode, self.divisions.sliced
         self.stored_lanes = {name: layout.lanes for name, layout in spec.stored.items() if layout}
         """Lanes that a stored tensor must have, whatever lanes its maker gives it."""
         self.flexible = {name for name, source in given.items() if source.is_free}
@@ -101,8 +103,8 @@ class Chooser(Divisions):
 
     def search(self, mode: SearchMode) -> Chosen:
         """Return the best choice found for every operation. Raises ``DoesNotFitError``."""
-        self.mode, self.operands.steady = mode, mode.steady
-        self._slice(sliced_axes(self.graph, self.p, large=mode.large) if mode.sliced else {})
+        self.divisions.use(mode)
+        self.mode, self.sliced = mode, self.divisions.sliced
         replicas: dict[str, tuple[Replica, ...]] = {}
         for name, given in self.given.items():
             replicas[name] = tuple(
@@ -155,7 +157,7 @@ class Chooser(Divisions):
             if isinstance(op, Einsum) and fixed:
                 dots, outers = (
                     [impl for impl in impls if self._reads(impl, fixed)]
-                    for impls in self._impls(op)
+                    for impls in self.divisions.impls(op)
                 )
                 if bool(dots) != bool(outers):
                     due[not dots] += min(impl.cycles for impl in (*dots, *outers))
@@ -256,7 +258,7 @@ class Chooser(Divisions):
         fixed = self._fixed(state, op)
         piped = self.mode.piped and op.out in self.sliced
         if not fixed and (piped or not self.sliced.get(op.out, Sliced()).divided):
-            dots, outers = self._impls(op)
+            dots, outers = self.divisions.impls(op)
             for impl in self._lying(state, op, [*dots, *outers]):
                 dots = impl.cycles if impl.engine is Engine.PE1 else 0.0
                 yield self._candidate(state, dots, impl.cycles - dots, (Work(impl, None),))
@@ -265,7 +267,7 @@ class Chooser(Divisions):
         if piped and not self.mode.shared:
             return
         yield from self._sums(state, op, fixed)
-        for pairs in self._alike(op) if piped else self._every_pair(op):
+        for pairs in self.divisions.alike(op) if piped else self.divisions.every_pair(op):
             candidates = [
                 self._candidate(state, *pair.divided(middle))
                 for pair in pairs
@@ -284,11 +286,14 @@ class Chooser(Divisions):
         cuts = [cut for cut in fixed if cut and cut[0] in self.graph.summed(op)]
         if len(cuts) != 2 or len(fixed) != 2:
             return
-        dots, outers = self._impls(op)
+        dots, outers = self.divisions.impls(op)
         for dot in dots:
             for outer in (o for o in outers if o.along == dot.along):
                 for first, second in (sorted(cuts), sorted(cuts)[::-1]):
-                    cycles = self.cycles(op, dot, first), self.cycles(op, outer, second)
+                    cycles = (
+                        self.cycles(op, dot, first),
+                        self.cycles(op, outer, second),
+                    )
                     yield self._candidate(state, *cycles, (Work(dot, first), Work(outer, second)))
 
     def _lying(self, state: SearchState, op: Einsum, impls: list[Impl]) -> list[Impl]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainwright.compiler.choose.clocks import OperandSources, SearchState
-from trainwright.compiler.choose.huge import Sliced, sliced_implementations
+from trainwright.compiler.choose.huge import Sliced, sliced_axes, sliced_implementations
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.forms.choices import Choice, Cut, Pad, ProgramSpec, SearchMode, Work
 from trainwright.compiler.forms.impls import Impl, contraction_cycles
@@ -147,14 +147,17 @@ class Divisions:
         self._lanes: dict[tuple[str, int], set[Axes]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
 
-    def _slice(self, sliced: Mapping[str, Sliced]) -> None:
-        """Leave these axes to slices, and forget implementations that use them."""
+    def use(self, mode: SearchMode) -> None:
+        """Take the preferences of a search; forget implementations that have axes of its slices."""
+        self.mode, self.operands.steady = mode, mode.steady
+        sliced = sliced_axes(self.graph, self.p, large=mode.large) if mode.sliced else {}
         if sliced != self.sliced:
             self.sliced = sliced
             for known in (self._pairs, self._known, self._lanes, self._times):
                 known.clear()
 
-    def _impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
+    def impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
+        """Return the implementations of each array, PE1 first, the fastest of each layout."""
         if op.out not in self._known:
             axes = self.sliced.get(op.out, Sliced()).cut
             every = sliced_implementations(self.graph, op, self.p, axes)
@@ -185,12 +188,12 @@ class Divisions:
             self._times[key] = contraction_cycles(self.graph, op, impl, self.p, sizes)
         return self._times[key]
 
-    def _every_pair(self, op: Einsum) -> list[list[Pair]]:
+    def every_pair(self, op: Einsum) -> list[list[Pair]]:
         """Return pairs of implementations with axes to divide, grouped by the layouts they lead to.
 
         A group has one pair of implementations and several axes.
         """
-        alike, parts = self._alike(op), self._pairs
+        alike, parts = self.alike(op), self._pairs
         if (op.out in self.kept and op.out not in self.parted) or not self.mode.apart:
             return alike
         key = op.out, True, self.mode.sums
@@ -198,8 +201,8 @@ class Divisions:
             parts[key] = [*alike, *self._parted(op)]
         return parts[key]
 
-    def _alike(self, op: Einsum) -> list[list[Pair]]:
-        """Return the pairs of ``_every_pair`` whose parts have the same layout."""
+    def alike(self, op: Einsum) -> list[list[Pair]]:
+        """Return the pairs of ``every_pair`` whose parts have the same layout."""
         key = op.out, False, False
         if key not in self._pairs:
             self._pairs[key] = list(self._joined(op))
@@ -207,7 +210,7 @@ class Divisions:
 
     def _joined(self, op: Einsum) -> Iterator[list[Pair]]:
         """Find pairs whose parts have the same layout."""
-        dots, outers = self._impls(op)
+        dots, outers = self.impls(op)
         for dot in dots:
             for outer in (o for o in outers if o.along == dot.along):
                 axes = self._axes(op, dot, outer)
@@ -221,7 +224,7 @@ class Divisions:
         most = MOST_STEADY if self.mode.steady else MOST_OF_AN_ARRAY
         dots, outers = (
             [impl for impl in impls if impl.along in self._read_along(op.out, number)]
-            for number, impls in enumerate(self._impls(op))
+            for number, impls in enumerate(self.impls(op))
         )
         for dot in dots[:most]:
             for outer in outers[:most]:
@@ -237,7 +240,7 @@ class Divisions:
                 need.lanes
                 for op in self.graph.ops
                 if isinstance(op, Einsum) and name in op.operands
-                for impl in self._impls(op)[array]
+                for impl in self.impls(op)[array]
                 for need in impl.needs
                 if need.tensor == name
             }
