@@ -1,11 +1,10 @@
 """A step with loss and update on the accelerator: the host sends inputs, labels and shifts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Run
@@ -31,7 +30,7 @@ from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.onchip.cut_pass import CUT
-from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
+from trainwright.onchip.layout import LANES, WeightLayout
 from trainwright.onchip.loss import UNITS, gradient_exponent
 from trainwright.onchip.prior import pull_words
 from trainwright.onchip.state import ChipState, UpdateStep, rate_shifts
@@ -139,15 +138,6 @@ class ChipDriver(Driver):
         buffer = self.memory.buffers[name]
         self.accelerator.write(buffer.address, buffer.pack(torch.from_numpy(np.asarray(words))))
 
-    def images(self) -> Iterator[tuple[str, npt.NDArray]]:
-        """Yield bytes of every factor's image, and values of every bias, as in memory."""
-        for image in (*self.step.forward.images, *self.step.backward.images):
-            if image.is_factor:
-                yield image.name, self.accelerator.read(image.address, image.size)
-        for part in self.layout.parts:
-            if part.index < 0:
-                yield part.name, self.rows(part.name)
-
     def factors(self) -> Words:
         """Read factors and biases in the rows of the layout, int64 (rows, LANES)."""
         result = np.zeros((self.layout.rows, LANES), np.int64)
@@ -207,16 +197,6 @@ class ChipDriver(Driver):
         run = self._run("loss", self._loss_program(exponent), self.memory.buffers[LOSS].address)
         return LossResult(int(run.sums[LOSS_SLOT]), int(run.saturations[LOSS_SLOT]))
 
-    @property
-    def logits_exponent(self) -> int:
-        """Exponent of the last pass's logits."""
-        assert self._bound is not None
-        return self._bound.exponents[self.step.results[0]]
-
-    def logits(self) -> tuple[Words, Words]:
-        """Read the last pass's logits and their gradient as integers, (batch, outputs)."""
-        return self._get(self.step.results[0]).numpy(), self._get(self.step.uppers[0]).numpy()
-
     def run_backward(self, scales: Scales) -> dict[str, TensorStatistics]:
         """Run the backward pass of the gradient that ``run_loss`` left; return its statistics."""
         assert self._bound is not None
@@ -231,21 +211,6 @@ class ChipDriver(Driver):
         """Exponents of every part's gradient in the last ``run_backward``."""
         assert self._bound is not None
         return [self._bound.exponents[gradient_of(part)] for part in self.layout.parts]
-
-    def gradients(self) -> tuple[list[Words], list[int]]:
-        """Read every part's gradient of the last ``run_backward``: integers and exponents."""
-        assert self._bound is not None
-        names = [gradient_of(part) for part in self.layout.parts]
-        values = [
-            self._get(name).numpy().reshape(self._shape(part))
-            for name, part in zip(names, self.layout.parts, strict=True)
-        ]
-        return values, self.gradient_exponents
-
-    def _shape(self, part: WeightPart) -> tuple[int, ...]:
-        """Return the shape of a part's gradient, at the ranks that programs have."""
-        layer = self.network.layers[part.layer]
-        return part.shape if part.index < 0 else layer.factor_shapes[part.index]
 
     def run_update(self, step: UpdateStep, *, pulled: bool, cuts: bool = False) -> None:
         """Run the update by the gradients of the last ``run_backward``.
