@@ -4,8 +4,8 @@ Values are rounded to words at the finest exponent that saturates nothing, like 
 layer; gradients are rounded to 16 bits. The kernel then gives the bits of the accelerator.
 """
 
-from collections.abc import Callable
-from math import frexp
+from collections.abc import Callable, Sequence
+from math import frexp, prod
 from typing import Any
 
 import numpy as np
@@ -33,16 +33,27 @@ def evaluated(function: Function, x: torch.Tensor, bits: int = OPERAND_BITS) -> 
         raise TypeError(f"{function.text} takes floating point, not {x.dtype}")
     if not function.over:
         return _Evaluated.apply(x, function, bits)
-    places = _places(function, x)
+
+    def apply(rows: torch.Tensor) -> torch.Tensor:
+        return _Evaluated.apply(rows, function.sized(rows.shape[1]), bits)
+
+    return over_groups(x, _places(function, x), apply, reduces=function.reduces)
+
+
+def over_groups(
+    x: torch.Tensor, places: Sequence[int], apply: Callable[[torch.Tensor], torch.Tensor], *,
+    reduces: bool,
+) -> torch.Tensor:  # fmt: skip
+    """Apply a function of rows to groups that lie along the dimensions ``places`` of a tensor.
+
+    A function that ``reduces`` leaves one value of each group: these dimensions become 1.
+    """
     order = [n for n in range(x.dim()) if n not in places] + list(places)
     moved = x.permute(order)
-    group = int(np.prod([x.shape[n] for n in places]))
-    rows = _Evaluated.apply(moved.reshape(-1, group), function.sized(group), bits)
-    if function.reduces:
-        kept = [1 if n in places else x.shape[n] for n in range(x.dim())]
-        return rows[:, 0].reshape(kept)
-    back = [order.index(n) for n in range(x.dim())]
-    return rows.reshape(moved.shape).permute(back)
+    rows = apply(moved.reshape(-1, prod(x.shape[n] for n in places)))
+    if reduces:
+        return rows[:, 0].reshape([1 if n in places else x.shape[n] for n in range(x.dim())])
+    return rows.reshape(moved.shape).permute([order.index(n) for n in range(x.dim())])
 
 
 def pooled(

@@ -13,6 +13,7 @@ from trainwright.driver.tokens import (
     token_shares,
 )
 from trainwright.functions import Function
+from trainwright.functions.in_torch import over_groups
 from trainwright.graph.network import is_masked
 from trainwright.network import (
     Apply,
@@ -108,12 +109,7 @@ def _mapped(function: Function, x: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"{function.text} is over tokens, which torch's model of it does not have")
     names = ("rows", "columns", "channels") if x.dim() == 4 else ("features",)
     over = [n for n, a in enumerate(names, 1) if {a, "features"} & set(function.over)]
-    order = [n for n in range(x.dim()) if n not in over] + over
-    moved = x.permute(order)
-    rows = function.forward.real(moved.reshape(-1, function.group))
-    if function.reduces:
-        return rows[:, :1]
-    return rows.reshape(moved.shape).permute([order.index(n) for n in range(x.dim())])
+    return over_groups(x, over, function.forward.real, reduces=function.reduces)
 
 
 def _pooled(function: Function, window: Window, x: torch.Tensor) -> torch.Tensor:
