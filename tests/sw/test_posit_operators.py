@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from posit_operator_bench import Bench
 from posit_operator_cases import CASES
 
@@ -225,3 +226,20 @@ def test_results_in_place_keep_their_shape():
     x = PositTensor(torch.ones(2), P16)
     with pytest.raises(RuntimeError, match=r"shape \(3, 2\) is not \(2,\)"):
         x.add_(PositTensor(torch.ones(3, 2), P16))
+
+
+@pytest.mark.parametrize("fmt", [PositFormat(16, 2), PositFormat(32, 2)], ids=str)
+def test_infinite_limits_are_beyond_every_posit(fmt):
+    numbers, inf = torch.tensor([-2.0, 0.0, 3.0]), float("inf")
+    x = PositTensor(numbers, fmt)
+    for compute in (
+        lambda x: x.clamp(0, inf), lambda x: x.clamp(-inf, 1), lambda x: x.clamp_max(inf),
+        lambda x: x.clamp_min(-inf), lambda x: F.hardtanh(x, -inf, 1.0),
+        lambda x: F.threshold(x, inf, 9.0), lambda x: F.threshold(x, -inf, 9.0),
+        lambda x: F.hardshrink(x, inf), lambda x: x.where(x < inf, 1.0),
+        lambda x: x.where(x > -inf, 1.0), lambda x: x.where(x <= -inf, 1.0),
+    ):  # fmt: skip
+        assert torch.equal(compute(x).decode().float(), compute(numbers))
+    nar = PositTensor(torch.tensor([float("nan")]), fmt)
+    assert (nar < inf).all() and (nar == inf).all() and (nar >= float("nan")).all()
+    assert not nar.isfinite().any() and x.isfinite().all()

@@ -10,7 +10,7 @@ from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.arithmetic import scaled
 from trainwright.posit.operators.functions import apply
-from trainwright.posit.operators.registry import covers, number, operand
+from trainwright.posit.operators.registry import bound, covers, number, operand
 from trainwright.posit.rounding import round_to
 
 
@@ -49,7 +49,7 @@ def softplus(fmt: PositFormat, x: Tensor, beta: float = 1, threshold: float = 20
     y = apply("softplus", z, fmt)
     if beta != 1:
         y = grid.div(y, operand(beta, fmt, x), fmt)
-    return torch.where(z > number(threshold, fmt), x, y)
+    return torch.where(z > bound(threshold, fmt), x, y)
 
 
 @covers("softplus_backward")
@@ -59,7 +59,7 @@ def softplus_backward(
     """Multiply g by sigmoid(beta x), or by 1 where beta x is above the threshold."""
     z = scaled(x, beta, fmt)
     slope = grid.mul(g, apply("sigmoid", z, fmt), fmt)
-    return torch.where(z > number(threshold, fmt), g, slope)
+    return torch.where(z > bound(threshold, fmt), g, slope)
 
 
 @covers("log_sigmoid_forward")
@@ -177,13 +177,13 @@ def rrelu_backward(
 @covers("hardtanh")
 def hardtanh(fmt: PositFormat, x: Tensor, low: float = -1, high: float = 1) -> Tensor:
     """Clamp between limits, which are rounded to the format first."""
-    return x.clamp(number(low, fmt), number(high, fmt))
+    return x.clamp(bound(low, fmt), bound(high, fmt))
 
 
 @covers("hardtanh_backward")
 def hardtanh_backward(fmt: PositFormat, g: Tensor, x: Tensor, low: float, high: float) -> Tensor:
     """Pass the gradient between the limits, and at NaR."""
-    return torch.where((x <= number(low, fmt)) | (x >= number(high, fmt)), 0.0, g)
+    return torch.where((x <= bound(low, fmt)) | (x >= bound(high, fmt)), 0.0, g)
 
 
 def _ramp(x: Tensor, fmt: PositFormat) -> Tensor:
@@ -229,13 +229,13 @@ def softshrink(fmt: PositFormat, x: Tensor, width: float = 0.5) -> Tensor:
 @covers("hardshrink")
 def hardshrink(fmt: PositFormat, x: Tensor, width: float = 0.5) -> Tensor:
     """Replace x by 0 within the width, which is rounded first."""
-    return torch.where(x.abs() <= number(width, fmt), 0.0, x)
+    return torch.where(x.abs() <= bound(width, fmt), 0.0, x)
 
 
 @covers("softshrink_backward", "hardshrink_backward")
 def shrink_backward(fmt: PositFormat, g: Tensor, x: Tensor, width: float) -> Tensor:
     """Pass the gradient outside the width."""
-    return torch.where(x.abs() <= number(width, fmt), 0.0, g)
+    return torch.where(x.abs() <= bound(width, fmt), 0.0, g)
 
 
 @covers("glu")

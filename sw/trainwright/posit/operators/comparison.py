@@ -1,12 +1,16 @@
 """Comparisons and selections by order. NaR equals itself and is below every other value."""
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainwright.posit.format import PositFormat
-from trainwright.posit.operators.registry import covers, number, operand
+from trainwright.posit.operators.registry import bound, covers, number, operand
+
+Limit = Tensor | float
 
 
 def _comparable(x: Tensor) -> Tensor:
@@ -14,10 +18,13 @@ def _comparable(x: Tensor) -> Tensor:
 
 
 def _compare(name: str) -> None:
-    compare: Callable[[Tensor, Tensor], Tensor] = getattr(torch, name)
+    compare: Callable[..., Tensor] = getattr(torch, name)
 
     @covers(f"{name}.Tensor", f"{name}.Scalar")
     def rule(fmt: PositFormat, x: Tensor, y: Tensor | float) -> Tensor:
+        # An infinity equals NaR, which isfinite relies on, but no posit reaches it.
+        if name not in ("eq", "ne") and isinstance(y, float) and math.isinf(y):
+            return compare(_comparable(x), y)
         return compare(_comparable(x), _comparable(operand(y, fmt, x)))
 
 
@@ -56,64 +63,40 @@ def minimum(fmt: PositFormat, x: Tensor, y: Tensor) -> Tensor:
     return torch.minimum(x, operand(y, fmt, x))
 
 
-@covers("clamp")
+@covers("clamp", "clamp.Tensor")
 def clamp(
-    fmt: PositFormat, x: Tensor, low: float | None = None, high: float | None = None
+    fmt: PositFormat, x: Tensor, low: Limit | None = None, high: Limit | None = None
 ) -> Tensor:
-    """Clamp between limits, which are rounded to the format first."""
-    ends = (None if end is None else number(end, fmt) for end in (low, high))
+    """Clamp between limits; numbers are rounded first. NaR if x or a limit is NaR."""
+    ends: list[Any] = [low, high]
+    for i, end in enumerate((low, high)):
+        if end is not None:
+            ends[i] = operand(end, fmt, x) if isinstance(end, Tensor) else bound(end, fmt)
     return torch.clamp(x, *ends)
 
 
-@covers("clamp_min")
-def clamp_min(fmt: PositFormat, x: Tensor, low: float) -> Tensor:
-    """Clamp from below by a limit that is rounded to the format first."""
-    return torch.clamp(x, min=number(low, fmt))
+@covers("clamp_min", "clamp_min.Tensor")
+def clamp_min(fmt: PositFormat, x: Tensor, low: Limit) -> Tensor:
+    """Clamp from below."""
+    return clamp(fmt, x, low)
 
 
-@covers("clamp_max")
-def clamp_max(fmt: PositFormat, x: Tensor, high: float) -> Tensor:
-    """Clamp from above by a limit that is rounded to the format first."""
-    return torch.clamp(x, max=number(high, fmt))
-
-
-@covers("clamp.Tensor")
-def clamp_between(
-    fmt: PositFormat, x: Tensor, low: Tensor | None = None, high: Tensor | None = None
-) -> Tensor:
-    """Clamp between tensors of limits; NaR if x or a limit is NaR."""
-    ends = (None if end is None else operand(end, fmt, x) for end in (low, high))
-    return torch.clamp(x, *ends)
-
-
-@covers("clamp_min.Tensor")
-def clamp_from(fmt: PositFormat, x: Tensor, low: Tensor) -> Tensor:
-    """Clamp from below by a tensor of limits."""
-    return clamp_between(fmt, x, low)
-
-
-@covers("clamp_max.Tensor")
-def clamp_to(fmt: PositFormat, x: Tensor, high: Tensor) -> Tensor:
-    """Clamp from above by a tensor of limits."""
-    return clamp_between(fmt, x, None, high)
-
-
-@covers("relu")
-def relu(fmt: PositFormat, x: Tensor) -> Tensor:
-    """Compute max(x, 0)."""
-    return torch.relu(x)
+@covers("clamp_max", "clamp_max.Tensor")
+def clamp_max(fmt: PositFormat, x: Tensor, high: Limit) -> Tensor:
+    """Clamp from above."""
+    return clamp(fmt, x, None, high)
 
 
 @covers("threshold")
 def threshold(fmt: PositFormat, x: Tensor, limit: float, value: float) -> Tensor:
     """Replace each x that is at most a limit; limit and replacement are rounded first."""
-    return torch.where(x <= number(limit, fmt), number(value, fmt), x)
+    return torch.where(x <= bound(limit, fmt), number(value, fmt), x)
 
 
 @covers("threshold_backward")
 def threshold_backward(fmt: PositFormat, g: Tensor, x: Tensor, threshold: float) -> Tensor:
     """Pass the gradient where x is above the threshold or NaR, 0 elsewhere."""
-    return torch.where(x <= number(threshold, fmt), 0.0, g)
+    return torch.where(x <= bound(threshold, fmt), 0.0, g)
 
 
 def _to_integers(name: str) -> None:

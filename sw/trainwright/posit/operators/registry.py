@@ -95,6 +95,11 @@ def number(x: float, fmt: PositFormat) -> float:
     return float(nearest)
 
 
+def bound(x: float, fmt: PositFormat) -> float:
+    """Return ``number`` for a limit; an infinity, which no posit reaches, stays one."""
+    return x if x in (float("inf"), float("-inf")) else number(x, fmt)
+
+
 def operand(x: Any, fmt: PositFormat, like: Tensor) -> Tensor:
     """Return a tensor unchanged; turn a number, rounded to the format, into a 0-d tensor.
 

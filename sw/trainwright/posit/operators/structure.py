@@ -19,7 +19,7 @@ MOVES = """
     _reshape_alias _unsafe_view alias as_strided block_diag cat channel_shuffle clone detach
     diag_embed diagonal diagonal_scatter embedding expand flip gather im2col index.Tensor index_copy
     index_select masked_scatter masked_select max_unpool2d max_unpool3d permute pixel_shuffle
-    pixel_unshuffle repeat roll rot90 select.int select_scatter slice.Tensor slice_scatter
+    pixel_unshuffle relu repeat roll rot90 select.int select_scatter slice.Tensor slice_scatter
     split.Tensor split_with_sizes squeeze squeeze.dim squeeze.dims stack t take transpose.int tril
     triu unbind.int unfold unsafe_split.Tensor unsqueeze view
     masked_scatter_backward select_backward slice_backward diagonal_backward
@@ -34,7 +34,7 @@ MOVES = """
 
 for _name in MOVES:
     move(_name)
-for _name in ("index_copy", "masked_scatter", "tril", "triu"):
+for _name in ("index_copy", "masked_scatter", "relu", "tril", "triu"):
     IN_PLACE[operator(f"{_name}_")] = RULES[operator(_name)]
 
 
