@@ -267,7 +267,7 @@ def test_vector_pass_counts_last_unwritten_row(engine_lanes):
 )
 def test_vector_engine_wraps_and_saturates_every_width(engine_lanes, odd):
     """Numbers of up to 37 bits, wrapped to each other width and saturated to the rest, all bits."""
-    p, rows = parameters_of(4, engine_lanes), 8
+    p, rows = parameters_of(4, engine_lanes), 4
     numbers = np.random.default_rng(odd)
     pad = numbers.integers(-32768, 32768, (ROWS, 4)) >> numbers.integers(0, 15, (ROWS, 4))
     pad[::4] = np.where(pad[::4] < 0, -32768, 32767)

@@ -226,8 +226,8 @@ def finished(process):
     return process.returncode, out, err
 
 
-SHORT = ("--steps", "24", "--micro-batches", "4", "--prior-form", "paper", "--prior-weight", "8",
-         "--rank-threshold", "0.3", "--rank-interval", "4")  # fmt: skip
+SHORT = ("--steps", "12", "--test-samples", "64", "--micro-batches", "4",
+         "--prior-form", "paper", "--prior-weight", "8", "--rank-threshold", "0.3", "--rank-interval", "4")  # fmt: skip
 
 
 def alone(capsys, out, *argv):
