@@ -227,7 +227,8 @@ def finished(process):
 
 
 SHORT = ("--steps", "12", "--test-samples", "64", "--micro-batches", "4",
-         "--prior-form", "paper", "--prior-weight", "8", "--rank-threshold", "0.3", "--rank-interval", "4")  # fmt: skip
+         "--prior-form", "paper", "--prior-weight", "8", "--rank-threshold", "0.3",
+         "--rank-interval", "4")  # fmt: skip
 
 
 def alone(capsys, out, *argv):
