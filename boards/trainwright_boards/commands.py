@@ -4,7 +4,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -15,6 +15,7 @@ from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import add_options, number, positive
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import NumberOptions, accelerator_parameters, with_formats
+from trainwright.cli.screen import folded, screen_width
 from trainwright.network import BUILT_IN, Network, load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.errors import file_errors
@@ -94,7 +95,7 @@ def _runs(as_json: bool) -> int:
         }
         print(json.dumps({"runs": by_board, "not_run": runs.not_run()}))
         return 0
-    print(runs.summary())
+    print(runs.summary())  # Markdown, which the page of results takes
     return 0
 
 
@@ -150,28 +151,34 @@ def _boards(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(figures))
         return 0
+    lines = _described(figures)
+    print("\n".join(folded(line, screen_width(), 4) for line in lines))
+    return 0
+
+
+def _described(figures: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of ``trainwright boards``: a heading a board, and indented what it has."""
     from trainwright_boards.runs import told
 
     for name, board in figures.items():
-        print(f"{name}: {board['title']}, speed grade {board['speed_grade']}")
-        print(*(f"  {line}" for line in told(name)), sep="\n")
+        yield f"{name}: {board['title']}, speed grade {board['speed_grade']}"
+        yield from (f"  {line}" for line in told(name))
         memories = (f"{name}, {size // 1024:,} KiB" for name, size in board["memories"].items())
-        print(f"  memory: {'; '.join(memories)}")
+        yield f"  memory: {'; '.join(memories)}"
         for fitting in board["fits"]:
             more = ", the default" if fitting == board["preset"] else ""
             known = "fits" if fitting in board["built"] else "fits by count, not built yet"
-            print(f"  {fitting}: {known}{more}")
+            yield f"  {fitting}: {known}{more}"
         for unrouted in board["not_routed"]:
-            print(f"  {unrouted}: not routed: {NOT_ROUTED.format(board['unrouted_multipliers'])}")
+            yield f"  {unrouted}: not routed: {NOT_ROUTED.format(board['unrouted_multipliers'])}"
         for other, reasons in board["does_not_fit"].items():
             but = "; fits with --memory sdram" if other in board["fits_with_sdram"] else ""
-            print(f"  {other}: does not fit: needs {' and '.join(reasons)}{but}")
+            yield f"  {other}: does not fit: needs {' and '.join(reasons)}{but}"
         if board["note"]:
-            print(f"  {board['note']}")
+            yield f"  {board['note']}"
     for name, zynq in EXPORTS.items():
-        print(f"{name}: {zynq.title}; `trainwright export {name}`")
-        print(*(f"  {line}" for line in told(name)), sep="\n")
-    return 0
+        yield f"{name}: {zynq.title}; `trainwright export {name}`"
+        yield from (f"  {line}" for line in told(name))
 
 
 # --- build --------------------------------------------------------------------------------------

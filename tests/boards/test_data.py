@@ -543,7 +543,7 @@ def run(command: CommandBody, *arguments: str) -> int:
     return command.run(parser.parse_args(arguments))
 
 
-def test_boards_are_listed(capsys):
+def test_boards_are_listed(capsys, monkeypatch):
     assert run(cli.boards, "--json") == 0
     figures = json.loads(capsys.readouterr().out)
     assert set(figures) == set(BOARDS)
@@ -555,8 +555,11 @@ def test_boards_are_listed(capsys):
     for name in ("ulx3s-85f", "orangecrab-85f", "tang-mega-138k"):
         assert figures[name]["preset"] in figures[name]["built"]
     assert figures["tang-mega-138k"]["fits"] == ["lfe5u-25f", "gw5ast-138c"]
+    monkeypatch.setenv("COLUMNS", "80")
     assert run(cli.boards) == 0
-    told = capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    told = " ".join(line.strip() for line in lines)
     assert "zu3eg: does not fit: needs 288 multipliers" in told
     assert "ecp5-85f-64: not routed: nextpnr as it comes routed no arrays of 64 mult" in told
     assert "ecp5-85f-w8: fits by count, not built yet" in told
