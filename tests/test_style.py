@@ -1,12 +1,15 @@
 """Prose and names keep to the style guide, or to what the file of pending places still allows."""
 
 import ast
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from style_rules import (
     COMMENT_FLOOR,
     COMMENTED,
+    ROOT,
     c_comment_violations,
     class_violations,
     comment_density,
@@ -111,3 +114,11 @@ def test_class_rule_finds_second_class_of_a_name(monkeypatch, tmp_path: Path) ->
     monkeypatch.setattr(style_rules, "ROOT", tmp_path)
     monkeypatch.setattr(style_rules, "python_files", lambda: sorted(tmp_path.rglob("*.py")))
     assert [v.path for v in class_violations()] == [tmp_path / "sw/b/x.py"]
+
+
+def test_changelog_entries_have_two_lines_at_most_and_stand_once() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    assert max(map(len, lines)) <= 128
+    assert not [line for line, after in pairwise(lines) if line[:2] == after[:2] == "  "]
+    entries = Counter(line for line in lines if line.startswith("- "))
+    assert {entry for entry, count in entries.items() if count > 1} == set()

@@ -3,8 +3,6 @@
 import ast
 import re
 import tomllib
-from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -196,11 +194,3 @@ def test_decision_numbers_are_unique():
     numbers = [page.name[:4] for page in sorted((ROOT / "docs/decisions").glob("*.md"))]
     assert all(number.isdigit() for number in numbers)
     assert len({*numbers}) == len(numbers)
-
-
-def test_changelog_entries_have_two_lines_at_most_and_stand_once():
-    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
-    assert max(map(len, lines)) <= 128
-    assert not [line for line, after in pairwise(lines) if line[:2] == after[:2] == "  "]
-    entries = Counter(line for line in lines if line.startswith("- "))
-    assert {entry for entry, count in entries.items() if count > 1} == set()
