@@ -576,3 +576,30 @@ def test_pruned_or_parametrised_factor_is_one_error_and_no_other_weight(place, c
     prune.l1_unstructured(plain.factors, place, 0.5)
     prune.remove(plain.factors, place)
     assert plain(x).shape == wanted.shape and (plain.factors[int(place)] == 0).any()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # hessian scripts inside torch
+def test_hessian_of_rounding_layers_is_that_of_their_rounded_weights():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        tnn.TTLinear(20, 32, rank=6), torch.nn.Tanh(), tnn.TTLinear(32, 3, rank=6)
+    )
+    x = torch.randn(16, 20)
+    model(x).sum().backward()
+    dense = tnn.to_torch(model.eval()).double()
+    own = torch.func.hessian(lambda v: model(v).square().sum())(x[0])
+    wanted = torch.func.hessian(lambda v: dense(v).square().sum())(x[0].double())
+    assert (own - wanted).norm() < 0.1 * wanted.norm()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("numbers", ["float32", "fixed"])
+def test_forward_mode_gradient_of_a_layer_is_the_product_with_its_weight(numbers):
+    layer, x = tnn.TTLinear(20, 32, rank=6, numbers=numbers), torch.randn(16, 20)
+    layer(x)
+    layer.eval()
+    tangent = torch.randn(16, 20)
+    with torch.autograd.forward_ad.dual_level():
+        dual = layer(torch.autograd.forward_ad.make_dual(x, tangent))
+        result = torch.autograd.forward_ad.unpack_dual(dual).tangent
+    torch.testing.assert_close(result, tangent @ layer.weight.T, atol=1e-5, rtol=1e-4)

@@ -118,7 +118,7 @@ def test_folder_with_labels_of_words_gives_those_that_the_network_predicts(folde
 @pytest.mark.parametrize(
     ("out", "message"),
     (
-        (["O O", "O"], "line 2 of seq.in has 2 words, seq.out has 1 labels: give each word one"),
+        (["O O", "O"], "line 2 of seq.in has 2 words, seq.out has 1 label: give each word one"),
         (["O O"], "seq.in has 2 lines, seq.out has 1: give both one line"),
     ),
 )

@@ -4,7 +4,7 @@
 ``trainwright.compile``, which is given the gradient later, and for steps of several programs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -12,7 +12,7 @@ import torch
 
 from trainwright.driver.model import BackwardResult, QuantisedModel
 from trainwright.driver.runner import Pass, Runner, RunnerDriver, Steps
-from trainwright.fixed.scale import Scales
+from trainwright.fixed.scale import Scales, TensorStatistics
 
 MOST_REPETITIONS = 64
 """Most repetitions of a step: calibration stops there even if exponents still move."""
@@ -86,12 +86,31 @@ class Settling(Generic[P]):
         return repeat(counted)
 
     def forward(
-        self, driver: P, inputs: torch.Tensor, model: QuantisedModel, scales: Scales
+        self,
+        driver: P,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        samples: int | None = None,
     ) -> Pass[P]:
-        """Run ``Runner.forward`` on the twin of a driver, and let its exponents jump."""
+        """Run ``Runner.forward`` on the twin of a driver, and let its exponents jump.
+
+        ``samples`` are those of the batch that have values other than zeros.
+        """
         done = self._run(driver, driver.input_exponent, inputs, model, scales)
-        self.moved += scales.jump(done.result.statistics)
+        self._jump(scales, done.result.statistics, samples, len(inputs))
         return done
+
+    def _jump(
+        self,
+        scales: Scales,
+        statistics: Mapping[str, TensorStatistics],
+        samples: int | None,
+        batch: int,
+    ) -> None:
+        counted = {n: s.of_samples(samples or batch, batch) for n, s in statistics.items()}
+        self.moved += scales.jump(counted)
 
     def again(self, done: Pass[P]) -> Pass[P]:
         """Run a pass of a driver again on its twin, with the exponents it had."""
@@ -117,7 +136,5 @@ class Settling(Generic[P]):
         zeros of the other samples.
         """
         back = self._runners[done.driver].backward(done, gradient, scales)
-        batch = len(gradient)
-        statistics = {n: s.of_samples(samples or batch, batch) for n, s in back.statistics.items()}
-        self.moved += scales.jump(statistics)
+        self._jump(scales, back.statistics, samples, len(gradient))
         return back

@@ -89,7 +89,7 @@ class ScaleRanges:
 
 
 MOST_SATURATED = 1 / 64
-"""``ScaleRanges.coded_saturated`` where factors are coded."""
+"""``ScaleRanges.coded_saturated`` of compiled models, and of trainers of coded factors."""
 _PAPER = ScaleRange(0.1, 0.3)
 PRESETS: dict[str, ScaleRanges] = {
     "default": ScaleRanges(),
@@ -266,7 +266,9 @@ class Scales:
             return bool(s.total) or s.exponent > s.floor
         low = self.ranges.of(s.kind, s.format).low
         if s.format.coded:  # words are nearly logarithms, and hardly differ with a mean this high
-            return s.mean_fraction > CODED_HIGH or s.mean_fraction < low / FAINT_BELOW
+            if s.mean_fraction > CODED_HIGH or s.mean_fraction < low / FAINT_BELOW:
+                return True
+            return s.saturations > FAINT_BELOW * self._most_saturated(s)
         most = self.ranges.saturated_energy
         if most is not None and s.saturated_energy > most:
             return True

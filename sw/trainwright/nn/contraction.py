@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from trainwright.nn.untyped import node, refuse_second_gradients, traced
+from trainwright.nn.untyped import in_forward_mode, node, refuse_second_gradients, traced
 
 CHUNK = 1 << 17
 """Elements of W that are made at once, in a CPU's cache."""
@@ -111,7 +111,8 @@ class Matrix:
     def apply(self, x: torch.Tensor) -> torch.Tensor:
         """Return x W^T, (..., J), of x (..., I); ``RuntimeError`` for gradients of gradients."""
         whole = x.is_cuda and self.left.numel() * self.right[0].numel() <= DENSE * len(self.right)
-        if whole or traced():  # products that torch can record and transform
+        # Products that torch can record and transform.
+        if whole or traced() or in_forward_mode():
             return x @ self.dense().T
         (p, u, k), (_, v, q) = self.left.shape, self.right.shape
         flat = x.reshape(-1, u * v)

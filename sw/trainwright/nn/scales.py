@@ -172,7 +172,8 @@ class _Quantiser(torch.nn.Module):
             format=self.fmt,
             exponent=exponent,
             floor=LEAST,
-            count=max(1, values.numel()),
+            # Coded words grow slowly with values: zeros would hide that the others saturate.
+            count=max(1, int(values.count_nonzero()) if self.fmt.coded else values.numel()),
             total=int(words.clamp(least, greatest).abs().sum(dtype=torch.float64)),
             saturations=int(outside.sum()),
         )

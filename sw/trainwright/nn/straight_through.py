@@ -83,6 +83,10 @@ class _RoundedAtItsScale(torch.autograd.Function):
         return gradients[0], None, None, None
 
     @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return tangents[0].view_as(tangents[0])
+
+    @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
         return _one_by_one(_RoundedAtItsScale, in_dims, *args)
 

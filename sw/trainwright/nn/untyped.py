@@ -123,6 +123,11 @@ def autocast_type(device: torch.device) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind)
 
 
+def in_forward_mode() -> bool:
+    """Return whether ``torch.autograd.forward_ad`` may have given tensors tangents."""
+    return _torch.autograd.forward_ad._current_level >= 0
+
+
 def leaf_call(module: torch.nn.Module, x: Any) -> torch.Tensor:
     """Record the call of a module by ``torch.fx`` whole, as of those of ``torch.nn``."""
     tracer = x.tracer

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from math import prod
 from typing import Any, ParamSpec, TypeVar
@@ -16,7 +16,13 @@ from trainwright.driver.dropout import dropped
 from trainwright.fixed.align import AlignmentError
 from trainwright.fixed.health import LostTensorWarning, TensorHealth, loss_of
 from trainwright.fixed.quantise import extremes, quantise
-from trainwright.fixed.scale import SATURATED_ENERGY, Scales, TensorStatistics, ranges_of
+from trainwright.fixed.scale import (
+    MOST_SATURATED,
+    SATURATED_ENERGY,
+    ScaleRanges,
+    Scales,
+    TensorStatistics,
+)
 from trainwright.network import Network, NetworkError, NumberFormats, UserNames
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.overflow import note_overflow
@@ -51,6 +57,8 @@ class ForwardCall:
     """Whether exponents follow the pass: it is one of training, with gradients."""
     whole: CallSamples | None
     """Samples of which the pass has a part."""
+    occupied: int
+    """Samples of the batch whose values are not zeros: means are taken of these."""
 
 
 @dataclass(eq=False)
@@ -123,12 +131,9 @@ class Segment:
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self.image, self.input_gradients = image, input_gradients
-        coded = any(layer.numbers.format("factor").coded for layer in self.layers)
         # The layer that reads the inputs keeps the exponents: they belong to its state_dict.
         kept, name = self.layers[stretch.first].program_exponents, self._name
-        ranges = replace(
-            ranges_of("default", coded_factors=coded), saturated_energy=SATURATED_ENERGY
-        )
+        ranges = ScaleRanges(coded_saturated=MOST_SATURATED, saturated_energy=SATURATED_ENERGY)
         held = kept.setdefault(f"{name} held", {})
         self.scales = Scales(ranges, kept.setdefault(name, {}), held)
         self._ends = kept.setdefault(f"{name} ends", {})
@@ -253,6 +258,7 @@ class Segment:
         factors = self._factors()
         driver = self._driver(factors)
         network, model = driver.network, self._model(driver.network, factors)
+        occupied = self._occupied(x)
         # A checkpoint computes a pass again in the backward pass: with the same exponents.
         again = self._passes.again(x)
         masks = _mask_seed(network) if first.training and settling is None else None
@@ -274,9 +280,10 @@ class Segment:
                 )
             words = self._words(x, exponent)
             done = self.runner.forward(words, model, scales, masks=masks)
-            lost = bool(words.any()) and self._is_astray(done.result.statistics)
+            counted = self._of_samples(occupied, done.result.statistics)
+            lost = bool(words.any()) and self._is_astray(counted)
             if lost and not first.training:
-                self._warn_of_frozen(done.result.statistics)
+                self._warn_of_frozen(counted)
             elif lost:
                 # The values have moved further than one bit a step follows.
                 scales = self._copied(scales, held=scales.held)
@@ -295,7 +302,7 @@ class Segment:
             else torch.split(logits, list(network.head_sizes), 1)
         )
         outputs = list(map(_shaped, heads, self._shapes(network)))
-        return outputs, ForwardCall(done, len(x), follows, given)
+        return outputs, ForwardCall(done, len(x), follows, given, occupied)
 
     @property
     def _quantiser(self) -> InputQuantiser:
@@ -330,10 +337,21 @@ class Segment:
         """Let the exponents of a forward pass jump to those that samples of all of a call need."""
         batch = self.machine.settings.batch
         drawn = whole[:: -(-len(whole) // batch)]  # evenly from all parts of the call
-        inputs = self._words(drawn, exponent)
+        inputs, occupied = self._words(drawn, exponent), self._occupied(drawn)
         with Settling[Driver]() as own:
-            own.repeat(lambda: own.forward(driver, inputs, model, scales))
+            own.repeat(lambda: own.forward(driver, inputs, model, scales, samples=occupied))
         return scales
+
+    def _occupied(self, x: torch.Tensor) -> int:
+        """Return the number of samples of a batch whose values are not zeros.
+
+        A bias that is not zero makes values of all samples.
+        """
+        batch = self.machine.settings.batch
+        if any(layer.bias is not None and bool(layer.bias.any()) for layer in self.layers):
+            return batch
+        rows = x.flatten(1).any(1)
+        return batch if bool(rows.all()) else max(1, int(rows.sum()) * batch // len(rows))
 
     @staticmethod
     def _copied(scales: Scales, held: dict[str, int] | None = None) -> Scales:
@@ -390,7 +408,7 @@ class Segment:
                 self._mark(ends)
                 step.chosen_by = call.whole
         back = self.runner.backward(done, whole, scales)
-        counted = self._of_samples(call, back.statistics)
+        counted = self._of_samples(_filled(whole), back.statistics)
         if bool(whole.any()) and self._is_astray(counted):
             scales = self._copied(scales, held=self.scales.held if follows else None)
             self._settle(call, whole, scales)
@@ -399,7 +417,7 @@ class Segment:
             step.counted = True
             self.steps += 1
         if follows:
-            self._follow(call, back.statistics)
+            self._follow(call, self._of_samples(_filled(whole), back.statistics))
         elif call.follows:
             self._follow(call, {})
         return self._given(call, back, self.stretch.reaching(ends))
@@ -408,7 +426,7 @@ class Segment:
         """Let the exponents of a backward pass jump on the golden model until none moves."""
         with Settling[Driver]() as own:
             own.repeat(
-                lambda: own.backward(own.again(call.done), whole, scales, samples=call.samples)
+                lambda: own.backward(own.again(call.done), whole, scales, samples=_filled(whole))
             )
 
     def _warn_of_frozen(self, statistics: Mapping[str, TensorStatistics]) -> None:
@@ -422,14 +440,15 @@ class Segment:
         return any(map(self.scales.is_astray, statistics.values()))
 
     def _of_samples(
-        self, call: ForwardCall, statistics: Mapping[str, TensorStatistics]
+        self, samples: int, statistics: Mapping[str, TensorStatistics]
     ) -> dict[str, TensorStatistics]:
         batch = self.machine.settings.batch
-        return {n: s.of_samples(call.samples, batch) for n, s in statistics.items()}
+        return {n: s.of_samples(samples, batch) for n, s in statistics.items()}
 
     def _follow(self, call: ForwardCall, backward: Mapping[str, TensorStatistics]) -> None:
-        """Move exponents by a training step; zeros of samples that are not there count nowhere."""
-        statistics = {**call.done.result.statistics, **self._of_samples(call, backward)}
+        """Move exponents by a training step; samples that are zeros count nowhere."""
+        forward = self._of_samples(call.occupied, call.done.result.statistics)
+        statistics = {**forward, **backward}
         step, own = self._step, self.scales.exponents
         step.begun = step.begun or dict(own)
         if not bool(
@@ -513,6 +532,11 @@ class Segment:
         if self.image is None:
             return rows[:, : self.layers[self.stretch.first].columns]
         return _shaped(rows, (self.stretch.channels, *self.image))
+
+
+def _filled(whole: torch.Tensor) -> int:
+    """Return the number of samples that have a gradient, at least 1."""
+    return max(1, int(whole.any(1).sum()))
 
 
 def _mask_seed(network: Network) -> int | None:
