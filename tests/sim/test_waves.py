@@ -232,7 +232,8 @@ def test_guide_to_look_inside_has_commands_and_python_that_run(capsys):
         parser.parse_args(words)
         if "golden" in words:
             assert main(words) == 0
-    (python,) = (block.removeprefix("python\n") for block in guide_blocks() if "import" in block)
+    python = [block.removeprefix("python") for block in guide_blocks() if block[:7] == "python\n"]
+    assert len(python) == 2
     capsys.readouterr()
-    exec(python, {})
+    exec("".join(python), {})
     assert "6" in capsys.readouterr().out.splitlines()
