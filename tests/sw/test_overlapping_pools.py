@@ -11,7 +11,7 @@ from trainwright.driver import Driver
 from trainwright.fixed.quantise import dequantise
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import NetworkError, network_from_dict
-from trainwright.onchip.choices import reads_records
+from trainwright.onchip.choices import reads_images as reads_records
 from trainwright.parameters import AcceleratorParameters
 
 ENGINE = AcceleratorParameters(vector_engine=1)

@@ -34,7 +34,12 @@ def driver_of(network, batch, accelerator, case=None, cuts=None):
     case = case or Case(network, batch, 3)
     data = place_data(accelerator, given.records, batch, case.seed, 4)
     test = place_data(
-        accelerator, filled_up(given.records, batch), batch, case.seed, 4, before=data.address
+        accelerator,
+        filled_up(given.records, batch, np.zeros_like(given.records[0])),
+        batch,
+        case.seed,
+        4,
+        before=data.address,
     )
     driver = ResidentDriver(
         accelerator, case.state.layout, batch, TABLE, seed=case.seed,

@@ -3,16 +3,18 @@
 import json
 import random
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from sequence_networks import decoder
+from sequence_networks import classifier, decoder
 from test_onchip_training import same
 from test_text_training import toml, written
 
+from trainwright.accelerator.counted import counted
 from trainwright.cli import main
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.data import DataError, load_data_set
@@ -24,6 +26,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import check_fit, label_tensor, labelled_for
 from trainwright.train.host_engine import HostEngine
 from trainwright.train.loss import heads_loss
+from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import ChipSettings, TrainSettings
 from trainwright.train.spans import f1, spans
 from trainwright.train.state import initial_state
@@ -145,25 +148,50 @@ def test_prepared_data_keeps_the_labels_of_words(tmp_path, folder):
     assert np.array_equal(read.train.tags, data.train.tags) and read.tag_names == data.tag_names
 
 
-@pytest.mark.parametrize("loss", ["cross-entropy", "squared-error"])
-def test_update_on_the_chip_of_words_has_the_bits_of_the_definitions(folder, tagger, loss):
-    """Padded tokens have no label: they count for no loss and have no gradient."""
-    network = load_network(str(tagger))
-    data = load_data_set("text", folder).labelled(words=True)
-    settings = TrainSettings(batch=8, steps=3, learning_rate=0.1, chip=ChipSettings(loss=loss))
-    golden = partial(
-        GoldenAccelerator, AcceleratorParameters(vector_engine=1), memory_bytes=1 << 21
-    )
+@pytest.mark.parametrize(
+    ("words", "chosen"),
+    [
+        (True, ChipSettings()),
+        (True, ChipSettings(loss="squared-error")),
+        (False, ChipSettings()),
+    ],
+    ids=("words", "squared-errors of words", "lines"),
+)
+def test_update_on_the_chip_of_text_has_one_set_of_bits_in_all_places(
+    folder, tagger, words, chosen
+):
+    """Over the end of an epoch: by the definitions, started step by step, and alone.
+
+    Padded tokens have no label: they count for no loss and have no gradient, and the lanes beyond
+    8 tokens hold nothing.
+    """
+    network = load_network(str(tagger)) if words else classifier(tokens=8)
+    data = load_data_set("text", folder).labelled(words=words)
+    data = replace(data, train=data.train.first(26), test=data.test.first(9))
+    settings = TrainSettings(batch=4, steps=8, learning_rate=0.1, chip=chosen)
+    p = AcceleratorParameters(
+        vector_engine=1, exponents=256, sample_loads=1, statistics_depth=128
+    )  # fmt: skip
+    golden = partial(GoldenAccelerator, p, memory_bytes=1 << 22)
 
     def by_host(network):
-        return Driver(golden(), network, 8, plan=IN_ROWS[AUTO])
+        return Driver(golden(), network, 4, plan=IN_ROWS[AUTO])
 
-    ours, theirs = initial_state(network, settings), initial_state(network, settings)
-    for state, engine in ((ours, HostEngine(by_host)), (theirs, VectorEngine(golden()))):
-        Trainer(state, data, engine).run()
-    assert same(ours, theirs)
-    records = [[(r.loss, r.correct, r.samples) for r in s.history.steps] for s in (ours, theirs)]
-    assert records[0] == records[1]
+    alone = ResidentEngine(counted(golden()))
+    results = []
+    for engine in (HostEngine(by_host), VectorEngine(golden()), alone):
+        state = initial_state(network, settings)
+        run = Trainer(state, data, engine)
+        run.run()
+        results.append(state)
+    assert run.host_writes == 0 and alone.driver.evaluation
+    assert all(same(results[0], other) for other in results[1:])
+    assert len({str(state.history.evaluations) for state in results}) == 1
+    losses = [[(r.loss, r.correct, r.samples) for r in s.history.steps] for s in results]
+    assert losses[0] == losses[1]
+    by_runs = [(r.correct, r.samples) for r in results[2].history.steps]
+    sums = [tuple(sum(r[n] for r in own) for n in (1, 2)) for own in (losses[0][:6], losses[0][6:])]
+    assert by_runs == sums
 
 
 def test_training_on_labels_of_words_learns_them_and_eval_writes_them(

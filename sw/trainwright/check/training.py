@@ -14,6 +14,7 @@ is filled up.
 
 from copy import deepcopy
 from dataclasses import astuple, dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from trainwright.check.comparison import Comparison, Mismatch, RunProgram, compa
 from trainwright.check.step import HARDWARE, KERNEL, StepCheck, is_kernel, shortened
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.data import DataSet, Split
+from trainwright.data.sentences import PADDING
 from trainwright.driver import Driver
 from trainwright.driver.card import PAGE
 from trainwright.driver.chip import Executed
@@ -34,8 +36,8 @@ from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, make_layout
-from trainwright.onchip.samples import expanded
 from trainwright.onchip.state import ChipState, Words, limits
+from trainwright.train.batches import input_quantiser, vocabulary_digits
 from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.engine import StepEngine, StepResult, TrainingTask
 from trainwright.train.host_engine import HostEngine
@@ -124,13 +126,19 @@ def random_labels(network: Network, batch: int, random: np.random.Generator) -> 
 
 
 def _random_data(network: Network, batch: int, seed: int) -> DataSet:
-    """Return random images with labels: an epoch of two batches, and a test set."""
-    random = np.random.default_rng([seed, 1])
-    shape = 2 * batch + REST, *network.padded
-    images = random.integers(0, FULL_SCALE + 1, shape).astype(np.uint8)
-    train = Split(images, random.integers(0, network.classes, len(images)))
+    """Return random images, or lines of words, with labels: two batches, and a test set."""
+    random, count, full_scale = np.random.default_rng([seed, 1]), 2 * batch + REST, FULL_SCALE
+    if network.tokens == 1:
+        images = random.integers(0, FULL_SCALE + 1, (count, *network.padded)).astype(np.uint8)
+    else:
+        full_scale = prod(vocabulary_digits(network))
+        images = random.integers(1, full_scale + 1, (count, 1, network.tokens))
+        if network.padding:
+            lengths = random.integers(1, network.tokens + 1, (count, 1, 1))
+            images = np.where(np.arange(network.tokens) < lengths, images, PADDING)
+    train = Split(images, random_labels(network, count, random))
     names = tuple(map(str, range(network.classes)))
-    return DataSet("random", train, train.first(batch + REST), FULL_SCALE, names)
+    return DataSet("random", train, train.first(batch + REST), full_scale, names)
 
 
 @dataclass(frozen=True)
@@ -168,8 +176,9 @@ class _Plan:
         training = TrainingState(self.network, settings, model, scales, step=first)
         draw = self._draw_stored(data.train) if self.alone else self._draw
         return TrainingTask(
-            training, data, data.test, total, update, draw, begun=_ignore, save=_ignore
-        )
+            training, data, data.test, total, update, draw, begun=_ignore, save=_ignore,
+            labels=lambda _: self.batch * self.network.labels, occupied=None,
+        )  # fmt: skip
 
     def _draw(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw inputs over the whole range of their format, and labels."""
@@ -182,9 +191,10 @@ class _Plan:
 
     def _draw_stored(self, train: Split):
         """Return the first samples, as the accelerator reads them, whatever the step."""
-        width = self.network.format("activation").width
-        inputs = expanded(train.images[: self.batch].reshape(self.batch, -1), PIXELS, width)
-        batch = torch.from_numpy(inputs), torch.from_numpy(train.labels[: self.batch])
+        network, first = self.network, train.first(self.batch)
+        exponent = network.format("activation").input_exponent
+        quantiser = input_quantiser(network, FULL_SCALE, exponent, PIXELS)
+        batch = quantiser(first.images), torch.from_numpy(first.labels)
         return lambda step: batch
 
 

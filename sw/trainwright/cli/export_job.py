@@ -19,7 +19,7 @@ from trainwright.cli.options import (
 from trainwright.cli.train import options as train_options
 from trainwright.data.own import OwnOptions
 from trainwright.network import BUILT_IN
-from trainwright.onchip.choices import reads_records
+from trainwright.onchip.choices import reads_images
 from trainwright.support.errors import file_errors
 from trainwright.support.files import prepare_folder
 from trainwright.support.settings import Option, Positive, settings_of
@@ -106,9 +106,9 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
             "driver does: omit it"
         )
     parameters = accelerator_of(new.options, new.network, new.settings)
-    if not reads_records(new.network):
+    if not reads_images(new.network):
         raise OptionError(
-            f"a job is for images of up to 16 classes, without tokens and dropout, which "
+            f"a job is for images with one label, without tokens and dropout, which "
             f"{new.network.name} has: train it with trainwright train"
         )
     if update_place(parameters, new.network) != "alone":

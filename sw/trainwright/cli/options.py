@@ -193,6 +193,16 @@ def _default_sizes(network: Network) -> dict[str, Any]:
 ALONE = {"vector_engine": 1, "exponents": 64, "sample_loads": 1}
 """Sizes of an accelerator that trains alone: it updates, repeats steps and fetches samples."""
 
+SEQUENCES_ALONE = {"exponents": 256, "statistics_depth": 128}
+"""Sizes of an accelerator that trains networks of tokens alone: an encoder has 140 exponents, and
+counts in 100 slots."""
+
+
+def _alone(network: Network | None) -> dict[str, int]:
+    """Return the sizes of an accelerator that trains a network alone."""
+    return ALONE | (SEQUENCES_ALONE if network and network.tokens > 1 else {})
+
+
 _UPDATES = {
     "alone": "the accelerator trains alone, as it has "
     + ", ".join(f"{name}={value}" for name, value in ALONE.items())
@@ -258,7 +268,7 @@ def accelerator_parameters(
             default |= {"vector_engine": 1}
         if alone and not preset and overrides.get("vector_engine", 1):
             fetches = network is None or reads_records(network)
-            default |= ALONE if fetches else {"vector_engine": 1}
+            default |= _alone(network) if fetches else {"vector_engine": 1}
         if narrow:
             default |= {} if preset else {"word_width": min(WORD_WIDTHS)}
             width = (default | overrides).get("word_width", AcceleratorParameters.word_width)

@@ -24,19 +24,19 @@ from trainwright.driver.model import (
     QuantisedModel,
     check_words,
 )
+from trainwright.driver.records import seen, written_words
 from trainwright.driver.settling import settle
 from trainwright.driver.tokens import (
     TokenCounts,
-    multiplies_digits,
+    exponent_of_inputs,
     present_tokens,
-    token_words,
 )
 from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.formats.base import SUM_WIDTH
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.graph.network import host_operands, input_exponent, keep_name
-from trainwright.network import Input, Network
+from trainwright.graph.network import host_operands, keep_name
+from trainwright.network import Network
 from trainwright.program.fields import DESCRIPTOR_BYTES
 
 Result = TypeVar("Result")
@@ -99,7 +99,7 @@ class Driver:
                 f"a step needs {self.step.memory_bytes} bytes of external memory, the accelerator "
                 f"has {accelerator.memory_bytes}"
             )
-        self.input_exponent = 0 if multiplies_digits(self.step) else input_exponent(network)
+        self.input_exponent = exponent_of_inputs(self.step)
         programs = (self.step.forward, self.step.backward)
         self._tensors = frozenset(
             t.name for program in programs for t in program.tensors if t.counted
@@ -122,27 +122,16 @@ class Driver:
         """Names of the tensors whose exponents a step needs; ``calibrate`` finds them."""
         return self._tensors
 
+    def count_as(self, occupied: Occupied) -> None:
+        """Count the values of a tensor by ``occupied``, whatever tokens a batch has."""
+        self._occupied, self._pads = occupied, False
+
     def _put(self, name: str, values: torch.Tensor) -> None:
         """Write an integer tensor into its buffers."""
         values = values.to(torch.int32)  # no word has more bits: less to be read for each layout
         for alias in self.step.aliases.get(name, (name,)):
             buffer = self.step.buffers[alias]
             self.accelerator.write(buffer.address, buffer.pack(values))
-
-    def _input(self, name: str, images: torch.Tensor) -> torch.Tensor:
-        """Return the values of the images that an input reads, (batch, values)."""
-        return self._seen(name, images).flatten(1)
-
-    def _seen(self, name: str, images: torch.Tensor) -> torch.Tensor:
-        """Return a view of the rows and columns of images (batch, values) that an input reads.
-
-        Writing to the view changes ``images``.
-        """
-        whole = images.reshape(-1, *self.network.padded)
-        node = next((node for node in self.network.nodes if node.name == name), None)
-        if not isinstance(node, Input):
-            return whole
-        return whole[:, slice(*node.rows), slice(*node.columns)]
 
     def _given_exponents(self) -> dict[str, int]:
         """Return the exponents of inputs, and of what says which tokens and values count."""
@@ -151,12 +140,10 @@ class Driver:
 
     def _put_inputs(self, inputs: torch.Tensor, masks: int | None) -> None:
         """Write inputs (batch, I), and what says which of their tokens and values count."""
-        for name in self.step.inputs:
-            self._put(name, self._input(name, inputs))
         if self._pads:
             present = present_tokens(self.network, inputs)
             self._occupied = TokenCounts(self.network, present).of
-        for name, values in token_words(self.network, inputs).items():
+        for name, values in written_words(self.network, self.step.inputs, inputs):
             self._put(name, values)
         for number, node in dropped(self.network):
             words = dropout_words(self.network, node, number, self.step.batch, masks)
@@ -169,7 +156,7 @@ class Driver:
         shape = (self.step.batch, self.network.input_size)
         total = torch.zeros(shape, dtype=torch.float64)
         for name, gradient in zip(self.step.inputs, self.step.input_gradients, strict=True):
-            part = self._seen(name, total)
+            part = seen(self.network, name, total)
             part += self._value(gradient, bound, "gradient").reshape(part.shape)
         return total
 

@@ -17,6 +17,7 @@ from trainwright.accelerator import (
     UnattendedAccelerator,
 )
 from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler.base.names import SAMPLES_OUTSIDE
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
@@ -25,7 +26,7 @@ from trainwright.compiler.chip.resident import Resident, resident_evaluation, re
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, Executed, LossResult
-from trainwright.driver.driver import ForwardResult
+from trainwright.driver.driver import ForwardResult, Occupied
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import WeightLayout
 from trainwright.onchip.loss import gradient_exponent
@@ -97,17 +98,21 @@ class ResidentDriver(ChipDriver):
         ranges: ScaleRanges | None = None, pulled: bool = False, cuts: CutRule | None = None,
         data: SampleRecords | None = None, loss: str = "cross-entropy",
         test: SampleRecords | None = None, optimiser: str = "esgd", plan: str = AUTO,
+        occupied: Occupied | None = None,
     ) -> None:  # fmt: skip
         """Compile the resident step of a run of ``seed``.
 
         Scales are frozen where ``ranges`` is None; with ``cuts`` the accelerator cuts columns
-        itself. A ``test`` set has whole batches, filled up by ``onchip.samples.filled_up``.
+        itself. A ``test`` set has whole batches, filled up by ``driver.records.filled_records``.
+        ``occupied`` is that of ``count_as``.
         """
         super().__init__(accelerator, layout, batch, kept=kept, trace=trace, loss=loss, plan=plan)
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
                 "this back end does not repeat programs yet; use --backend golden, or exponents=0"
             )
+        if occupied:
+            self.count_as(occupied)
         self._file = cast(FileAccelerator, accelerator)
         self._table, self._seed, self._data, self._pulled = table, seed, data, pulled
         self._cuts = cuts
@@ -121,6 +126,7 @@ class ResidentDriver(ChipDriver):
             data=data,
             loss=loss,
             optimiser=optimiser,
+            occupied=self._occupied,
         )
         self._samples: Program | None = samples_program(self.memory, data) if data else None
         """Program that fetches the samples of the first step."""
@@ -145,6 +151,9 @@ class ResidentDriver(ChipDriver):
         Exponents are those of ``scales``; the moments' exponents and the prior come from ``state``.
         """
         self._write_programs()
+        if self._data and SAMPLES_OUTSIDE not in self.step.buffers:
+            # Constants, and the rows of padding that no record has.
+            self._put_inputs(torch.zeros(self.step.batch, self.network.input_size), None)
         self.prime(step)
         self._write(SCHEDULE, schedule_words(self._table, step, self._interval))
         if self._pulled:
@@ -240,8 +249,7 @@ class ResidentDriver(ChipDriver):
 
     def put_batch(self, inputs: torch.Tensor, labels: Words) -> None:
         """Write inputs and targets of the next steps, where there is no data set."""
-        for name in self.step.inputs:
-            self._put(name, inputs)
+        self._put_inputs(inputs, None)
         self._write(TARGETS, self.memory.targets(labels))
 
     def run_steps(self, times: int, *, step: int) -> LossResult:

@@ -14,6 +14,7 @@ from trainwright.graph.network import (
     SEQUENCES,
     SHARE_EXPONENT,
     digit_layers,
+    input_exponent,
     is_masked,
     mask_name,
     position_exponent,
@@ -91,6 +92,11 @@ def multiplies_digits(step: CompiledStep) -> bool:
         for program in (step.forward, step.backward)
         for tensor in program.tensors
     )
+
+
+def exponent_of_inputs(step: CompiledStep) -> int:
+    """Return the exponent of a step's inputs."""
+    return 0 if multiplies_digits(step) else input_exponent(step.network)
 
 
 class TokenCounts:

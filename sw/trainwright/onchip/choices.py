@@ -11,8 +11,8 @@ LOSS_NAMES = ("cross-entropy", "squared-error")
 OPTIMISERS = ("esgd", "momentum")
 
 
-def reads_records(network: Network) -> bool:
-    """Return whether all that a step is given is an image and a label, as records hold."""
+def reads_images(network: Network) -> bool:
+    """Return whether all that a step is given is an image and a label."""
     inputs = [node.name for node in network.nodes if not node.sources]
     return (
         network.tokens == 1
@@ -23,3 +23,9 @@ def reads_records(network: Network) -> bool:
         # The host writes an identity that such a pool reads.
         and not any(isinstance(node, Pool) and network.writes_out(node) for node in network.nodes)
     )
+
+
+def reads_records(network: Network) -> bool:
+    """Return whether records hold all that a step is given: images, or the digits of words."""
+    dropout = any(isinstance(node, Dropout) for node in network.nodes)
+    return reads_images(network) or (network.tokens > 1 and not dropout)

@@ -73,10 +73,16 @@ def records(
     whole[:, : pixels.shape[1]] = pixels
     if width < 8:
         whole = (whole[:, ::2] | whole[:, 1::2] << width).astype(np.uint8)
-    targets = labels.astype(np.int64)[:, None].repeat(BEAT, 1)
-    if not numbered:
-        targets = target_rows(targets[:, 0], classes, BEAT)
-    return np.concatenate([whole, targets.astype(np.int8).view(np.uint8)], 1)
+    targets = target_beats(labels.astype(np.int64), classes, numbered=numbered)
+    return np.concatenate([whole, targets], 1)
+
+
+def target_beats(
+    labels: npt.NDArray[np.int64], classes: int, *, numbered: bool
+) -> npt.NDArray[np.uint8]:
+    """Return the beat of targets of each sample: the label's number 16 times, or a byte a class."""
+    targets = labels[:, None].repeat(BEAT, 1) if numbered else target_rows(labels, classes, BEAT)
+    return targets.astype(np.int8).view(np.uint8)
 
 
 def target_rows(labels: npt.NDArray[np.int64], classes: int, lanes: int) -> npt.NDArray[np.int64]:
@@ -91,13 +97,10 @@ def target_rows(labels: npt.NDArray[np.int64], classes: int, lanes: int) -> npt.
 
 
 def filled_up(
-    whole: npt.NDArray[np.uint8], batch: int, *, numbered: bool = False
+    whole: npt.NDArray[np.uint8], batch: int, blank: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.uint8]:
-    """Return records filled up to whole batches with blank records, which have no label."""
-    blank = np.zeros((-len(whole) % batch, whole.shape[1]), np.uint8)
-    if numbered:
-        blank[:, -BEAT:] = 255  # -1 as a signed byte: 0 is the number of a class
-    return np.concatenate([whole, blank])
+    """Return records filled up to whole batches with a ``blank`` record, which has no label."""
+    return np.concatenate([whole, blank.reshape(1, -1).repeat(-len(whole) % batch, 0)])
 
 
 def _increment(seed: int, epoch: int) -> int:

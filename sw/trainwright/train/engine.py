@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from trainwright.data import DataSet, Split
+from trainwright.driver.driver import Occupied
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.train.chip_update import operands_of
 from trainwright.train.interfaces import StepDriver, Update, Verification
@@ -27,6 +28,10 @@ class TrainingTask:
     """Return inputs and labels of a step."""
     begun: Callable[[], None]
     """Called when the data that all steps share is written, before the steps of a start begin."""
+    labels: Callable[[int], int]
+    """Return how many labels a step's samples have."""
+    occupied: Occupied | None
+    """Count of a tensor's values that are no padding, where a whole run has one."""
     save: Callable[[], None]
     """Save the state from which an interrupted run is resumed."""
 

@@ -99,6 +99,11 @@ class Evaluation:
         return matrix
 
 
+def outside_of(names: Sequence[str]) -> int:
+    """Return the class of words outside of any span, which words behind the last token count as."""
+    return names.index(OUTSIDE) if OUTSIDE in names else 0
+
+
 def evaluate(
     driver: StepDriver,
     model: Model | ChipModel | QuantisedModel,
@@ -149,7 +154,7 @@ def evaluate(
     labels, predicted_classes = split.labels.astype(np.int64), np.concatenate(predictions)
     if not by_word:
         return Evaluation(predicted_classes, labels, counters, seconds)
-    whole = np.full_like(labels, names.index(OUTSIDE) if OUTSIDE in names else 0)
+    whole = np.full_like(labels, outside_of(names))
     tokens = min(predicted_classes.shape[1], labels.shape[1])
     whole[:, :tokens] = predicted_classes[:, :tokens]
     kept = labels >= 0

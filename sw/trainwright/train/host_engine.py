@@ -46,6 +46,8 @@ class HostEngine:
         network = programs_of(self._task.state.model)
         # The runner asks for a new driver only where ranks differ: compiling a step takes seconds.
         self._runner.at(network.ranks, lambda: self._open_driver(network))
+        if self._task.occupied:
+            self.driver.count_as(self._task.occupied)
 
     def end(self, step: int) -> int:
         """See ``StepEngine``."""

@@ -13,6 +13,7 @@ from trainwright.driver import (
     RunnerDriver,
     StepInputs,
 )
+from trainwright.driver.driver import Occupied
 from trainwright.fixed.scale import Scales
 from trainwright.network import Network
 from trainwright.train.history import EvaluationRecord, StepRecord
@@ -27,6 +28,10 @@ class StepDriver(RunnerDriver, Protocol):
     @property
     def written(self) -> int:
         """Bytes that the host has given the accelerator, where these are counted; else 0."""
+        ...
+
+    def count_as(self, occupied: Occupied) -> None:
+        """Count the values of a tensor by ``occupied``, whatever tokens a batch has."""
         ...
 
     def calibrate(

@@ -21,6 +21,7 @@ from trainwright.driver import (
     QuantisedModel,
     settle,
 )
+from trainwright.driver.driver import Occupied
 from trainwright.fixed.quantise import fitting_exponent
 from trainwright.fixed.random_bits import derived_seed
 from trainwright.fixed.scale import Scales, TensorStatistics
@@ -56,6 +57,11 @@ class ParallelDriver:
     def tensors(self) -> frozenset[str]:
         """See ``Driver.tensors``."""
         return self._drivers[0].tensors
+
+    def count_as(self, occupied: Occupied) -> None:
+        """See ``Driver.count_as``."""
+        for driver in self._drivers:
+            driver.count_as(occupied)
 
     def _rows(self) -> list[slice]:
         """Return this worker's drivers' slices of the batch."""

@@ -9,19 +9,25 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, UnattendedAccelerator
-from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler import CompiledStep, compile_step
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
+from trainwright.compiler.base.names import SAMPLES_OUTSIDE
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE, Words, classes_in_rows
+from trainwright.compiler.chip.records import PIXELS as RECORD_PIXELS
 from trainwright.compiler.chip.samples import SampleRecords
 from trainwright.data import DataSet, Split
 from trainwright.driver import persist
 from trainwright.driver.card import Card, end_of_start, identity, read_card, write_card
 from trainwright.driver.chip import LossResult
+from trainwright.driver.records import filled_records, sample_records
 from trainwright.driver.resident import ResidentDriver, lay_out_data
+from trainwright.driver.tokens import exponent_of_inputs
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.onchip.prior import Pulls, cut_distance
-from trainwright.onchip.samples import filled_up, records, stored_pixels
+from trainwright.onchip.samples import records, stored_pixels
 from trainwright.onchip.schedule_pass import schedule_words
+from trainwright.train.batches import input_quantiser, label_tensor
 from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.engine import StepResult, TrainingTask
 from trainwright.train.vector_engine import require_programs
@@ -41,14 +47,19 @@ class _Read:
 
 
 def stored_records(
-    model: ChipModel, data: DataSet, pixels: int, split: Split | None = None
+    model: ChipModel, data: DataSet, pixels: int, step: CompiledStep, split: Split | None = None
 ) -> npt.NDArray[np.uint8]:
     """Return the samples of a split as the accelerator stores them, uint8 (samples, bytes).
 
-    None stands for the training samples.
+    ``step`` has the programs that read them; None stands for the training samples.
     """
     split = split or data.train
     images, network = split.images, model.network
+    if SAMPLES_OUTSIDE not in step.buffers:
+        exponent = exponent_of_inputs(step)
+        inputs = input_quantiser(network, data.full_scale, exponent, pixels)(images)
+        labels = label_tensor(split.labels, network.tokens)
+        return sample_records(step, inputs, labels.numpy())
     stored = stored_pixels(images, data.full_scale, pixels)
     # Images are padded before they are stored: the chip's address counter then reads whole rows of
     # the network's input.
@@ -89,16 +100,9 @@ class ResidentEngine:
         require_programs(settings)
         schedule_words(update.rates, 0, settings.prior.interval if settings.prior else 1)
         self._task, self._model, self._update, self._settings = task, model, update, settings
-        self._records = stored_records(model, task.data, chip.pixels)
-        self._data = lay_out_data(
-            self._accelerator, self._records, settings.batch, settings.seed, chip.pixels
-        )
-        self._epoch = self._data.length // settings.batch
-        # -1 is no count of resets: the first start always writes the data.
-        self._resets = -1  # of the accelerator, when it was given the data sets
+        self._epoch = len(task.data.train) // settings.batch
         self._attended: LossResult | None = None
-        self._test_records = np.zeros((0, 0), np.uint8)
-        self._test = self._lay_out(model, task.data, task.test, chip.pixels)
+        self._step: CompiledStep | None = None
         self._chip = chip
         self._cut_rule: CutRule | None = None
         if chip.cut_programs == "kept":
@@ -106,24 +110,30 @@ class ResidentEngine:
             self._cut_rule = prior and CutRule(prior.interval, cut_distance(prior.threshold))
         self.reopen()
 
-    def _lay_out(
-        self, model: ChipModel, data: DataSet, test: Split, pixels: int
-    ) -> SampleRecords | None:
-        """Place the test set before the training samples.
+    def _lay_out(self, step: CompiledStep) -> None:
+        """Place records of the training samples for the programs of ``step``, and of the test set.
 
-        None if it is larger than the room there.
+        The test set comes before the training samples, unless it is larger than the room there.
         """
-        settings, batch = self._settings, self._settings.batch
-        stored = stored_records(model, data, pixels, test)
+        task, model, settings = self._task, self._model, self._settings
+        batch, pixels, seed = settings.batch, self._chip.pixels, settings.seed
+        images = SAMPLES_OUTSIDE in step.buffers
+        self._records = stored_records(model, task.data, pixels, step)
+        width = pixels if images else RECORD_PIXELS
+        self._data = lay_out_data(self._accelerator, self._records, batch, seed, width)
+        # -1 is no count of resets: the next start writes the data.
+        self._resets = -1  # of the accelerator, when it was given the data sets
+        self._test_records = np.zeros((0, 0), np.uint8)
+        self._test: SampleRecords | None = None
         # Programs classify whole batches; the fillers' labels match no class, so they count
         # nothing.
-        stored = filled_up(stored, batch, numbered=classes_in_rows(model.network))
-        if stored.size > self._data.address:
-            return None
-        self._test_records = stored
-        return lay_out_data(
-            self._accelerator, stored, batch, settings.seed, pixels, before=self._data.address
-        )
+        stored = stored_records(model, task.data, pixels, step, task.test)
+        stored = filled_records(step, stored)
+        if stored.size <= self._data.address:
+            self._test_records = stored
+            self._test = lay_out_data(
+                self._accelerator, stored, batch, seed, width, before=self._data.address
+            )
 
     @property
     def evaluates(self) -> bool:
@@ -147,6 +157,14 @@ class ResidentEngine:
         The next start writes the state.
         """
         self._begun = -1
+        step = compile_step(
+            self._model.compiled, self._settings.batch, self._accelerator.parameters,
+            plan=IN_ROWS[self._plan],
+        )  # fmt: skip
+        # Programs of other ranks may read the samples in other layouts; images have one.
+        if self._step is None or SAMPLES_OUTSIDE not in step.buffers:
+            self._lay_out(step)
+        self._step = step
         self._driver = self._open(self._model.state.compiled)
 
     def _open(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
@@ -168,7 +186,7 @@ class ResidentEngine:
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, cuts=self._cut_rule, data=self._data,
             loss=self._chip.loss, test=self._test, optimiser=self._chip.optimiser,
-            plan=self._plan, trace=self._trace,
+            plan=self._plan, trace=self._trace, occupied=self._task.occupied,
         )  # fmt: skip
 
     @property
@@ -290,6 +308,7 @@ class ResidentEngine:
         if done is None:
             done = driver.run_steps(count, step=step)
         run, before = driver.last_run, dict(scales.exponents)
+        labels = sum(task.labels(number) for number in range(step, step + count))
         assert run is not None
         self._read = _Read(
             words=driver.rows(STATE),
@@ -301,12 +320,13 @@ class ResidentEngine:
         scales.exponents |= driver.exponents()
         self._begun = step + count
         return StepResult(
-            loss=done.total * driver.loss_unit / (count * self._settings.batch),
+            loss=done.total * driver.loss_unit / max(1, labels),
             correct=done.correct,
             cycles=run.counters.cycles,
             seconds=run.seconds,
             saturations=driver.saturations,
             moved=sum(scales.exponents[name] != was for name, was in before.items()),
+            words=labels if self._model.network.labels > 1 else 0,
         )
 
     def take(self) -> tuple[float, float]:

@@ -5,9 +5,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from trainwright.data import DataSet
+from trainwright.data.sentences import PADDING
+from trainwright.driver.driver import Occupied
+from trainwright.driver.tokens import TokenCounts
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.scale import TensorStatistics
 from trainwright.train.batches import (
@@ -20,7 +24,7 @@ from trainwright.train.batches import (
 )
 from trainwright.train.chip_update import ChipModel, ChipUpdate, ranks_left
 from trainwright.train.engine import StepEngine, TrainingTask
-from trainwright.train.evaluate import Evaluation, evaluate
+from trainwright.train.evaluate import Evaluation, evaluate, outside_of
 from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
 from trainwright.train.host_update import HostUpdate
 from trainwright.train.interfaces import Observer, Update
@@ -62,7 +66,7 @@ class Trainer:
         self._save_seconds = save_seconds
         self._task = TrainingTask(
             state, data, self._test, self.total_steps, self._make_update(), self._batch,
-            self._count_writes, lambda: self._save(state),
+            self._count_writes, self._labels, self._occupied(), lambda: self._save(state),
         )  # fmt: skip
         engine.open(self._task)
         self._epoch_began: tuple[int, int] | None = None
@@ -191,7 +195,11 @@ class Trainer:
         if correct is None:
             self.evaluate_test()
         else:
-            self._evaluated(correct / len(self._test))
+            # The accelerator reads no words behind the network's last token.
+            labels = self._test.labels
+            cut = labels.reshape(len(labels), -1)[:, self.state.network.tokens :]
+            correct += int((cut == outside_of(self._data.class_names)).sum())
+            self._evaluated(correct / int((labels >= 0).sum()))
 
     def _evaluated(self, accuracy: float) -> None:
         step = self.state.step
@@ -239,12 +247,29 @@ class Trainer:
         return input_quantiser(self.state.network, self._data.full_scale, exponent, pixels)
 
     def _batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        train, settings = self._data.train, self.state.settings
+        indices = self._indices(step)
+        return self._quantiser(self._data.train.images[indices]), self._labels_of(indices)
+
+    def _indices(self, step: int) -> np.ndarray:
+        settings = self.state.settings
         draw = batch_indices if settings.chip is None else chip_batch_indices
-        indices = draw(len(train), settings.batch, settings.seed, step)
-        return self._quantiser(train.images[indices]), label_tensor(
-            train.labels[indices], self.state.network.tokens
-        )
+        return draw(len(self._data.train), settings.batch, settings.seed, step)
+
+    def _labels_of(self, indices: np.ndarray) -> torch.Tensor:
+        return label_tensor(self._data.train.labels[indices], self.state.network.tokens)
+
+    def _labels(self, step: int) -> int:
+        return int((self._labels_of(self._indices(step)) >= 0).sum())
+
+    def _occupied(self) -> Occupied | None:
+        """Return the counts of an average sample: a run on the chip has one count of all steps."""
+        network = self.state.network
+        if self.state.settings.chip is None or not network.padding:
+            return None
+        words = self._data.train.images.reshape(len(self._data.train), -1)[:, : network.tokens]
+        present = np.zeros((len(words), network.tokens), bool)
+        present[:, : words.shape[1]] = words != PADDING
+        return TokenCounts(network, torch.from_numpy(present)).of
 
     def _make_update(self) -> Update:
         state, classes = self.state, self.state.network.classes

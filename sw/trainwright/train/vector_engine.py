@@ -56,6 +56,8 @@ class VectorEngine:
             self._accelerator, state.layout, settings.micro_batch, kept=kept,
             loss=settings.chip.loss, plan=self._plan, trace=self._trace,
         )  # fmt: skip
+        if self._task.occupied:
+            self._driver.count_as(self._task.occupied)
         self._put = False
 
     def end(self, step: int) -> int:

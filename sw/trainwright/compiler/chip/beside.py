@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.hazards import rows_of, touches
 from trainwright.compiler.base.memory import Buffer, Region
-from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import ExponentSlots
-from trainwright.compiler.chip.memory import TARGETS, WORD_BYTES, ChipMemory, gradient_of
-from trainwright.compiler.chip.samples import SampleRecords, samples_program
+from trainwright.compiler.chip.memory import WORD_BYTES, ChipMemory, gradient_of
+from trainwright.compiler.chip.samples import SampleRecords, buffers_written, samples_program
 from trainwright.compiler.chip.update import update_program
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.rates import RateTable
@@ -89,7 +88,7 @@ class Beside:
         backward pass on. Otherwise they load a few samples at a time, after this step has read its
         own samples for the last time.
         """
-        names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS)
+        names = buffers_written(self.memory.step)
         buffers = [self.memory.everything[name] for name in names]
         read = 1 + max(n for n, d in enumerate(self.main) if _reads(d, buffers, self._p))
         # A whole batch needs no second load, so it is tried first, but for behind all commands.

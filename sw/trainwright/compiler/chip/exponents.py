@@ -6,20 +6,21 @@ serves all steps. ``with_slots`` replaces what ``CompiledProgram.bind`` would co
 the end of a step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from trainwright.compiler.base.compiled import CompiledProgram
 from trainwright.compiler.base.errors import CompileError
-from trainwright.compiler.base.hazards import rows_of
-from trainwright.compiler.base.rules import COPIES, Rule
+from trainwright.compiler.base.hazards import rows_of, touches
+from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.fixed.scale import ScaleRanges, sum_limits
 from trainwright.functions import scalars_of
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Level
 from trainwright.program.exponents import ENTRIES, MoveScales, Scalar, ScalarKind, ScaleEntry
-from trainwright.program.fields import Operation
+from trainwright.program.fields import Operation, Target
+from trainwright.program.footprint import Touch
 from trainwright.program.vector import Vector
 
 ZERO = "0"
@@ -28,6 +29,7 @@ LOSS_SLOT = 0
 """Statistics slot of losses and correct samples, from the first slot of a loop's own programs."""
 COPY_SLOT = 1
 """Statistics slot of copies, from the first slot of a loop's own programs."""
+LOCAL = Target.SCRATCHPAD.name
 REACH = 64
 """Bounds of constants below this are checked; others are never reached."""
 NEVER = (1 << 48) - 1
@@ -193,11 +195,16 @@ def idle_row(programs: Sequence[CompiledProgram], p: AcceleratorParameters) -> i
 
 
 def with_slots(
-    program: CompiledProgram, slots: ExponentSlots, first_slot: int, row: int
+    program: CompiledProgram,
+    slots: ExponentSlots,
+    first_slot: int,
+    row: int,
+    p: AcceleratorParameters,
 ) -> list[Descriptor]:
     """Return the descriptors before HALT, with statistics from slot ``first_slot`` on.
 
-    ``row`` is an idle row, which commands write that only compute exponents.
+    ``row`` is an idle row, which commands write that only compute exponents; where there is none
+    (-1), they write a row that the function itself overwrites.
     """
     descriptors: list[Descriptor] = list(program.descriptors[:-1])
     before: dict[int, list[Descriptor]] = {}
@@ -209,7 +216,8 @@ def with_slots(
                 d, scalars=_scalars(rule, slots), slot=d.slot and d.slot + first_slot
             )
             if rule.z.name not in written:
-                before[index] = _sums(rule, slots, _row_read(program, rule), row)
+                to = row if row >= 0 else _row_written(program, rule, p)
+                before[index] = _sums(rule, slots, _row_read(program, rule), to)
                 written.add(rule.z.name)
             continue
         assert isinstance(d, Compute)
@@ -242,6 +250,20 @@ def _row_read(program: CompiledProgram, rule: Rule) -> int:
     )
 
 
+def _row_written(program: CompiledProgram, rule: Rule, p: AcceleratorParameters) -> int:
+    """Return a row that passes of a function write, and have not read before; -1: there is none."""
+    reads: list[Touch] = []
+    for number, own in program.rules.items():
+        if own.z != rule.z:
+            continue
+        local = [t for t in touches(program.descriptors[number], p) if t.space == LOCAL]
+        reads += [t for t in local if not t.write]
+        for write in local:
+            if write.write and not any(t.start <= write.start < t.stop for t in reads):
+                return write.start
+    return -1
+
+
 def _sums(rule: Rule, slots: ExponentSlots, source: int, row: int) -> list[Descriptor]:
     """Return commands that add the exponents that a function needs.
 
@@ -269,11 +291,13 @@ def scales(
     slots: ExponentSlots,
     ranges: ScaleRanges | None,
     moments: Mapping[str, str],
+    occupied: Callable[[Written], int],
 ) -> list[MoveScales]:
     """Return the end of a step: every tensor's exponent moves, or none where ``ranges`` is None.
 
-    If several programs write a tensor, the statistics of the last one count. ``moments`` names for
-    a gradient the part whose moments get its exponent.
+    Exponents follow the mean over the values that ``occupied`` counts. If several programs write a
+    tensor, the statistics of the last one count. ``moments`` names for a gradient the part whose
+    moments get its exponent.
     """
     last = {t.name: number for number, program in enumerate(programs) for t in program.tensors}
     entries, first = [], 0
@@ -283,7 +307,7 @@ def scales(
             low, high = 0, NEVER
             if mine and ranges is not None:
                 allowed = ranges.of(t.kind, t.format)
-                limits = sum_limits(allowed, t.count, t.width)
+                limits = sum_limits(allowed, occupied(t), t.width)
                 low, high = limits.low, limits.high
             copy = slots[moment_name(moments[t.name])] if t.name in moments else 0
             entries.append(ScaleEntry(slots[t.name] if mine else 0, first + place, low, high, copy))

@@ -124,6 +124,15 @@ class Passes:
             self._constants[name] = self.load(name, to=self.rows(name, count, bank))
         return self._constants[name]
 
+    def first_lanes(self, count: int) -> Region:
+        """Return rows by which products keep the first ``count`` lanes, and clear the others."""
+        name = f"{count} lanes"
+        if name not in self._constants:
+            region = self._constants[name] = self.rows(name, LANES, Bank.CONSTANTS)
+            self.load(IDENTITY, rows=count, to=region)
+            self.zeros(region.start + count, LANES - count)
+        return self._constants[name]
+
     def store(
         self, name: str, source: int, rows: int, levels: Sequence[TransferLevel] = (), *,
         first: int = 0,

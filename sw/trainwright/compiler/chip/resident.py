@@ -6,9 +6,11 @@ the settings of a run. Out: ``Resident``, which ``driver.resident`` starts once 
 ``weave`` orders the commands of all phases.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
+from trainwright.compiler.base.rules import Written
 from trainwright.compiler.chip.beside import Beside
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import (
@@ -60,22 +62,23 @@ def resident_step(
     data: SampleRecords | None = None,
     loss: str = "cross-entropy",
     optimiser: str = "esgd",
+    occupied: Callable[[Written], int] = attrgetter("count"),
 ) -> Resident:
     """Return the step of ``memory``; scales are frozen where ``ranges`` is None.
 
     ``seed`` belongs to the run, ``table`` is its schedule. With ``pulled`` there is a rank prior,
     which cuts columns itself where there is a ``cut_rule``. The next step's samples come from
     ``data``, and the first step's are there when it begins; where ``data`` is None the host writes
-    them. Raises ``CompileError`` where the accelerator has too few slots, of exponents or of
-    statistics.
+    them. Exponents follow the mean over the values that ``occupied`` counts. Raises
+    ``CompileError`` where the accelerator has too few slots, of exponents or of statistics.
     """
     step, parts = memory.step, memory.layout.parts
     p, programs = step.parameters, (step.forward, step.backward)
     require_one_floor(programs)
     slots = ExponentSlots.of(programs, [moment_name(part.name) for part in parts], p)
     row = idle_row(programs, p)
-    forward = with_slots(step.forward, slots, 0, row)
-    backward = with_slots(step.backward, slots, len(step.forward.tensors), row)
+    forward = with_slots(step.forward, slots, 0, row, p)
+    backward = with_slots(step.backward, slots, len(step.forward.tensors), row, p)
     middle = loss_program(memory, loss, slots=slots).descriptors[:-1]
     beside = Beside(memory, slots, (*forward, *middle, *backward), len(forward))
     # Samples first: the update then avoids their rows where there is room for both.
@@ -98,7 +101,7 @@ def resident_step(
         Phase("samples", samples),
     ]
     moments = {gradient_of(part): part.name for part in parts}
-    descriptors = (*woven(phases, p), *scales(programs, slots, ranges, moments), Halt())
+    descriptors = (*woven(phases, p), *scales(programs, slots, ranges, moments, occupied), Halt())
     counted = [t.name for program in programs for t in program.tensors]
     program = Program(descriptors, p.fingerprint, tuple(counted))
     return Resident(program, slots, slots.statistics + LOSS_SLOT)
@@ -113,11 +116,11 @@ def resident_evaluation(
     memory, the next step computes anew.
     """
     step, slots = memory.step, resident.slots
-    row = idle_row((step.forward,), step.parameters)
+    p = step.parameters
+    row = idle_row((step.forward,), p)
     phases = [
         Phase("samples", samples_program(memory, test, slots=slots).descriptors[:-1]),
-        Phase("forward", with_slots(step.forward, slots, 0, row)),
+        Phase("forward", with_slots(step.forward, slots, 0, row, p)),
         Phase("loss", counting_program(memory, loss, slots).descriptors[:-1]),
     ]
-    p = step.parameters
     return Program((*woven(phases, p), Halt()), p.fingerprint)

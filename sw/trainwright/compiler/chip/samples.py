@@ -8,6 +8,7 @@ batch fits, the second load is left out.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from trainwright.compiler.base.compiled import CompiledStep
 from trainwright.compiler.base.memory import Buffer, Region
@@ -15,9 +16,10 @@ from trainwright.compiler.base.names import IDENTITY, SAMPLES_INSIDE, SAMPLES_OU
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import NUMBERS, TARGETS, ChipMemory, classes_in_rows
 from trainwright.compiler.chip.passes import Bank, Passes
+from trainwright.compiler.chip.records import PIXELS, RecordFormat
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Level, Program, Transfer, TransferLevel
-from trainwright.program.fields import Operation
+from trainwright.program.fields import TRANSFER_LEVELS, Operation
 from trainwright.program.footprint import external
 from trainwright.program.samples import Samples
 
@@ -68,13 +70,23 @@ def samples_program(
     """
     work = Passes(memory, slots)
     work.pad.avoid(avoid)
-    batch = _Batch(work, data)
-    if whole:
-        batch.transpose_whole(batch.fetch_whole())
+    if SAMPLES_OUTSIDE in memory.step.buffers:
+        images = _Images(work, data)
+        if whole:
+            images.transpose_whole(images.fetch_whole())
+        else:
+            images.fetch()
+            images.transpose()
     else:
-        batch.fetch()
-        batch.transpose()
+        _Records(work, data).fetch()
     return work.finish("the program of the samples")
+
+
+def buffers_written(step: CompiledStep) -> tuple[str, ...]:
+    """Return the names of the buffers that the program of the samples writes."""
+    if SAMPLES_OUTSIDE in step.buffers:
+        return SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS
+    return *(field.buffer for field in RecordFormat.of(step).fields), TARGETS
 
 
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
@@ -92,39 +104,122 @@ def rows_read(step: CompiledStep, buffer: Buffer) -> range:
 
 
 class _Batch:
-    """Batch on its way through the scratchpad."""
+    """Batch on its way through the scratchpad, to the buffers that steps read."""
+
+    input_bits: int
+    """Bits of a value, without its sign."""
+
+    def __init__(self, work: Passes, data: SampleRecords, constants: Sequence[str] = ()) -> None:
+        self.work, self.data = work, data
+        for name in constants:
+            work.constant(name, Bank.SAMPLES)
+        step = self._step = work.memory.step
+        self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched
+        self._numbered = classes_in_rows(step.network)
+        unit = LANES if self._numbered else 1
+        self._targets = work.pad.allocate(TARGETS, -(-step.batch // unit) * unit)
+
+    def fetch(self) -> None:
+        """Fetch all samples, a few at a time, and store each."""
+        step, pad = self._step, self.work.pad
+        count = next((n for n in GROUPS if n * self._per <= pad.largest_gap), GROUPS[-1])
+        count = min(count, step.batch)
+        places = [pad.allocate(SAMPLES_OUTSIDE, count * self._per)]
+        # With two places a group is fetched while the one before is stored.
+        while len(places) < PLACES and pad.largest_gap >= places[0].count:
+            places.append(pad.allocate(SAMPLES_OUTSIDE, places[0].count))
+        for number, first in enumerate(range(0, step.batch, count)):
+            place, own = places[number % len(places)].start, min(count, step.batch - first)
+            self._draw(place, first, own)
+            self._store(place, first, own)
+        self._store_targets()
+        for place in places:
+            pad.free(place)
+
+    def _store(self, place: int, first: int, count: int) -> None:
+        """Store ``count`` fetched samples, the batch's ``first`` and following."""
+        raise NotImplementedError
+
+    def _draw(self, place: int, first: int, count: int) -> None:
+        """Fetch ``count`` samples in the drawn order, the batch's ``first`` and following."""
+        data = self.data
+        self.work.emit(
+            Samples(
+                address=data.address, local=place, targets=self._targets.start + first,
+                samples=count, beats=data.beats, stride=data.record_bytes,
+                local_step=self._per, total=data.total, pixels=data.pixels,
+                input_bits=self.input_bits, drawn=True,
+                order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
+            )
+        )  # fmt: skip
+
+    def _store_targets(self) -> None:
+        """Store targets in a row a sample; numbers of labels along the lanes, by PE1."""
+        work, first, batch = self.work, self._targets.start, self._step.batch
+        if self._step.network.labels > 1:  # a field of the records
+            return
+        if not self._numbered:
+            work.store(TARGETS, first, batch)
+            return
+        if rest := self._targets.count - batch:  # lanes of no sample have no label
+            none = work.buffer(NUMBERS).shape[0] - 1
+            last = Region(TARGETS, first + batch, rest)
+            work.load(NUMBERS, first=none, rows=1, to=last, levels=(TransferLevel(rest, 0, 1),))
+        count = self._targets.count // LANES
+        rows = work.pad.allocate(TARGETS, count)
+        work.transposes(first, rows.start, (Level(count, g=LANES, z=1),), source=1, to=1, rows=1,
+                        tensor=TARGETS)  # fmt: skip
+        work.store(TARGETS, rows.start, count)
+
+
+class _Records(_Batch):
+    """Samples that are stored as they are."""
+
+    input_bits = PIXELS  # bytes pass as they are, as STORE takes the lowest 8 bits
 
     def __init__(self, work: Passes, data: SampleRecords) -> None:
-        self.work, self.data = work, data
-        step = self._step = work.memory.step
+        super().__init__(work, data)
+        self._fields = RecordFormat.of(self._step).fields
+
+    def _store(self, place: int, first: int, count: int) -> None:
+        for field in self._fields:
+            low = max(first, field.samples.start)
+            held = min(first + count, field.samples.stop) - low
+            if held <= 0:
+                continue
+            address = self.work.buffer(field.buffer).address
+            address += (low - field.samples.start) * field.stride
+            local = place + (low - first) * self._per + field.first
+            levels = (TransferLevel(held, field.stride, self._per), *field.levels)
+            more = max(0, len(levels) - TRANSFER_LEVELS)
+            unrolled, inner = levels[:more], levels[more:]
+            for index in product(*(range(level.count) for level in unrolled)):
+                steps = list(zip(index, unrolled, strict=True))
+                self.work.emit(
+                    Transfer(
+                        operation=Operation.STORE, beats=field.beats, tensor=field.buffer,
+                        address=address + sum(n * level.address for n, level in steps),
+                        local=local + sum(n * level.local for n, level in steps),
+                        levels=tuple(level for level in inner if level.count > 1),
+                        element_bytes=1,
+                    )
+                )  # fmt: skip
+
+
+class _Images(_Batch):
+    """Images, which are stored in two orders: pixels and samples along the lanes."""
+
+    def __init__(self, work: Passes, data: SampleRecords) -> None:
+        super().__init__(work, data, (IDENTITY,))
+        step = self._step
+        self.input_bits = step.network.widths.activation - 1
         self._blocks = step.batch // LANES
-        self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched
         read = rows_read(step, step.buffers[SAMPLES_INSIDE])
         # Row r of ``x.i`` belongs to pixel r // blocks; whole groups of 16 pixels are transposed at
         # once.
         first = read.start // self._blocks // LANES
         self._columns = range(first, -(-read.stop // self._blocks // LANES))
         self._sample_bytes = work.buffer(SAMPLES_OUTSIDE).size // step.batch
-        work.constant(IDENTITY, Bank.SAMPLES)
-        self._numbered = classes_in_rows(step.network)
-        unit = LANES if self._numbered else 1
-        self._targets = work.pad.allocate(TARGETS, -(-step.batch // unit) * unit)
-
-    def fetch(self) -> None:
-        """Fetch all samples, a few at a time, and store each as a row of ``x.s``."""
-        step, pad = self._step, self.work.pad
-        count = next((n for n in GROUPS if n * self._per <= pad.largest_gap), GROUPS[-1])
-        places = [pad.allocate(SAMPLES_OUTSIDE, count * self._per)]
-        # With two places a group is fetched while the one before is stored.
-        while len(places) < PLACES and pad.largest_gap >= places[0].count:
-            places.append(pad.allocate(SAMPLES_OUTSIDE, places[0].count))
-        for number, first in enumerate(range(0, step.batch, count)):
-            place = places[number % len(places)].start
-            self._draw(place, first, count)
-            self._store_outside(place, first, count)
-        self._store_targets()
-        for place in places:
-            pad.free(place)
 
     def fetch_whole(self) -> list[Region]:
         """Fetch all samples to regions of the scratchpad of one size, and store them to ``x.s``."""
@@ -139,40 +234,11 @@ class _Batch:
         for number, group in enumerate(groups):
             self._draw(group, number * LANES, LANES)
         for number, group in enumerate(groups):
-            self._store_outside(group, number * LANES, LANES)
+            self._store(group, number * LANES, LANES)
         self._store_targets()
         return places
 
-    def _store_targets(self) -> None:
-        """Store targets in a row a sample; numbers of labels along the lanes, by PE1."""
-        work, first, batch = self.work, self._targets.start, self._step.batch
-        if not self._numbered:
-            work.store(TARGETS, first, batch)
-            return
-        if rest := self._targets.count - batch:  # lanes of no sample have no label
-            none = work.buffer(NUMBERS).shape[0] - 1
-            last = Region(TARGETS, first + batch, rest)
-            work.load(NUMBERS, first=none, rows=1, to=last, levels=(TransferLevel(rest, 0, 1),))
-        count = self._targets.count // LANES
-        rows = work.pad.allocate(TARGETS, count)
-        work.transposes(first, rows.start, (Level(count, g=LANES, z=1),), source=1, to=1, rows=1,
-                        tensor=TARGETS)  # fmt: skip
-        work.store(TARGETS, rows.start, count)
-
-    def _draw(self, place: int, first: int, count: int) -> None:
-        """Fetch ``count`` samples in the drawn order, the batch's ``first`` and following."""
-        data, step = self.data, self._step
-        self.work.emit(
-            Samples(
-                address=data.address, local=place, targets=self._targets.start + first,
-                samples=count, beats=data.beats, stride=data.record_bytes,
-                local_step=self._per, total=data.total, pixels=data.pixels,
-                input_bits=step.network.widths.activation - 1, drawn=True,
-                order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
-            )
-        )  # fmt: skip
-
-    def _store_outside(self, place: int, first: int, count: int) -> None:
+    def _store(self, place: int, first: int, count: int) -> None:
         used = self._sample_bytes // (LANES * self.work.buffer(SAMPLES_OUTSIDE).element_bytes)
         levels = (TransferLevel(count, self._sample_bytes, self._per),)
         self.work.store(SAMPLES_OUTSIDE, place, used, levels, first=first * used)

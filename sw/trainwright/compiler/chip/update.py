@@ -7,6 +7,7 @@ of the one before are stored; PE1 makes the images of parts that are done.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import IDENTITY
@@ -16,6 +17,7 @@ from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory, gradien
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
+from trainwright.compiler.step.adapter import PackedBuffer
 from trainwright.onchip import update_pass as by
 from trainwright.onchip.layout import LANES, WeightPart
 from trainwright.onchip.rates import RateTable
@@ -84,6 +86,9 @@ def update_program(
         # operands.
         if not number and any(job.part.index < 0 or not job.live.packed for job in jobs):
             work.constant(IDENTITY)
+            for job in jobs:
+                if job.lanes < LANES:
+                    work.first_lanes(job.lanes)
         if number + 1 < len(chunks):
             chunks[number + 1].load()
         ready, done = done[:-1], done[-1:]
@@ -190,9 +195,19 @@ class _PartJob:
         self._held.clear()
 
     @property
+    def lanes(self) -> int:
+        """Lanes of a row of a bias that hold samples: the others have to hold 0."""
+        buffer = self.work.memory.everything.get(self.part.name)
+        if self.part.index >= 0 or not isinstance(buffer, PackedBuffer):
+            return LANES
+        packing = buffer.packing
+        return min(LANES, prod(packing.counts[a] for a in packing.outer.layout.lanes))
+
+    @property
     def copies(self) -> int:
         """Rows that PE1 makes of the part's factors, about."""
         spread = LANES * self.part.rows if self.part.index < 0 else 0
+        spread *= 1 + (self.lanes < LANES)
         return spread + self._used * (self._image is not None)
 
     def chunks(self) -> list["_Chunk"]:
@@ -269,6 +284,10 @@ class _PartJob:
         spread = self._rows(part.name, part.rows * LANES, Bank.IMAGES)
         work.transpose(self.factors, spread.start, blocks=part.rows, source=(1, 0), to=(LANES, 1),
                        tensor=f"{part.name} spread")  # fmt: skip
+        if self.lanes < LANES:
+            whole, spread = spread, self._rows(part.name, spread.count, Bank.IMAGES)
+            work.products(whole.start, work.first_lanes(self.lanes).start, spread.start,
+                          spread.count, tensor=f"{part.name} in its lanes")  # fmt: skip
         self.images.append((part.name, spread.start, part.size))
 
 

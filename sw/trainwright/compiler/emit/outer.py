@@ -4,6 +4,7 @@
 brings a tensor as the arrays read it.
 """
 
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
@@ -23,7 +24,7 @@ class Packing:
     """Map between an array with the axes of its tensor and the bytes of its buffer."""
 
     def __init__(self, graph: Graph, outer: External, lanes: int):
-        self.outer, self.lanes = outer, lanes
+        self.graph, self.outer, self.lanes = graph, outer, lanes
         axes = (
             graph.tensors[outer.tensor].axes if outer.tensor in graph.tensors else ("row", "lane")
         )
@@ -38,6 +39,14 @@ class Packing:
         )
         self.rows = self.piece.rows
         self.size = self.rows * lanes * outer.element_bytes
+
+    def of_each(self, axis: str) -> "Packing":
+        """Return the packing of the tensor in which an axis is the outermost, and whole."""
+        outer, layout = self.outer, self.outer.layout
+        rows = (axis, *(a for a in layout.rows if a != axis))
+        ranges = {a: span for a, span in outer.ranges.items() if a != axis}
+        moved = replace(outer, layout=replace(layout, rows=rows), ranges=ranges)
+        return Packing(self.graph, moved, self.lanes)
 
     @property
     def _kind(self) -> npt.DTypeLike:

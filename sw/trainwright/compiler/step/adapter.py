@@ -60,6 +60,10 @@ class PackedBuffer(Buffer):
         """Bytes of the buffer, padding included."""
         return self.packing.size
 
+    def of_each(self, axis: str) -> "PackedBuffer":
+        """Return a buffer in which the rows of each value of an axis follow one another."""
+        return replace(self, packing=self.packing.of_each(axis))
+
     def pack(self, values: "torch.Tensor") -> Bytes:
         """Return the bytes of the host's array: (samples, values) or values."""
         array = values.numpy()

@@ -1,0 +1,146 @@
+"""Describe the records of a data set whose samples are more than an image and a label.
+
+A record has what the host would write for a sample: the sample's rows of every buffer that depends
+on it, as the programs read them, byte by byte. SAMPLES brings the beats of a record to rows, and
+STORE writes the low bytes of these rows to the buffers: nothing is transposed. So every buffer has
+to have samples in rows, as networks of tokens have sequences.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from trainwright.compiler.base.compiled import CompiledStep
+from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.chip.memory import TARGETS
+from trainwright.compiler.step.adapter import PackedBuffer
+from trainwright.graph.network import SAMPLES, SEQUENCES, mask_name, share_name
+from trainwright.network import Attention, TokenPool
+from trainwright.onchip.layout import LANES
+from trainwright.program.descriptors import TransferLevel
+
+PIXELS = 8
+"""Bits of a value of a record, which is a byte."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """Rows of a sample in a record: those of a tensor, or of the labels of words."""
+
+    tensor: str
+    first: int
+    """First beat, from that of the record."""
+    beats: int
+    packed: PackedBuffer | None
+    """Buffer of a batch in which the rows of each sample follow one another; None for labels."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Part of a record that is stored to a buffer."""
+
+    buffer: str
+    first: int
+    """First beat, from that of the record."""
+    samples: range
+    """Samples of the batch that the buffer holds."""
+    stride: int
+    """Bytes in the buffer from one sample to the next."""
+    beats: int
+    """Beats that follow one another in the buffer."""
+    levels: tuple[TransferLevel, ...] = ()
+    """Runs of these beats in the buffer and in the record."""
+
+
+@dataclass(frozen=True)
+class RecordFormat:
+    """Beats of a record, without those of its targets, and where they go."""
+
+    beats: int
+    contents: tuple[Content, ...]
+    fields: tuple[Field, ...]
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of a record with its beat of targets."""
+        return (self.beats + 1) * LANES
+
+    @classmethod
+    def of(cls, step: CompiledStep) -> "RecordFormat":
+        """Return the format of a step. Raises ``CompileError`` where samples lie along lanes."""
+        contents, fields, beats = dict[tuple[object, ...], Content](), list[Field](), 0
+        axis = SEQUENCES if step.network.tokens > 1 else SAMPLES
+        for tensor in given_of_samples(step):
+            for name in step.aliases.get(tensor, ()):
+                packed = step.buffers[name]
+                assert isinstance(packed, PackedBuffer)
+                _require_rows(step, packed, axis)
+                arranged = packed.of_each(axis)
+                outer = arranged.packing.outer
+                # Buffers that differ in the place of samples alone share the rows of a record.
+                key = (tensor, outer.layout, outer.element_bytes, tuple(outer.ranges.items()))
+                if key not in contents:
+                    rows = arranged.packing.piece.strides[axis]
+                    contents[key] = Content(tensor, beats, rows * outer.element_bytes, arranged)
+                    beats += contents[key].beats
+                fields.append(_field(packed, arranged, axis, contents[key], step.batch))
+        if (network := step.network).labels > 1:
+            own = Content(TARGETS, beats, -(-network.labels // LANES), None)
+            contents[TARGETS,] = own
+            beats += own.beats
+            whole = range(step.batch)
+            fields.append(Field(TARGETS, own.first, whole, own.beats * LANES, own.beats))
+        return cls(beats, tuple(contents.values()), tuple(fields))
+
+
+def given_of_samples(step: CompiledStep) -> Iterator[str]:
+    """Yield the tensors that the host would write for each sample, but for masks of dropout."""
+    network = step.network
+    yield from step.inputs
+    if not network.padding:  # without padding these are constants
+        return
+    for node in network.nodes:
+        if isinstance(node, TokenPool):
+            yield share_name(network, node)
+        elif isinstance(node, Attention):
+            yield mask_name(network, node)
+
+
+def _require_rows(step: CompiledStep, packed: PackedBuffer, axis: str) -> None:
+    layout = packed.packing.outer.layout
+    if axis not in layout.rows or axis in layout.padded:
+        raise CompileError(
+            f"{step.network.name}: {packed.name} has samples along the lanes, records have them in "
+            "rows; let the host start each step: --accelerator sample_loads=0"
+        )
+
+
+def _field(
+    packed: PackedBuffer, arranged: PackedBuffer, axis: str, content: Content, batch: int
+) -> Field:
+    """Return where a content goes in a buffer of a step."""
+    packing, size = packed.packing, packed.element_bytes
+    strides, own = packing.piece.strides, arranged.packing.piece.strides
+    rows = packing.outer.layout.rows
+    levels = [
+        TransferLevel(packing.counts[a], strides[a] * size * LANES, own[a] * size)
+        for a in rows[: rows.index(axis)]
+    ]
+    return Field(
+        packed.name, content.first, range(*packing.outer.ranges.get(axis, (0, batch))),
+        strides[axis] * size * LANES, strides[axis] * size, tuple(_merged(levels)),
+    )  # fmt: skip
+
+
+def _merged(levels: Sequence[TransferLevel]) -> list[TransferLevel]:
+    """Join levels whose runs follow each other evenly, outermost first."""
+    joined: list[TransferLevel] = []
+    for level in levels:
+        last = joined[-1] if joined else None
+        even = (level.address * level.count, level.local * level.count)
+        if level.count == 1:
+            continue
+        if last and (last.address, last.local) == even:
+            joined[-1] = TransferLevel(last.count * level.count, level.address, level.local)
+        else:
+            joined.append(level)
+    return joined

@@ -1,0 +1,81 @@
+"""Make the records of a data set from what the host would write in a step."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainwright.compiler import CompiledStep
+from trainwright.compiler.base.names import SAMPLES_OUTSIDE
+from trainwright.compiler.chip.memory import classes_in_rows
+from trainwright.compiler.chip.records import RecordFormat
+from trainwright.driver.tokens import token_words
+from trainwright.network import Input, Network
+from trainwright.onchip.layout import LANES
+from trainwright.onchip.samples import filled_up, target_beats
+
+
+def seen(network: Network, name: str, images: torch.Tensor) -> torch.Tensor:
+    """Return a view of the rows and columns of images (batch, values) that an input reads.
+
+    Writing to the view changes ``images``.
+    """
+    whole = images.reshape(-1, *network.padded)
+    node = next((node for node in network.nodes if node.name == name), None)
+    if not isinstance(node, Input):
+        return whole
+    return whole[:, slice(*node.rows), slice(*node.columns)]
+
+
+def written_words(
+    network: Network, names: Sequence[str], inputs: torch.Tensor
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors that the host writes for ``inputs`` (batch, I), but for masks of dropout.
+
+    ``names`` are those of the network's inputs.
+    """
+    for name in names:
+        yield name, seen(network, name, inputs).flatten(1)
+    yield from token_words(network, inputs).items()
+
+
+def sample_records(
+    step: CompiledStep, inputs: torch.Tensor, labels: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint8]:
+    """Return records of samples, uint8 (samples, bytes), whose beats ``RecordFormat`` describes.
+
+    ``inputs`` int64 (samples, I); labels (samples,), or (samples, tokens) of words.
+    """
+    network, batch, form = step.network, step.batch, RecordFormat.of(step)
+    whole = np.zeros((len(inputs), form.record_bytes), np.uint8)
+    for start in range(0, len(inputs), batch):
+        own = inputs[start : start + batch]
+        filled = torch.nn.functional.pad(own, (0, 0, 0, batch - len(own)))
+        words = dict(written_words(network, step.inputs, filled))
+        for content in form.contents:
+            place = slice(LANES * content.first, LANES * (content.first + content.beats))
+            if content.packed:
+                data = content.packed.pack(words[content.tensor].to(torch.int32))
+                whole[start : start + batch, place] = data.reshape(batch, -1)[: len(own)]
+            else:
+                data = np.full((len(own), LANES * content.beats), -1, np.int8)
+                data[:, : network.labels] = labels[start : start + batch]
+                whole[start : start + batch, place] = data.view(np.uint8)
+    if network.labels == 1:
+        numbered = classes_in_rows(network)
+        whole[:, -LANES:] = target_beats(labels, network.classes, numbered=numbered)
+    return whole
+
+
+def filled_records(step: CompiledStep, whole: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return records filled up to whole batches with blank ones, which have no label."""
+    network = step.network
+    none = np.full((1, network.labels) if network.labels > 1 else 1, -1)
+    if SAMPLES_OUTSIDE in step.buffers:
+        blank = np.zeros((1, whole.shape[1]), np.uint8)
+        numbered = classes_in_rows(network)
+        blank[:, -LANES:] = target_beats(none, network.classes, numbered=numbered)
+    else:
+        blank = sample_records(step, torch.zeros(1, network.input_size), none)
+    return filled_up(whole, step.batch, blank)
