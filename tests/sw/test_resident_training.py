@@ -10,6 +10,8 @@ from test_onchip_training import SETTINGS, driver, same
 from trainwright.accelerator import AcceleratorError
 from trainwright.accelerator.counted import counted
 from trainwright.cli import main
+from trainwright.compiler import compile_step
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.data import load_data_set
 from trainwright.driver import fitting_exponent
 from trainwright.golden.backend import GoldenAccelerator
@@ -130,7 +132,8 @@ def test_resident_training_run_goes_on_elsewhere(data, tmp_path, chosen):
 def test_records_are_the_inputs_of_the_batches(data, pixels):
     state = initial_state(load_network("digits"), settings(chip=ChipSettings(pixels=pixels)))
     assert isinstance(state.model, ChipModel)
-    records = stored_records(state.model, data, pixels)
+    step = compile_step(state.network, 64, P, plan=IN_ROWS[AUTO])
+    records = stored_records(state.model, data, pixels, step)
     quantiser = ImageQuantiser(state.network, data.full_scale, 0, pixels)
     chosen = chip_batch_indices(len(data.train), 64, 0, 3)
     assert (chosen == epoch_order(len(data.train), 0, 0)[192:256]).all()
