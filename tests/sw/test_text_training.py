@@ -18,6 +18,9 @@ from trainwright.network import load_network
 from trainwright.train.batches import check_fit, input_quantiser, text_notes, vocabulary_digits
 from trainwright.train.trainer import Trainer
 
+SIZES = ("exponents=256", "statistics_depth=128", "sample_loads=1")
+ALONE = tuple(word for size in SIZES for word in ("--accelerator", size))
+"""Options of an accelerator that trains a network of tokens alone."""
 FILLERS = "the of a please show me now all my and for with".split()
 KEYS = {"fly": "flight", "eat": "meal", "cost": "fare"}
 
@@ -181,18 +184,18 @@ def test_text_classifier_trains_resumes_and_classifies(
         ("--numbers", "float32", "--batch", "16", "--lr", "0.004"),
         ("--micro-batches", "2", "--batch", "16", "--lr", "0.004"),
         ("--update", "chip", "--batch", "8", "--lr", "0.1"),
+        ("--update", "chip", "--batch", "8", "--lr", "0.1", *ALONE),
     ),
-    ids=lambda changes: changes[0],
+    ids=("float32", "micro-batches", "chip", "alone"),
 )
 def test_text_classifier_learns_in_other_numbers_batches_and_updates(
     changes, lines, network, tmp_path, capsys
 ):
     options = ("--network", network, "--data", lines, "--steps", "80", "--no-prior")
     result = command(capsys, "train", *options, *changes, "--out", tmp_path / "run")[1]
-    alone = "chip" in changes
-    assert result["test_accuracy"] > 0.8
-    assert result["update_place"] == ("alone" if alone else "host")
-    assert not alone or result["host_writes"] == 0
+    place = "alone" if ALONE[-1] in changes else "engine" if "chip" in changes else "host"
+    assert result["test_accuracy"] > 0.8 and result["update_place"] == place
+    assert place != "alone" or result["host_writes"] == 0
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trainwright.cli.errors import OptionError
 from trainwright.formats.parse import allowed
 from trainwright.network import Network, NetworkError, load_network, rank_bounds
-from trainwright.onchip.choices import reads_records
+from trainwright.onchip.choices import reads_images, reads_records
 from trainwright.parameters import (
     CODED_ACCUMULATOR,
     PRESETS,
@@ -193,22 +193,13 @@ def _default_sizes(network: Network) -> dict[str, Any]:
 ALONE = {"vector_engine": 1, "exponents": 64, "sample_loads": 1}
 """Sizes of an accelerator that trains alone: it updates, repeats steps and fetches samples."""
 
-SEQUENCES_ALONE = {"exponents": 256, "statistics_depth": 128}
-"""Sizes of an accelerator that trains networks of tokens alone: an encoder has 140 exponents, and
-counts in 100 slots."""
-
-
-def _alone(network: Network | None) -> dict[str, int]:
-    """Return the sizes of an accelerator that trains a network alone."""
-    return ALONE | (SEQUENCES_ALONE if network and network.tokens > 1 else {})
-
-
 _UPDATES = {
     "alone": "the accelerator trains alone, as it has "
     + ", ".join(f"{name}={value}" for name, value in ALONE.items())
     + "; vector_engine=0 leaves loss and update to the host",
     "engine": "the accelerator's vector engine computes loss and update, and the host starts each "
-    "step; exponents=64 and sample_loads=1 let the accelerator train alone",
+    "step; exponents=64 and sample_loads=1 let the accelerator train alone (for tokens "
+    "exponents=256, and statistics_depth=128)",
     "host": "the host computes loss and update, as the accelerator has no vector engine; "
     "vector_engine=1 adds one",
     "parts": "the host computes loss and update, as it adds the gradients of --micro-batches",
@@ -267,8 +258,8 @@ def accelerator_parameters(
         if network is not None and network.functions and not preset:
             default |= {"vector_engine": 1}
         if alone and not preset and overrides.get("vector_engine", 1):
-            fetches = network is None or reads_records(network)
-            default |= _alone(network) if fetches else {"vector_engine": 1}
+            fetches = network is None or reads_images(network)
+            default |= ALONE if fetches else {"vector_engine": 1}
         if narrow:
             default |= {} if preset else {"word_width": min(WORD_WIDTHS)}
             width = (default | overrides).get("word_width", AcceleratorParameters.word_width)
