@@ -35,7 +35,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Field:
+class RecordField:
     """Part of a record that is stored to a buffer."""
 
     buffer: str
@@ -57,7 +57,7 @@ class RecordFormat:
 
     beats: int
     contents: tuple[Content, ...]
-    fields: tuple[Field, ...]
+    fields: tuple[RecordField, ...]
 
     @property
     def record_bytes(self) -> int:
@@ -67,7 +67,7 @@ class RecordFormat:
     @classmethod
     def of(cls, step: CompiledStep) -> "RecordFormat":
         """Return the format of a step. Raises ``CompileError`` where samples lie along lanes."""
-        contents, fields, beats = dict[tuple[object, ...], Content](), list[Field](), 0
+        contents, fields, beats = dict[tuple[object, ...], Content](), list[RecordField](), 0
         axis = SEQUENCES if step.network.tokens > 1 else SAMPLES
         for tensor in given_of_samples(step):
             for name in step.aliases.get(tensor, ()):
@@ -88,7 +88,7 @@ class RecordFormat:
             contents[TARGETS,] = own
             beats += own.beats
             whole = range(step.batch)
-            fields.append(Field(TARGETS, own.first, whole, own.beats * LANES, own.beats))
+            fields.append(RecordField(TARGETS, own.first, whole, own.beats * LANES, own.beats))
         return cls(beats, tuple(contents.values()), tuple(fields))
 
 
@@ -116,7 +116,7 @@ def _require_rows(step: CompiledStep, packed: PackedBuffer, axis: str) -> None:
 
 def _field(
     packed: PackedBuffer, arranged: PackedBuffer, axis: str, content: Content, batch: int
-) -> Field:
+) -> RecordField:
     """Return where a content goes in a buffer of a step."""
     packing, size = packed.packing, packed.element_bytes
     strides, own = packing.piece.strides, arranged.packing.piece.strides
@@ -125,7 +125,7 @@ def _field(
         TransferLevel(packing.counts[a], strides[a] * size * LANES, own[a] * size)
         for a in rows[: rows.index(axis)]
     ]
-    return Field(
+    return RecordField(
         packed.name, content.first, range(*packing.outer.ranges.get(axis, (0, batch))),
         strides[axis] * size * LANES, strides[axis] * size, tuple(_merged(levels)),
     )  # fmt: skip
