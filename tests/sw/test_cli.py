@@ -223,6 +223,27 @@ def test_cli_missing_data_folder_names_the_option(capsys, tmp_path, monkeypatch)
     assert "--data DIR: no such folder" in message and "train-images-idx3-ubyte" in message
 
 
+@pytest.mark.parametrize("name", ("t.csv.gz", "t.xlsx", "t.npy"))
+def test_cli_data_of_no_kind_that_is_read_names_file_and_kinds(capsys, tmp_path, name):
+    (tmp_path / name).write_bytes(b"1,2")
+    message = complaint(capsys, "train", "--data", tmp_path / name, "--out", tmp_path / "r")
+    assert f"{name} is no kind of file that is read" in message and ".npz, .csv" in message
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a full disk")
+@pytest.mark.parametrize("words", (["posit", "1", "--format", "8,0"], ["listing", "digits"]))
+def test_cli_output_on_a_full_disk_is_one_error(words):
+    """Write less than a buffer, which fails at the end, and more, which fails at once."""
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "trainwright.cli", *words], stdout=full, stderr=subprocess.PIPE,
+            text=True, check=False,
+        )  # fmt: skip
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[-1].startswith("trainwright: error: cannot write: No space left")
+    assert "Traceback" not in run.stderr
+
+
 def register(monkeypatch, **values):
     entries = [EntryPoint(name, value, "trainwright.commands") for name, value in values.items()]
     monkeypatch.setattr(trainwright.cli.command, "entry_points", lambda group: entries)

@@ -125,6 +125,7 @@ UNARY = {
     "expm1": torch.expm1, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu,
     "logsigmoid": F.logsigmoid, "square": torch.square, "reciprocal": torch.reciprocal,
     "cube": lambda x: x**3, "inverse square": lambda x: x**-2, "clamp": lambda x: x.clamp(-1, 1),
+    "clamp to nan": lambda x: x.clamp(min=math.nan), "clamp over nan": lambda x: x.clamp(max=math.nan),
     "plus -0": lambda x: x + -0.0, "times 0": lambda x: x * 0, "-0 over": lambda x: -0.0 / x,
     "plus inf": lambda x: x + math.inf, "over -inf": lambda x: x / -math.inf,
     "where": lambda x: torch.where(x > 0, x, -0.0), "sum": lambda x: x.unsqueeze(-1).sum(-1),

@@ -361,6 +361,39 @@ def test_training_on_a_file_of_one_s_own(tmp_path, capsys):
     assert "made for images of 28 x 28, data set 'npz' has 8 x 8" in capsys.readouterr().err
 
 
+def doubtful(path, **arrays):
+    data = load_npz(save(path, **arrays))
+    return " | ".join((*data.notes, *data.doubts))
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"x_train": IMAGES[:12] // 16}, "the brightest pixel of all training images is 15 of 255"),
+        ({"x_test": IMAGES[12:] / 255 / 255}, "the brightest pixel of all test images is 1 of 255"),
+        ({"x_train": np.zeros((12, 6, 5))}, "all pixels of all training images are 0: they tell"),
+        ({"y_train": LABELS[:12] * 10}, "the training split has no image of class '1', '2', '3'"),
+        ({"y_test": np.full(8, 5)}, "the training split has no image of class '3', '4', '5'"),
+        ({"class_names": np.array(["Cat", "dog", "cat"])}, "'Cat', 'cat' differ in capital"),
+        ({"x_val": IMAGES, "weights": LABELS}, "arrays that are not read: weights, x_val"),
+        ({"images": IMAGES, "labels": LABELS}, "arrays that are not read: images, labels"),
+    ],
+)  # fmt: skip
+def test_npz_that_is_hardly_meant_as_it_is_has_a_note(tmp_path, changes, note):
+    assert note in doubtful(tmp_path / "a.npz", **{**GOOD, **changes})
+    assert not doubtful(tmp_path / "b.npz", **GOOD)
+
+
+def test_npz_of_one_set_says_how_many_samples_are_held_back(tmp_path):
+    note = "has one set: 4 of its 20 samples are the test split"
+    assert note in doubtful(tmp_path / "a.npz", x=IMAGES, y=LABELS)
+
+
+def test_npz_with_a_class_name_twice_is_refused(tmp_path):
+    path = save(tmp_path / "a.npz", **GOOD, class_names=np.array(["a", "b", "a"]))
+    assert "class_names has 'a' twice" in complaint(path)
+
+
 TABLE = """
 name = "cancer"
 classes = 2

@@ -526,6 +526,35 @@ def test_table_with_semicolons_and_decimal_commas_has_columns_of_numbers(tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("cells", "is_noted"),
+    [
+        (["1,234"] * 10 + ["987"] * 10, True),
+        (["1,234"] * 10 + ["0,987"] * 10, False),
+        (["1,23"] * 10 + ["1,234"] * 10, False),
+    ],
+)  # fmt: skip
+def test_table_whose_commas_may_separate_thousands_has_a_note(tmp_path, cells, is_noted):
+    rows = [(cell, "ab"[n % 2]) for n, cell in enumerate(cells)]
+    notes = load(table(tmp_path / "t.csv", rows, "x,t", ";")).notes
+    told = "column 'x': 1,234 is read as 1.234: write plain numbers such as 1234" in " ".join(notes)
+    assert told == is_noted
+    points = [("1.234", "2,5", "ab"[n % 2]) for n in range(20)]
+    notes = load(table(tmp_path / "u.csv", points, "x,y,t", "\t")).notes
+    assert any("column 'x': 1.234 is read as 1.234" in note for note in notes)
+
+
+def test_pictures_of_12_bits_in_files_of_16_have_a_note(tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="pictures need the extra data")
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for n in range(5):
+            pixels = np.arange(20, dtype=np.uint16).reshape(4, 5) * 200 + n
+            image.fromarray(pixels).save(tmp_path / name / f"{n}.png")
+    (note,) = load_data_set("pictures", tmp_path).doubts[:1]
+    assert note.startswith("the brightest pixel of all training images is 15 of 255")
+
+
+@pytest.mark.parametrize(
     ("cells", "targets", "note"),
     [
         ([f"{n}%" for n in range(20)], "ab", "column 'x' is taken for 16 categories such as"),
@@ -534,6 +563,12 @@ def test_table_with_semicolons_and_decimal_commas_has_columns_of_numbers(tmp_pat
         (list(map(str, range(20))), ["Yes", "yes", "no"],
          "classes 'Yes', 'yes' differ in capital letters alone"),
         (list(map(str, range(20))), ["a"] * 19 + ["b"], "has no row of class 'b'"),
+        ([f"${n}.50" for n in range(20)], "ab", "column 'x' is taken for 16 categories such as '$"),
+        ([f"\u2212{n}" for n in range(20)], "ab", "column 'x' is taken for 16 categories such as"),
+        (["red"] * 20, "ab", "column 'x' has one value in the training split"),
+        (["Yes", "yes", "no", "NO"] * 5, "ab", "categories 'NO', 'no' differ in capital letters"),
+        (["1e12"] * 3 + list(map(str, range(17))), "ab", "different numbers share 2 of 256"),
+        (list(map(str, range(20))), [f"{n}%" for n in range(20)], "taken for 20 classes such as"),
         (["-" if n % 5 == 0 else f"{n}" for n in range(20)], "ab", "categories such as '-'"),
     ],
 )  # fmt: skip
@@ -543,9 +578,10 @@ def test_table_that_may_be_meant_otherwise_has_a_note(tmp_path, cells, targets, 
         held = order_of(20)[-1]
         rows[19], rows[held] = rows[held], rows[19]
     data = load(table(tmp_path / "t.csv", rows, "x,t"))
-    assert any(note in text for text in data.notes)
+    assert any(note in text for text in (*data.notes, *data.doubts))
     plain = [(f"{n}", "ab"[n % 2]) for n in range(20)]
-    assert len(load(table(tmp_path / "u.csv", plain, "x,t")).notes) == 1
+    good = load(table(tmp_path / "u.csv", plain, "x,t"))
+    assert len(good.notes) == 1 and not good.doubts
 
 
 @pytest.mark.parametrize(

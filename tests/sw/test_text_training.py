@@ -15,7 +15,7 @@ from trainwright.cli import main
 from trainwright.data import DataError, load_data_set, load_samples, own_data
 from trainwright.data.prepared import load_prepared, save_prepared
 from trainwright.network import load_network
-from trainwright.train.batches import check_fit, input_quantiser, text_notes, vocabulary_digits
+from trainwright.train.batches import check_fit, data_notes, input_quantiser, vocabulary_digits
 from trainwright.train.trainer import Trainer
 
 SIZES = ("exponents=256", "statistics_depth=128", "sample_loads=1")
@@ -119,10 +119,10 @@ def test_token_quantiser_of_words_sets_one_hot_digits():
 
 def test_text_that_does_not_fit_its_network_is_told(lines, tmp_path):
     data = load_data_set("text", lines)
-    cut, rare = text_notes(classifier(tokens=3), replace(data, full_scale=30))
+    _, cut, rare = data_notes(classifier(tokens=3), replace(data, full_scale=30))
     long = [len(line.split()) - 1 > 3 for line in lines.read_text().splitlines()]
     assert f"{sum(long)} lines of more than the 3 tokens" in cut.replace(",", "")
-    assert not text_notes(classifier(tokens=8), data)
+    assert data_notes(classifier(tokens=8), data) == list(data.notes)
     assert "vocabulary of 25: 5 words" in rare
     digits = load_data_set("digits")
     for network, other, match in (
@@ -176,6 +176,11 @@ def test_text_classifier_trains_resumes_and_classifies(
     plain = written(tmp_path / "plain.txt", ["please fly", "eat now the zebra", "my cost"])
     answer = command(capsys, "eval", model, "--data", plain)[1]
     assert answer["predictions"] == ["flight", "meal", "fare"]
+    odd = written(tmp_path / "odd.txt", ["qua qui quo", " ".join(["fly"] * 20)])
+    assert main(["eval", str(model), "--data", str(odd)]) == 0
+    told = capsys.readouterr().err
+    assert "1 line of more than the" in told
+    assert "3 of 23 words of the test lines are in no training line" in told
 
 
 @pytest.mark.parametrize(
@@ -229,4 +234,4 @@ def test_atis_folder_has_its_published_sizes():
     data = load_data_set("text", SLU)
     assert (len(data.train), len(data.test), data.classes) == (4478, 893, 22)
     assert data.full_scale == 868 and data.train.images.shape == (4478, 1, 46)
-    assert text_notes(load_network("encoder-64"), data)[0].startswith("11 lines of more than")
+    assert data_notes(load_network("encoder-64"), data)[-1].startswith("11 lines of more than")

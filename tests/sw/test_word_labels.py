@@ -74,6 +74,7 @@ def tagger(tmp_path_factory):
         ("I-a I-a O I-a", [(0, 2, "a"), (3, 4, "a")]),
         ("B-a.b-c I-a.b-c", [(0, 2, "a.b-c")]),
         ("UNK UNK O x", [(0, 2, "UNK"), (3, 4, "x")]),
+        ("S-a S-a B-a E-a I-a", [(0, 1, "a"), (1, 2, "a"), (2, 4, "a"), (4, 5, "a")]),
         ("O O", []),
         ("", []),
     ),
@@ -132,6 +133,15 @@ def test_labels_of_words_that_do_not_fit_are_one_error(tmp_path, out, message):
         written(tmp_path / part / "seq.out", out)
     with pytest.raises(DataError, match=message):
         load_data_set("text", tmp_path)
+
+
+def test_labels_of_words_without_an_outside_have_a_note(tmp_path):
+    for part in ("train", "test"):
+        written(tmp_path / part / "seq.in", ["a b", "c d"])
+        written(tmp_path / part / "label", ["x", "y"])
+        written(tmp_path / part / "seq.out", ["NN o", "o VB"])
+    notes = load_data_set("text", tmp_path).notes
+    assert any(note.startswith("no word has the label 'O'") for note in notes)
 
 
 def test_network_of_words_needs_labels_of_words(tmp_path, tagger):

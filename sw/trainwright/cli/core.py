@@ -1,6 +1,7 @@
 """``trainwright``: finds the command, runs it, and turns errors into exit statuses."""
 
 import argparse
+import errno
 import io
 import os
 import shlex
@@ -124,16 +125,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     _escape_unencodable()
     asked = next((word for word in argv if not word.startswith("-")), None)
     try:
-        return _run(argv, asked)
+        status = _run(argv, asked)
+        sys.stdout.flush()  # a full disk shows when the last lines are written
+        return status
     except BrokenPipeError:  # the reader of our output is gone, `trainwright listing | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        _drop_output()
+        print(complaint(f"cannot write: {error.strerror}; make room, or write elsewhere"),
+              file=sys.stderr)  # fmt: skip
+        return 2
     except Exception as error:
         # an OSError that no command foresaw, such as a name that is too long, is the user's to mend
         if "--traceback" in argv or not isinstance(error, UserError | OSError):
             raise
         print(complaint(one_line(error)), file=sys.stderr)
         return 2
+
+
+def _drop_output() -> None:
+    """Let what is left of the output go nowhere, as Python would fail again at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _escape_unencodable() -> None:

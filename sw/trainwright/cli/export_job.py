@@ -16,6 +16,7 @@ from trainwright.cli.options import (
     check_chip_plan,
     update_place,
 )
+from trainwright.cli.output import tell
 from trainwright.cli.train import options as train_options
 from trainwright.data.own import OwnOptions
 from trainwright.network import BUILT_IN
@@ -95,6 +96,7 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
     from trainwright.cli.train.job import accelerator_of, asked, fresh_state, load_data
     from trainwright.golden.backend import GoldenAccelerator
     from trainwright.job.files import recorded_job
+    from trainwright.train.batches import data_notes
 
     load = partial(load_data, fetch=args.download)
     new = asked(args, load)
@@ -115,6 +117,7 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
         needs = " ".join(f"--accelerator {name}={value}" for name, value in ALONE.items())
         raise OptionError(f"a job is for an accelerator that trains alone: add {needs}")
     state, data = fresh_state(args, new, load)
+    tell(data_notes(state.network, data))
     with GoldenAccelerator(parameters, memory_bytes=memory_bytes) as golden:
         return recorded_job(
             golden, state, data, plan=new.options.plan, test_samples=new.options.test_samples

@@ -9,7 +9,7 @@ from msgspec import Meta
 from trainwright.cli import options as shared
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
-from trainwright.cli.output import show
+from trainwright.cli.output import show, tell
 from trainwright.data.own import OwnOptions
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
@@ -88,6 +88,7 @@ def _choices(
     from trainwright.train.batches import (
         batch_indices,
         check_data,
+        data_notes,
         input_quantiser,
         label_tensor,
         labelled_for,
@@ -106,6 +107,7 @@ def _choices(
     )
     data = labelled_for(network, data)
     check_data(network, data, options.batch)
+    tell(data_notes(network, data))
     at = batch_indices(len(data.train), options.batch, options.seed, 0)
     quantiser = input_quantiser(wide, data.full_scale, input_exponent(wide))
     labels = label_tensor(data.train.labels[at], network.tokens)

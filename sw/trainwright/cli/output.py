@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -64,6 +64,12 @@ def _cell(value: Any) -> Any:
     if isinstance(value, Mapping):
         value = [f"{name}:{item}" for name, item in value.items()]
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def tell(notes: Iterable[str]) -> None:
+    """Print lines for the user on stderr, as stdout may be one JSON object."""
+    for note in notes:
+        print(note, file=sys.stderr)
 
 
 def show(as_json: bool, content: Any, text: str) -> int:

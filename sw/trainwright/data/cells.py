@@ -148,9 +148,10 @@ def _csv(path: Path, content: bytes) -> Cells:
             f"{path}: the first line, {shown(head)}, has values of its columns: put the "
             "columns' names into the first line, and only there"
         )
+    notes: list[str] = []
     if delimiter != ",":
-        texts = [_with_points(cells) for cells in texts]
-    return _cells(path, zip(head, texts, strict=True), places)
+        texts, notes = _with_decimal_points(head, texts)
+    return _cells(path, zip(head, texts, strict=True), places, notes=notes)
 
 
 def _delimiter(text: str) -> str:
@@ -168,6 +169,29 @@ def _delimiter(text: str) -> str:
         if len(lengths) == 1 and lengths != {1}:
             return delimiter
     return max(",;\t|", key=head[0].count)
+
+
+def _with_decimal_points(
+    head: list[str], columns: list[list[str]]
+) -> tuple[list[list[str]], list[str]]:
+    """Return columns with points for decimal commas, and notes on what may separate thousands."""
+    pointed = [_with_points(cells) for cells in columns]
+    notes: list[str] = []
+    if pointed == columns:
+        return columns, notes
+    for name, cells in zip(head, columns, strict=True):
+        marked = [cell for cell in cells if "," in cell or "." in cell]
+        if marked and all(map(_THOUSANDS.fullmatch, marked)):
+            value = number(marked[0].replace(",", "."))
+            notes.append(
+                f"column {name!r}: {marked[0]} is read as {value}: write plain numbers such as "
+                "1234 if the mark separates thousands"
+            )
+    return pointed, notes
+
+
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
+"""Numbers whose mark may separate thousands, as well as decimals."""
 
 
 def _with_points(cells: list[str]) -> list[str]:
@@ -252,10 +276,11 @@ def _cells(
     columns: Iterable[tuple[str, list[str]]],
     places: Sequence[str],
     unreadable: Mapping[str, str] = MappingProxyType({}),
+    notes: Iterable[str] = (),
 ) -> Cells:
     """Put None where a text stands for no value, and leave out columns that have no name."""
     named: dict[str, list[str | None]] = {}
-    notes: list[str] = []
+    notes = list(notes)
     for place, (name, texts) in enumerate(columns, 1):
         if not name and place > 1 and any(text.lower() not in MISSING for text in texts):
             raise DataError(f"{path} has a column without a name: give column {place} a name")

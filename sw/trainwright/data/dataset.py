@@ -12,6 +12,11 @@ from trainwright.support.text import amount
 
 CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
 MOST_CLASSES = 256
+LEAST_BRIGHT = 0.25
+"""Share of the full scale below which the brightest pixel of all images gets a note: photographs
+reach it, masks of 0 and 1 and 12 bits in files of 16 do not, and train as if they were black."""
+MOST_NAMES = 20
+"""Names of classes that a note lists."""
 
 
 class DataError(UserError, ValueError):
@@ -124,9 +129,59 @@ class DataSet:
         )
 
     @property
+    def doubts(self) -> list[str]:
+        """Notes on pixels and classes that are hardly meant as they are."""
+        notes = [] if self.samples_are != "images" else _pixel_doubts(self)
+        if self.scale is None and self.train.labels.ndim == 1 and self.train is not self.test:
+            notes += _class_doubts(self)
+        return notes
+
+    @property
     def image(self) -> tuple[int, int]:
         """Rows and columns of an image."""
         return self.train.images.shape[1], self.train.images.shape[2]
+
+
+def _pixel_doubts(data: DataSet) -> list[str]:
+    """Return notes on images of one value, and on images that use few of the levels."""
+    notes, full = [], data.full_scale
+    parts = {"training": data.train.images, "test": data.test.images}
+    if data.train is data.test:  # samples to classify
+        del parts["training"]
+    for part, images in parts.items():
+        low, high = int(images.min()), int(images.max())
+        if low == high:
+            notes.append(f"all pixels of all {part} images are {low}: they tell nothing")
+        elif high < LEAST_BRIGHT * full:
+            notes.append(
+                f"the brightest pixel of all {part} images is {high} of {full}, and a network "
+                f"reads pixels as shares of {full}: scale images to 0 .. {full}, or to 0 .. 1 "
+                "as floating point"
+            )
+    return notes
+
+
+def _class_doubts(data: DataSet) -> list[str]:
+    """Return notes on classes that are spelled alike, or have no sample to learn from."""
+    names = data.class_names
+    notes = [f"classes {alike} differ in capital letters alone" for alike in alike_names(names)]
+    present = set(data.train.labels.tolist())
+    absent = [name for n, name in enumerate(names) if n not in present]
+    if absent and not data.is_text:  # lines of text have a class for labels to come
+        more = f" and {len(absent) - MOST_NAMES} more" if len(absent) > MOST_NAMES else ""
+        notes.append(
+            f"the training split has no {data.samples_are[:-1]} of class "
+            f"{', '.join(map(repr, absent[:MOST_NAMES]))}{more}"
+        )
+    return notes
+
+
+def alike_names(names: Sequence[str]) -> list[str]:
+    """List the names that differ in capital letters alone, a text for each such group."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.lower(), []).append(name)
+    return [", ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:

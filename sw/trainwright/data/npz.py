@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +59,8 @@ def load_npz(
     path = Path(path)
     known = {name for names in (*_SPLITS, *_WHOLES) for name in names} | {_CLASS_NAMES}
     arrays = read_arrays(path, known)
-    splits = _splits(path, arrays)
+    splits, used = _splits(path, arrays)
+    notes = _notes(path, splits, used)
     colours = {_is_rgb(array) for array in arrays.values() if array.ndim > 2}
     if splits["train"].images.shape[1:] != splits["test"].images.shape[1:] or len(colours) > 1:
         raise DataError(f"{path}: train and test images differ in size or colours")
@@ -85,8 +87,9 @@ def load_npz(
     )
     try:
         return DataSet(
-            name, train, test, FULL_SCALE, names, preparation, channels=channels, scale=scale
-        )
+            name, train, test, FULL_SCALE, names, preparation, channels=channels, scale=scale,
+            notes=notes,
+        )  # fmt: skip
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
@@ -131,7 +134,25 @@ def _numbered(path: Path, labels: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return labels.astype(np.uint8)
 
 
-def _splits(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Split]:
+def _notes(path: Path, splits: Mapping[str, Split], used: Sequence[str]) -> tuple[str, ...]:
+    """Return notes on arrays that are not read, and on how one set is split."""
+    notes = []
+    with ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    if unread := [name for name in names if name not in (*used, _CLASS_NAMES)]:
+        notes.append(f"{path}: arrays that are not read: {', '.join(sorted(unread))}")
+    if len(used) < len(_SPLITS[0]):
+        train, test = (len(splits[part]) for part in ("train", "test"))
+        notes.append(
+            f"{path} has one set: {test:,} of its {train + test:,} samples are the test split"
+        )
+    return tuple(notes)
+
+
+def _splits(
+    path: Path, arrays: dict[str, npt.NDArray[Any]]
+) -> tuple[dict[str, Split], Sequence[str]]:
+    """Return the splits, and the names of the arrays that they are made of."""
     for names in (*_SPLITS, *_WHOLES):
         absent = [name for name in names if name not in arrays]
         if not absent:
@@ -142,7 +163,7 @@ def _splits(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Split]
             train, test = pairs if len(pairs) > 1 else _cut(path, pairs[0])
             if len({split.labels.dtype.kind == "U" for split in (train, test)}) > 1:
                 raise DataError(f"{path}: labels are strings in one split and numbers in the other")
-            return {"train": train, "test": test}
+            return {"train": train, "test": test}, names
         if len(absent) < len(names):
             raise DataError(f"{path} has {_listed(arrays)} and lacks {', '.join(absent)}")
     wanted = " or ".join(", ".join(names) for names in (*_SPLITS, *_WHOLES))
@@ -188,8 +209,8 @@ def _images(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.ui
     low, high = float(array.min()), float(array.max())
     if low < 0 or high > 1:
         raise DataError(
-            f"{path}: {name} has values from {low:g} to {high:g}; floating-point pixels are from "
-            "0 to 1"
+            f"{path}: {name} has values from {low:.9g} to {high:.9g}; floating-point pixels are "
+            "from 0 to 1"
         )
     return np.rint(array.astype(np.float64) * FULL_SCALE).astype(np.uint8)
 
@@ -248,4 +269,7 @@ def _names(
         raise DataError(
             f"{path}: {_CLASS_NAMES} is {names.dtype} of shape {names.shape}, not strings"
         )
-    return tuple(map(str, names))
+    texts = tuple(map(str, names))
+    if twice := [text for text in texts if texts.count(text) > 1]:
+        raise DataError(f"{path}: {_CLASS_NAMES} has {twice[0]!r} twice: name each class once")
+    return texts

@@ -34,6 +34,7 @@ from trainwright.data.dataset import (
     DataError,
     DataSet,
     Split,
+    alike_names,
     moments,
 )
 from trainwright.data.npz import FULL_SCALE, cut_off_test
@@ -67,6 +68,10 @@ MOST_LEVELS = 64
 """Different texts of a column of categories, each an input of its own; above, it must be text."""
 MANY_LEVELS = 8
 """Categories of a column above which a note says so where they look like numbers."""
+CROWDED = 4
+"""Different numbers of a column for each level that they use, above which a note asks for
+logarithms: 1.1 in a normal distribution of 64 numbers, 32 where one number is a million times the
+others."""
 LEAST_WORDS = 3
 """Mean words of a column's cells from which on many different ones are text and not names."""
 PLAIN_NUMBERS = "write plain numbers such as 1234.5 if they are numbers"
@@ -164,6 +169,7 @@ def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
             cells = _cells(path)
             images, labels = _inputs(cells, preparation), _labels(cells, preparation)
             notes = [n for column in preparation["columns"] for n in _surprises(cells, column)]
+            notes += cells.notes
             return OwnSamples(images, labels, notes=tuple(notes))
         size = preparation["rows"], preparation["columns"]
         pictures = read_pictures(
@@ -284,8 +290,9 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     notes += cells.notes
     notes += [note for name in inputs if (note := _gaps(cells, name))]
     notes += _doubts(columns)
+    notes += [note for column in columns for note in _crowded(cells, column, order[:-test])]
     if scale is None:
-        notes += _class_doubts(classes, labels[order[:-test]])
+        notes += _like_numbers(target, classes, "classes")
     return DataSet(
         "table",
         train,
@@ -369,30 +376,41 @@ def _doubts(columns: Sequence[Preparation]) -> list[str]:
     notes = []
     for column in columns:
         name, levels = column["name"], column.get("levels", ())
-        if column["type"] == "number" and column["deviation"] == 0:
+        if len(levels) == 1 or column.get("deviation") == 0:
             notes.append(f"column {name!r} has one value in the training split: it tells nothing")
-        digits = [level for level in levels if level.lstrip("+-")[:1].isdigit()]
-        odd = [level for level in levels if number(level) is None]
-        if len(levels) > MANY_LEVELS and len(digits) > len(levels) / 2 and odd:
-            notes.append(
-                f"column {name!r} is taken for {len(levels)} categories such as "
-                f"{shown(odd[0])}: {PLAIN_NUMBERS}, and leave cells without one empty"
-            )
+        notes += [
+            f"column {name!r}: categories {alike} differ in capital letters alone"
+            for alike in alike_names(levels)
+        ]
+        notes += _like_numbers(name, levels, "categories")
     return notes
 
 
-def _class_doubts(classes: Sequence[str], labels: npt.NDArray[Any]) -> list[str]:
-    """Return notes on classes that are spelled alike, or have no row to learn from."""
-    lower = [name.lower() for name in classes]
-    notes = [
-        f"classes {', '.join(map(repr, alike))} differ in capital letters alone"
-        for text in dict.fromkeys(lower)
-        if len(alike := [name for name in classes if name.lower() == text]) > 1
+def _like_numbers(name: str, levels: Sequence[str], what: str) -> list[str]:
+    """Return a note on many levels that look like numbers with currencies, units or gaps."""
+    digits = [level for level in levels if re.match(r"\W*\d", level)]
+    odd = [level for level in levels if number(level) is None]
+    if len(levels) <= MANY_LEVELS or len(digits) <= len(levels) / 2 or not odd:
+        return []
+    return [
+        f"column {name!r} is taken for {len(levels)} {what} such as {shown(odd[0])}: "
+        f"{PLAIN_NUMBERS}, and leave cells without one empty"
     ]
-    absent = [name for n, name in enumerate(classes) if n not in labels]
-    if absent:
-        notes.append(f"the training split has no row of class {', '.join(map(repr, absent))}")
-    return notes
+
+
+def _crowded(cells: Cells, column: Preparation, rows: npt.NDArray[np.int64]) -> list[str]:
+    """Return a note on a column in which a few far numbers leave the rest hardly any levels."""
+    if column["type"] != "number" or not column["deviation"]:
+        return []
+    present = {cell for row in rows if (cell := cells.columns[column["name"]][row]) is not None}
+    values = {value for cell in present if (value := number(cell)) is not None}
+    used = len({_level(value, column) for value in values})
+    if CROWDED * used > min(len(values), MOST_LEVELS):
+        return []
+    return [
+        f"column {column['name']!r}: {len(values):,} different numbers share {used} of 256 levels, "
+        f"as some are as far as {max(values, key=abs):g}: correct those, or write logarithms"
+    ]
 
 
 def _surprises(cells: Cells, column: Preparation) -> list[str]:
@@ -500,7 +518,7 @@ def _inputs(cells: Cells, preparation: Preparation) -> npt.NDArray[np.uint8]:
 
 def _numbers(cells: Cells, column: Preparation) -> npt.NDArray[np.uint8]:
     """Return 256 levels from `REACH` deviations below the mean to as many above; a gap is 128."""
-    name, mean, deviation = column["name"], column["mean"], column["deviation"]
+    name = column["name"]
     levels = np.full((len(cells.places), 1), 128, np.uint8)
     for row, cell in enumerate(cells.columns[name]):
         if cell is None:
@@ -508,10 +526,16 @@ def _numbers(cells: Cells, column: Preparation) -> npt.NDArray[np.uint8]:
         value = number(cell)
         if value is None or not isfinite(value):
             raise cells.error(row, name, "is no finite number, and the model's column has numbers")
-        if deviation > 0:
-            distance = min(max(value / deviation - mean / deviation, -REACH), REACH)
-            levels[row] = round((distance + REACH) / (2 * REACH) * FULL_SCALE)
+        if column["deviation"] > 0:
+            levels[row] = _level(value, column)
     return levels
+
+
+def _level(value: float, column: Preparation) -> int:
+    """Return the level of a number in a column of more than one value."""
+    mean, deviation = column["mean"], column["deviation"]
+    distance = min(max(value / deviation - mean / deviation, -REACH), REACH)
+    return round((distance + REACH) / (2 * REACH) * FULL_SCALE)
 
 
 def _levels(cells: Cells, column: Preparation) -> npt.NDArray[np.uint8]:

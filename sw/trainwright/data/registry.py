@@ -15,6 +15,7 @@ from trainwright.data.own import (
     load_own,
     own_kind,
 )
+from trainwright.data.picture_files import PICTURES
 from trainwright.data.sentences import TEXT
 from trainwright.support.native.cache import default_folder
 from trainwright.support.text import suggestion
@@ -81,6 +82,11 @@ def load_data_set(
             }.get(name, "a folder")
             raise DataError(f"data set {name!r} is {wanted} of your own: {what}")
         return load_own(Path(root), own or OwnOptions(), name)
+    if root is not None and not is_npz(root) and Path(root).is_file():
+        raise DataError(
+            f"--data: {root} is no kind of file that is read: unpack it, or convert it to one of "
+            f"{', '.join((NPZ, *TABLE_SUFFIXES))}"
+        )
     task = own and own.task
     if own not in (None, OwnOptions(), OwnOptions(task=task) if is_npz(root) else None):
         raise DataError(
@@ -93,7 +99,8 @@ def load_data_set(
         if root is not None:
             raise DataError(
                 "data set 'digits' comes with scikit-learn and has no files: leave --data "
-                f"{str(root)!r} away, or name the data set that lies there with --dataset"
+                f"{str(root)!r} away, or name the data set that lies there with --dataset; a "
+                f"folder of pictures has {', '.join(PICTURES)} files"
             )
         return load_digits_data()
     if root is not None and is_npz(root):

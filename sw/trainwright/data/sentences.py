@@ -27,6 +27,8 @@ PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
 """Numbers of no token, of a word outside the vocabulary, and of the most frequent word."""
 OTHER = "UNK"
 """Name of a class for labels of the test split that no training line has."""
+OUTSIDE = "O"
+"""Label of a word that belongs to no span."""
 NO_TAG = -1
 """Class at places of a line that have no word."""
 
@@ -170,6 +172,11 @@ def _tag_classes(train: Sentences, test: Sentences, notes: list[str]) -> dict[st
         f"words have {len(tags)} labels"
         + (f"; {len(unseen):,} test words have others: class {OTHER}" if unseen else "")
     )
+    if OUTSIDE not in tags:
+        notes.append(
+            f"no word has the label {OUTSIDE!r}, which marks words outside all spans: every word "
+            "counts as part of a span"
+        )
     return {"tags": tags + [OTHER] * (bool(unseen) and OTHER not in tags)}
 
 

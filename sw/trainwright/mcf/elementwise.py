@@ -170,10 +170,10 @@ def where(condition: Tensor, input: Any, other: Any) -> MCTensor:
 
 @handles("clamp", "clip")
 def clamp(input: MCTensor, min: Any = None, max: Any = None) -> MCTensor:
-    """Limit numbers to a range; each limit may be any kind of operand."""
+    """Limit numbers to a range; each limit may be any kind of operand, and NaN gives NaN."""
     if min is not None:
-        input = where(input < min, min, input)
-    return input if max is None else where(input > max, max, input)
+        input = where((input < min) | (min != min), min, input)
+    return input if max is None else where((input > max) | (max != max), max, input)
 
 
 @handles("clamp_", "clip_")

@@ -44,11 +44,11 @@ def _check_key(x: MCTensor, key: Any) -> None:
 
 @handles("__setitem__")
 def _setitem(self: MCTensor, key: Any, value: Any) -> None:
+    if not isinstance(self, MCTensor):
+        raise TypeError("a plain tensor cannot hold multi-component numbers")
     _check_key(self, key)
     target = wrap(self._components[_key(key)])
     computed = padded(components_of(value, self), self.nc)
-    if not isinstance(self, MCTensor):
-        raise TypeError("a plain tensor cannot hold multi-component numbers")
     written(self, self._components, "setting elements")  # checks the graph
     self._components[_key(key)] = computed.expand(target._components.shape)
 

@@ -15,6 +15,10 @@ from trainwright.network import Input, Network
 from trainwright.onchip.samples import epoch_order, expanded, stored_pixels
 from trainwright.support.text import amount
 
+MOST_UNKNOWN = 0.1
+"""Share of unknown words of the test lines above which a note says so: 0.02 in ATIS, and most of
+them where words are not separated by spaces."""
+
 
 def check_data(network: Network, data: DataSet, batch: int) -> None:
     """Raise ``DataError`` unless the network can be trained on the data set in such batches."""
@@ -102,12 +106,18 @@ def vocabulary_digits(network: Network) -> list[int]:
     return [node.columns[1] for node in sorted(inputs, key=lambda node: node.rows)]
 
 
-def text_notes(network: Network, data: DataSet) -> list[str]:
+def data_notes(network: Network, data: DataSet) -> list[str]:
+    """Return notes on how data were read, and on what is hardly meant or a network cannot hold."""
+    return [*data.notes, *data.doubts, *(_text_notes(network, data) if data.is_text else ())]
+
+
+def _text_notes(network: Network, data: DataSet) -> list[str]:
     """Return notes on lines and words that a network of tokens does not hold."""
-    if not data.is_text or network.tokens == 1:
+    if network.tokens == 1:
         return []
     notes = []
-    cut = sum(int(split.images[:, 0, network.tokens :].any(1).sum()) for split in data.splits)
+    splits = [data.test] if data.train is data.test else data.splits
+    cut = sum(int(split.images[:, 0, network.tokens :].any(1).sum()) for split in splits)
     if cut:
         notes.append(
             f"{amount(cut, 'line')} of more than the {network.tokens} tokens of network "
@@ -118,6 +128,13 @@ def text_notes(network: Network, data: DataSet) -> list[str]:
         notes.append(
             f"network {network.name!r} has a vocabulary of {size:,}: {data.full_scale - size:,} "
             "words, the least frequent ones, are read as unknown"
+        )
+    unknown = int((data.test.images == UNKNOWN).sum())
+    words = int((data.test.images != PADDING).sum())
+    if unknown > MOST_UNKNOWN * words:
+        notes.append(
+            f"{unknown:,} of {words:,} words of the test lines are in no training line: they are "
+            "read as unknown"
         )
     return notes
 

@@ -8,13 +8,14 @@ import numpy.typing as npt
 
 from trainwright.accelerator import Counters
 from trainwright.data import Split
+from trainwright.data.sentences import OUTSIDE
 from trainwright.driver import QuantisedModel
 from trainwright.fixed.scale import Scales
 from trainwright.train.batches import ImageQuantiser
 from trainwright.train.chip_update import ChipModel, operands_of
 from trainwright.train.interfaces import StepDriver
 from trainwright.train.model import Model
-from trainwright.train.spans import OUTSIDE, f1
+from trainwright.train.spans import f1
 
 
 @dataclass(frozen=True)

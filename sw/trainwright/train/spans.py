@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-OUTSIDE = "O"
-"""Label of a word that belongs to no span."""
+from trainwright.data.sentences import OUTSIDE
 
 Span = tuple[int, int, str]
 """First word, word after the last, and name."""
@@ -13,18 +12,19 @@ def spans(labels: Sequence[str]) -> Iterator[Span]:
     """Yield the spans of a line, by the rules of the CoNLL evaluation.
 
     An I-NAME without a span of its name before begins a span; a label without a prefix is a span of
-    its own name.
+    its own name. S-NAME is a span of one word and E-NAME the last word of one, as in BIOES.
     """
-    begin, name = 0, ""
+    begin, name, last = 0, "", ""
     for place, label in enumerate((*labels, OUTSIDE)):
         prefix, dash, kind = label.partition("-")
         if not dash:
             prefix, kind = "", "" if label == OUTSIDE else label
-        goes_on = kind == name and prefix != "B"
+        goes_on = kind == name and prefix not in ("B", "S") and last not in ("E", "S")
         if name and not goes_on:
             yield begin, place, name
         if not goes_on:
             begin, name = place, kind
+        last = prefix
 
 
 def f1(predicted: Sequence[Sequence[str]], true: Sequence[Sequence[str]]) -> float:

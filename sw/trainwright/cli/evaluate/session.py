@@ -10,14 +10,14 @@ import numpy as np
 from trainwright.cli.backend import check_simulation_options, memory_options, opened
 from trainwright.cli.errors import require_packages
 from trainwright.cli.options import accelerator_parameters
-from trainwright.cli.output import prepare_results, teller, to_json, write_results
+from trainwright.cli.output import prepare_results, tell, teller, to_json, write_results
 from trainwright.data import DataError, DataSet, Split, load_data_set, load_samples, own_data
 from trainwright.data.npz import TEST_PART, cut_off_test
 from trainwright.data.registry import OWN
 from trainwright.data.sentences import NO_TAG, PADDING
 from trainwright.driver import Driver
 from trainwright.report.classes import class_results, class_table
-from trainwright.train.batches import check_fit, class_names, input_quantiser
+from trainwright.train.batches import check_fit, class_names, data_notes, input_quantiser
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.export import Origin, TrainedModel, samples_crc
 from trainwright.train.float_driver import FloatDriver
@@ -40,6 +40,7 @@ def run_evaluation(options: "EvaluationOptions") -> int:
     trained, origin = load_trained(Path(options.model))
     data, is_labelled = _data(options, origin)
     check_fit(trained.model.network, data)
+    tell(data_notes(trained.model.network, data))
     evaluation = _classify(options, trained, origin, data)
     names = _names(trained, origin, data)
     if is_labelled:
@@ -83,8 +84,7 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
     if name == "pictures" and all(part.is_dir() for part in parts):
         path = parts[1]
     samples = load_samples(path, preparation)
-    for note in samples.notes:
-        print(note, file=sys.stderr)
+    tell(samples.notes)
     images, labels = samples.images, samples.labels
     if by_word := "tags" in preparation:
         labels = samples.tags

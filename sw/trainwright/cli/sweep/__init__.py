@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
-from trainwright.cli.output import show, to_json, write_results
+from trainwright.cli.output import show, tell, to_json, write_results
 from trainwright.support.settings import OneOf, Option, Positive
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def _run(options: SweepOptions) -> int:
     from trainwright.cli.sweep.spec import points, read_spec
     from trainwright.cli.train.prepared import DataShelf
     from trainwright.data import own_data
+    from trainwright.train.batches import data_notes
 
     require_packages("safetensors", "matplotlib")
     spec, data = read_spec(Path(options.spec)), options.data
@@ -104,8 +105,11 @@ def _run(options: SweepOptions) -> int:
     luts = read_luts(options.resources)
     engine = _engine(options, out)
     asked = [trial.checked.asked.options for trial in trials]
-    for run in asked:  # fails before any trial begins
-        shelf.load(replace(run, data=run.data or data))
+    notes: dict[str, None] = {}
+    for trial, run in zip(trials, asked, strict=True):  # fails before any trial begins
+        read = shelf.load(replace(run, data=run.data or data))
+        notes |= dict.fromkeys(data_notes(trial.checked.asked.network, read))
+    tell(notes)
     trials = [
         trial if trial.finished else replace(trial, prepared=shelf.file(run))
         for trial, run in zip(trials, asked, strict=True)

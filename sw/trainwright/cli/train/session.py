@@ -11,7 +11,7 @@ import torch
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.cli.errors import OptionError, require_packages
-from trainwright.cli.output import on_terminal
+from trainwright.cli.output import on_terminal, tell
 from trainwright.cli.train import machine, outcome
 from trainwright.cli.train.job import FLOAT, Job, fresh_job, resumed_job
 from trainwright.cli.train.progress import LiveProgress, PlainProgress, Progress
@@ -19,7 +19,7 @@ from trainwright.driver.resident import ResidentDriver
 from trainwright.report.memory import resident_memory
 from trainwright.report.summary import Summary
 from trainwright.support.errors import UserError
-from trainwright.train.batches import check_data, text_notes
+from trainwright.train.batches import check_data, data_notes
 from trainwright.train.interrupts import Interrupts
 from trainwright.train.logs import check_curves, logging, own
 from trainwright.train.observers import Observers
@@ -64,9 +64,8 @@ def run_training(args: argparse.Namespace) -> int:
 def _job(args: argparse.Namespace, workers: Workers) -> Job:
     job = resumed_job(args, claim=workers.rank == 0) if args.resume else fresh_job(args)
     state = job.state
-    notes = (*job.data.notes, *text_notes(state.network, job.data))
-    for note in notes if workers.rank == 0 else ():
-        print(note, file=sys.stderr)
+    if workers.rank == 0:
+        tell(data_notes(state.network, job.data))
     try:
         machine.check_parallel(
             job.options, state.network, state.settings, workers, round_=args.tt_round is not None
