@@ -15,6 +15,7 @@ from trainwright.driver.chip import ChipDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.encoding import encode_descriptors
 
 pytestmark = pytest.mark.usefixtures("programs_once")
 P = AcceleratorParameters(vector_engine=1)
@@ -23,10 +24,15 @@ FASHION = load_network("fashion")
 
 
 class Other:
-    """The golden model as if it were another accelerator."""
+    """The golden model as if it were hardware, which reads each program from memory."""
 
     def __init__(self, parameters=P, memory_bytes=1 << 20):
         self._golden = GoldenAccelerator(parameters, memory_bytes=memory_bytes)
+
+    def run(self, program, address, *, trace=False):
+        words = np.frombuffer(encode_descriptors(program), np.uint8)
+        self._golden.write(address, words)
+        return self._golden.run(program, address, trace=trace)
 
     def __getattr__(self, name):
         return getattr(self._golden, name)
