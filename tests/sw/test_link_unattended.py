@@ -211,6 +211,15 @@ def test_link_unattended_look_says_where_a_board_is(board):
     assert looked(board).state == "failed"
 
 
+def test_link_unattended_look_of_words_divides_by_words(board):
+    started(board, times=8, step=14, busy=99)  # two steps of 16 lines with 2.5 words each
+    slot = registers.STATISTICS_BASE + 16 * 3
+    board.registers |= {slot: 5 << 16, slot + 4: 0, slot + 8: 17}
+    view = looked(board, replace(CARD, labels=2.5))
+    assert (view.samples, view.correct) == (80, 17)
+    assert view.loss == pytest.approx(5 * np.log(2) / 80)
+
+
 @pytest.mark.parametrize("change", [{registers.STATUS: 0}, {registers.PROGRAM_ADDRESS: 0}])
 def test_link_unattended_idle_board_is_at_no_step(board, change):
     started(board)

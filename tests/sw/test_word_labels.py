@@ -24,6 +24,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import check_fit, label_tensor, labelled_for
+from trainwright.train.float_driver import FloatDriver
 from trainwright.train.host_engine import HostEngine
 from trainwright.train.loss import heads_loss
 from trainwright.train.resident import ResidentEngine
@@ -156,6 +157,18 @@ def test_prepared_data_keeps_the_labels_of_words(tmp_path, folder):
     save_prepared(tmp_path / "data", data)
     read = load_prepared(tmp_path / "data")
     assert np.array_equal(read.train.tags, data.train.tags) and read.tag_names == data.tag_names
+
+
+def test_evaluation_numbers_the_classes_that_the_data_lack(folder, tagger):
+    """Classify by an untrained network of 8 classes; the data have 4."""
+    network = replace(load_network(str(tagger)), classes=8).in_float32()
+    data = load_data_set("text", folder).labelled(words=True)
+    run = Trainer(initial_state(network, TrainSettings(steps=1)), data, HostEngine(FloatDriver))
+    evaluation = run.evaluate_test()
+    assert evaluation.predictions.max() >= 4
+    names = [*data.class_names, "4", "5", "6", "7"]
+    predicted = [name for line in evaluation.words.predicted for name in line]
+    assert predicted == [names[n] for n in evaluation.predictions]
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ class Card:
     ranks: Sequence[Sequence[int]] = ()
     """Remaining ranks of each layer."""
     batch: int = 0
+    labels: float = 1.0
+    """Labels of a sample, on average of the training samples: more than 1 where words have them."""
     epoch: int = 0
     """Steps of an epoch."""
     total: int = 0

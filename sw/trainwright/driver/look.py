@@ -47,9 +47,9 @@ class Look:
     """Mean loss of the steps since the last start; may include the step that is running. None
     before the first step is done."""
     correct: int | None = None
-    """Samples that were classified right in the steps of ``loss``."""
+    """Samples, or words, that were classified right in the steps of ``loss``."""
     samples: int | None = None
-    """Number of samples in the steps of ``loss``."""
+    """Number of samples in the steps of ``loss``, or of their words: by the mean of all lines."""
 
 
 def look(accelerator: Observed) -> Look:
@@ -75,7 +75,7 @@ def look(accelerator: Observed) -> Look:
     done = _done(card, step, times, running=state == "running")
     base = registers.STATISTICS_BASE + registers.STATISTICS_BYTES * card.loss_slot
     low, high, correct, _ = accelerator.read_registers(base, 4).tolist()
-    samples = done * card.batch
+    samples = round(done * card.batch * card.labels)
     units = low | high << 32
     return replace(
         known, step=step,

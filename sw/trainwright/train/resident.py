@@ -208,6 +208,8 @@ class ResidentEngine:
     @property
     def _card(self) -> Card:
         driver, settings = self.driver, self._settings
+        network, train = driver.layout.network, self._task.data.train
+        labels = int((label_tensor(train.labels, network.tokens) >= 0).sum())
         chosen = json.dumps(settings.to_dict(), sort_keys=True)
         return Card(
             # The card names data and run apart: another run on the same data leaves the samples,
@@ -216,9 +218,10 @@ class ResidentEngine:
                 *(item for where, whole in self._sets for item in (whole.tobytes(), str(where)))
             ),
             run=identity(driver.identity, chosen),
-            network=driver.layout.network.name,
+            network=network.name,
             ranks=self._model.network.ranks,
             batch=settings.batch,
+            labels=labels / len(train),
             epoch=self._epoch,
             total=self._task.total_steps,
             interval=self._interval,

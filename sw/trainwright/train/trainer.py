@@ -19,6 +19,7 @@ from trainwright.train.batches import (
     batch_indices,
     check_data,
     chip_batch_indices,
+    class_names,
     input_quantiser,
     label_tensor,
 )
@@ -182,7 +183,7 @@ class Trainer:
                 self._test,
                 self.state.settings.batch,
                 scale=self._data.scale,
-                names=self._data.class_names,
+                names=class_names(self.state.network, self._data),
                 progress=self._evaluating,
             )
         self._evaluated(result.accuracy)
