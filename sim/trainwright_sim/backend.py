@@ -321,7 +321,7 @@ class RtlAccelerator:
             simulator.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
             raise
         except BaseException:
-            if simulator.is_open:  # a garbage collector may release it before a stepper
+            if simulator.is_open:  # the garbage collector may have released it before a stepper
                 self._reset(simulator)
             raise
         if simulator is not main:

@@ -1,8 +1,9 @@
-"""Energy of multiplications by toggles: a multiplier of the arrays in the cells of a liberty file.
+"""Estimate the energy of multiplications from toggles in the cells of a liberty file.
 
-yosys maps the product of two operands to the file's cells. The cells are then evaluated on all
-operands at once, a bit of an integer for each multiplication, without delays: these are the toggles
-that Verilator counts in a SAIF file. Glitches, wires, and registers are left out.
+yosys maps a multiplier of the arrays to the file's cells. All multiplications are then evaluated at
+once, without delays: the value of a net is an integer with one bit for each multiplication. Bits
+that differ from the next are the toggles that Verilator counts in a SAIF file. Glitches, wires and
+registers are omitted.
 """
 
 import json
@@ -24,7 +25,8 @@ Operands = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """First and second operand of each multiplication of an array."""
 _TOKEN = re.compile(r'"(?P<text>[^"]*)"|(?P<mark>[(){}:;,])|(?P<word>[^\s(){}:;,"]+)')
 _COMMENT = re.compile(r"/\*.*?\*/|\\\r?\n", re.S)
-_UNIT = {"ff": 1e-15, "pf": 1e-12, "mV": 1e-3, "V": 1.0}
+_UNIT = {"ff": 1e-15, "pf": 1e-12}
+"""Farads of each unit of capacitance."""
 _PRODUCT = """module product(input signed [{top}:0] a, b, output signed [{top2}:0] y);
 assign y = a * b;
 endmodule
@@ -36,12 +38,12 @@ _SCRIPT = (
 
 
 class LibertyError(UserError, ValueError):
-    """A liberty file cannot be read, or its cells cannot build or price a multiplier."""
+    """Error in reading a liberty file, or in building or pricing a multiplier from its cells."""
 
 
 @dataclass
 class Group:
-    """Group of a liberty file, such as a library, a cell or a pin."""
+    """Group of a liberty file, ``kind (arguments) { ... }``: a library, a cell, a pin."""
 
     kind: str
     arguments: list[str]
@@ -49,11 +51,11 @@ class Group:
     groups: list["Group"] = field(default_factory=list)
 
     def of_kind(self, *kinds: str) -> Iterator["Group"]:
-        """Yield the groups directly inside that are of some kinds."""
+        """Yield the direct subgroups of these kinds."""
         return (group for group in self.groups if group.kind in kinds)
 
     def number(self, name: str) -> float | None:
-        """Return an attribute that is a number; None where it is missing."""
+        """Return a numeric attribute, or None if it is missing."""
         return float(self.attributes[name][0]) if name in self.attributes else None
 
 
@@ -67,6 +69,8 @@ def parse(text: str) -> Group:
         if (kind, name) == ("mark", "}") and len(open_groups) > 1:
             open_groups.pop()
         elif (kind, name) != ("mark", ";"):
+            # A name stands before `(arguments)`, with `{` behind them if it opens a group, or
+            # before `: value ;`.
             values = []
             place += 1
             closing = ")" if tokens[place : place + 1] == [("mark", "(")] else ";"
@@ -131,7 +135,7 @@ def _cell(cell: Group, farad: float) -> Cell:
     functions, farads, joules = {}, {}, {}
     for pin in cell.of_kind("pin"):
         energies = [
-            # the unit of energy is that of capacitance times V^2
+            # Liberty gives energies in the unit of capacitance times V^2.
             farad * float(number)
             for power in pin.of_kind("internal_power")
             for table in power.of_kind("rise_power", "fall_power", "power")
@@ -147,7 +151,11 @@ def _cell(cell: Group, farad: float) -> Cell:
 
 
 def evaluated(function: str, pins: dict[str, int], ones: int) -> int:
-    """Return the value of a liberty function, a bit for each moment, of which ``ones`` has all."""
+    """Evaluate a liberty function on integers that have one bit for each multiplication.
+
+    ``pins`` are the values of input pins by name; ``ones`` has all bits set.
+    """
+    # Recursive descent, by a function for each precedence: NOT, then XOR, AND, OR.
     tokens = re.findall(r"[A-Za-z_]\w*|[01]|[!'^&*|+()]", function)
 
     def unary() -> int:
@@ -174,7 +182,7 @@ def evaluated(function: str, pins: dict[str, int], ones: int) -> int:
     def both() -> int:
         value = differing()
         while tokens and tokens[0] not in ("|", "+", ")"):
-            if tokens[0] in ("&", "*"):  # a space alone is an AND, too
+            if tokens[0] in ("&", "*"):  # operands with only a space between are ANDed, too
                 tokens.pop(0)
             value &= differing()
         return value
@@ -198,7 +206,7 @@ class Multiplier:
     ports: dict[str, list[int]]
     """Nets of a, b and y, the lowest bit first."""
     gates: list[tuple[Cell, dict[str, int | str]]]
-    """Cells, and the net of each pin."""
+    """Cells, each with the net of every pin."""
 
     @classmethod
     def of(cls, liberty: Path, width: int) -> "Multiplier":
@@ -212,7 +220,7 @@ class Multiplier:
         except LibertyError as error:
             raise LibertyError(f"{liberty} {error}") from None
         except (ValueError, IndexError) as error:
-            raise LibertyError(f"{liberty} has a value that is no liberty: {error}") from None
+            raise LibertyError(f"{liberty} has a value that cannot be read: {error}") from None
         with TemporaryDirectory(prefix="trainwright-liberty-") as name:
             folder = Path(name)
             (folder / "cells.lib").write_text(text)
@@ -225,16 +233,16 @@ class Multiplier:
             if done.returncode or not netlist.exists():
                 said = (done.stderr + done.stdout).strip().splitlines() or ["no message"]
                 raise LibertyError(
-                    f"yosys maps no multiplier to {liberty}, which needs a buffer, an inverter and "
-                    f"a NAND or NOR at least: {said[-1]}"
+                    f"yosys cannot map a multiplier to {liberty}, which needs a buffer, an "
+                    f"inverter and a NAND or NOR at least: {said[-1]}"
                 )
             module = json.loads(netlist.read_text())["modules"]["product"]
         gates = []
         for gate in module["cells"].values():
             if gate["type"] not in library.cells:
                 raise LibertyError(
-                    f"yosys needs the cell {gate['type']}, which {liberty} has not or not as a "
-                    "combinational cell"
+                    f"yosys needs the cell {gate['type']}: add it to {liberty} as a combinational "
+                    "cell"
                 )
             nets = {pin: bits[0] for pin, bits in gate["connections"].items()}
             gates.append((library.cells[gate["type"]], nets))
@@ -244,9 +252,9 @@ class Multiplier:
     def waves(
         self, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]
     ) -> dict[int | str, int]:
-        """Return the values of each net, a bit for each pair of operands."""
+        """Return the value of each net, an integer with one bit for each pair of operands."""
         ones = (1 << len(left)) - 1
-        values: dict[int | str, int] = {"0": 0, "1": ones, "x": 0}
+        values: dict[int | str, int] = {"0": 0, "1": ones, "x": 0}  # unused bits count as 0
         for port, words in (("a", left), ("b", right)):
             for place, net in enumerate(self.ports[port]):
                 bits = np.packbits((words >> place & 1).astype(np.uint8), bitorder="little")
@@ -258,6 +266,7 @@ class Multiplier:
             n: {drivers[net] for net in nets.values() if net in drivers} - {n}
             for n, (_, nets) in enumerate(self.gates)
         }
+        # Each cell is evaluated after the cells that drive its inputs.
         for n in TopologicalSorter(needs).static_order():
             cell, nets = self.gates[n]
             pins = {pin: values[net] for pin, net in nets.items() if pin not in cell.functions}
@@ -269,9 +278,9 @@ class Multiplier:
     def energy(
         self, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]
     ) -> tuple[float, float]:
-        """Return the joules of a multiplication, low and high, for operands in their order.
+        """Return the mean joules of a multiplication, low and high, for operands in this order.
 
-        Internal energy of cells, and the charge of the pins that their outputs drive.
+        A toggle takes the internal energy of its cell, and charges the pins that the cell drives.
         """
         values, moves = self.waves(left, right), len(left) - 1
         loads: dict[int | str, float] = {}
@@ -283,6 +292,7 @@ class Multiplier:
         for cell, nets in self.gates:
             for pin in cell.functions.keys() & nets.keys():
                 value = values[nets[pin]]
+                # The last multiplication has no next one, and so no toggle.
                 toggles = ((value ^ value >> 1) & ((1 << moves) - 1)).bit_count()
                 charge = loads.get(nets[pin], 0.0) * self.library.volts**2 / 2
                 low += toggles * (cell.joules[pin][0] + charge)
@@ -295,7 +305,7 @@ def multiplication_energy(
 ) -> tuple[float, float, int]:
     """Return joules of a multiplication, low and high, and the number of cells.
 
-    ``operands`` are sequences of pairs, one for each array; each weighs by its length.
+    ``operands`` has the pairs of each array; an array weighs by its number of pairs.
     """
     multiplier = Multiplier.of(liberty, width)
     low, high = np.average(

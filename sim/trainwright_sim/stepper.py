@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from trainwright_sim.backend import RtlAccelerator
 
 _PLACES = (0, 0, 1, 2)
-"""Place in ``TRACES`` of each engine of ``ENGINES``; STORE writes no rows, whatever its place."""
+"""Index in ``TRACES`` of each engine of ``ENGINES``. STORE writes no rows: any index serves it."""
 
 
 @dataclass
 class RtlState:
-    """Scratchpad that the writes seen so far make, and the external memory."""
+    """Scratchpad as the traced writes have left it so far, and the external memory."""
 
     pad: npt.NDArray[np.int16]
     known: npt.NDArray[np.bool_]
@@ -39,8 +39,8 @@ class RtlStepper(Stepping):
     """Program on the simulated accelerator, which stops in the cycle in which a command is done.
 
     Engines work at the same time: when a command is done, later commands of other engines may have
-    written rows, too. SET, LOOP and others that the sequencer executes are no steps. Sums are read
-    when the program has ended.
+    written rows, too. Descriptors that the sequencer executes itself, such as SET and LOOP, are no
+    steps. Sums are read when the program has ended.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class RtlStepper(Stepping):
     def _counts(self) -> tuple[Counts, Counts, Counts]:
         if not self._ended:
             raise AcceleratorError(
-                "the hardware tells sums, saturations and underflows when the program has ended: "
-                "step to its end, or use the golden model"
+                "sums, saturations and underflows of the hardware are known when the program has "
+                "ended: step to its end, or use the golden model"
             )
         sums, saturations, underflows = self._totals
         return sums, saturations, underflows
@@ -100,10 +100,11 @@ class RtlStepper(Stepping):
         self, part: ProgramSegment, simulator: Simulator, cycles: Iterator[None]
     ) -> Iterator[Stepped]:
         """Run cycle by cycle, and stop when the next command in order is done."""
-        p, given = self._p, [0] * len(TRACES)
+        p, given = self._p, [0] * len(TRACES)  # rows of each engine that steps have had
         lengths = [simulator.traced_rows()]  # an entry for each cycle in which rows were written
+        # Commands of different engines end out of order: steps wait for the commands before them.
         ended: dict[int, tuple[int, ...]] = {}  # rows written when each command was done
-        stopped = 0
+        stopped = 0  # commands that have been steps
         for _ in cycles:
             if (written := simulator.traced_rows()) != lengths[-1]:
                 lengths.append(written)
@@ -114,12 +115,12 @@ class RtlStepper(Stepping):
             while stopped in ended:
                 engine, number, first, last = commands[stopped, :4].tolist()
                 place, end = _PLACES[engine], ended[stopped][_PLACES[engine]]
-                if number < MOST_DESCRIPTORS:
+                if number < MOST_DESCRIPTORS:  # else a load of the program itself, which is no step
                     d = part.program.descriptors[number]
                     if isinstance(d, Transfer | Samples):
-                        # LOAD takes its next command before the rows of the last one are written
+                        # LOAD takes its next command before it has written the rows of this one.
                         end = given[place] + rows_written(d, p)
-                    if end > written[place]:
+                    if end > written[place]:  # rows are still on their way: a later cycle has them
                         break
                     traces = simulator.traces(p)
                     self._write(traces, lengths)
@@ -134,7 +135,7 @@ class RtlStepper(Stepping):
                 stopped += 1
 
     def _write(self, traces: dict[str, Trace], lengths: list[tuple[int, ...]]) -> None:
-        """Write the rows of some cycles into the scratchpad, cycle by cycle."""
+        """Copy the rows of the cycles of ``lengths`` to the scratchpad, in the order of cycles."""
         for before, after in pairwise(lengths):
             for engine, start, end in zip(TRACES, before, after, strict=True):
                 where = traces[engine].addresses[start:end]

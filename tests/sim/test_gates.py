@@ -133,7 +133,7 @@ def test_first_operands_of_contraction_sum_to_its_first_result():
         (TINY.rstrip()[:-1], "is no liberty file"),
         (TINY.replace("nom_voltage : 1.0;", ""), "has no nom_voltage"),
         (TINY.replace("(1, ff)", "(1, furlong)"), "capacitive_load_unit other than ff and pf"),
-        (TINY.replace("capacitance : 2;", "capacitance : two;"), "a value that is no liberty"),
+        (TINY.replace("capacitance : 2;", "capacitance : two;"), "a value that cannot be read"),
         (TINY.replace("internal_power", "leakage_power"), "gives no energies"),
         (TINY.replace("cell (BUF)", "module (BUF)"), "needs a buffer, an inverter and a NAND"),
     ],

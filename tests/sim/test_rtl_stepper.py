@@ -85,5 +85,5 @@ def test_another_run_ends_stepper_and_executes_whole_program():
 
 
 def test_stepper_of_back_end_that_cannot_stop_names_those_that_can():
-    with pytest.raises(ValueError, match="'board' stops behind no descriptor: use golden or rtl"):
+    with pytest.raises(ValueError, match="'board' steps through no program: use golden or rtl"):
         stepper("board")
