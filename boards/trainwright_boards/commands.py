@@ -95,7 +95,7 @@ def _runs(as_json: bool) -> int:
         }
         print(json.dumps({"runs": by_board, "not_run": runs.not_run()}))
         return 0
-    print(runs.summary())  # Markdown, which the page of results takes
+    print(runs.summary())  # Markdown, for the page of results
     return 0
 
 
@@ -157,7 +157,7 @@ def _boards(args: argparse.Namespace) -> int:
 
 
 def _described(figures: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of ``trainwright boards``: a heading a board, and indented what it has."""
+    """Yield the lines of ``trainwright boards``: a heading for each board, its facts indented."""
     from trainwright_boards.runs import told
 
     for name, board in figures.items():
@@ -406,7 +406,7 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _check_append(args: argparse.Namespace) -> None:
-    """Raise for a file to which no line can be added: figures come after minutes of work."""
+    """Check that a line can be appended, because the figures come after minutes of work."""
     if args.append is None:
         if args.label:
             raise OptionError("--label is for the line of --append: add it, or omit --label")

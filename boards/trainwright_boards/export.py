@@ -115,7 +115,7 @@ def export_registers(parameters: AcceleratorParameters, folder: Path) -> list[Pa
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Make a folder for files of the block; report an ``OSError`` of it as a ``BuildError``."""
+    """Make a folder before the block; report an ``OSError`` of the block as a ``BuildError``."""
     try:
         prepare_folder(folder)
         yield

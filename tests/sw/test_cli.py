@@ -227,7 +227,7 @@ def test_cli_missing_data_folder_names_the_option(capsys, tmp_path, monkeypatch)
 def test_cli_data_of_no_kind_that_is_read_names_file_and_kinds(capsys, tmp_path, name):
     (tmp_path / name).write_bytes(b"1,2")
     message = complaint(capsys, "train", "--data", tmp_path / name, "--out", tmp_path / "r")
-    assert f"{name} is no kind of file that is read" in message and ".npz, .csv" in message
+    assert f"{name} has no known suffix" in message and ".npz, .csv" in message
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a full disk")

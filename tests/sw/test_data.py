@@ -60,7 +60,7 @@ def test_digits_have_one_split_for_all():
 def test_digits_take_no_folder(tmp_path, capsys):
     """Not even one that has files of that name: it would not be read."""
     (tmp_path / "digits").mkdir()
-    said = f"data set 'digits' comes with scikit-learn .* leave --data '{tmp_path}' away"
+    said = f"data set 'digits' comes with scikit-learn .* omit --data '{tmp_path}', or"
     with pytest.raises(DataError, match=said):
         load_data_set("digits", tmp_path)
     command = ["train", "--network", "digits", "--out", str(tmp_path / "r")]

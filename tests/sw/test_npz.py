@@ -345,7 +345,7 @@ def test_names_and_files_that_do_not_go_together(tmp_path):
     path = save(tmp_path / "a.npz", **GOOD)
     with pytest.raises(DataError, match=r"'npz' is a file: give --data FILE\.npz"):
         load_data_set("npz", tmp_path)
-    with pytest.raises(DataError, match=r"'digits' .* has no files: leave --data"):
+    with pytest.raises(DataError, match=r"'digits' .* has no files: omit --data"):
         load_data_set("digits", path)
 
 

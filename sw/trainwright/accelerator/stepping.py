@@ -75,9 +75,9 @@ class Stepping(ABC):
         """Execute up to the end of the next descriptor."""
 
     def run_to(self, number: int) -> Stepped:
-        """Execute up to the next execution of a descriptor, and that one too.
+        """Execute up to and including the next execution of a descriptor.
 
-        Raises ``ProgramError`` where the program ends before.
+        Raises ``ProgramError`` if the program ends first.
         """
         executed: Iterator[Stepped] = self
         for step in executed:

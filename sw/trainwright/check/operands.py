@@ -18,16 +18,17 @@ Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 def multiplied(
     network: Network, batch: int, *, seed: int, plan: str, parameters: AcceleratorParameters
 ) -> list[Pairs]:
-    """Return the operands of a step with random operands, for each array that multiplies."""
+    """Return the pairs that each array's first multiplier takes in a step on random operands."""
     pairs: dict[object, list[Pairs]] = {}
     for part in ("forward", "backward"):
         whole = stepper_of(
             network, batch, part=part, seed=seed, plan=plan, parameters=parameters
         )  # fmt: skip
         memory = whole.state.memory.copy()
+        # This run lists the executed descriptors, so that a second one can stop before each.
         numbers = [step.number for step in whole]
         again = Stepper(whole.program, memory, parameters)
-        for number in numbers:  # operands are read before the descriptor may overwrite them
+        for number in numbers:  # read operands first: the descriptor may overwrite them
             d = whole.program.descriptors[number]
             if isinstance(d, Compute) and (array := contraction_of(d.operation)) is not None:
                 taken = first_operands(d, again.state, parameters)

@@ -18,7 +18,7 @@ BACKENDS = ("golden", "rtl")
 
 
 class _Noted:
-    """Accelerator that notes its last program, and the memory in which the program began."""
+    """Accelerator that keeps its last program, and a copy of the memory before that program."""
 
     def __init__(self, accelerator: Accelerator):
         self._accelerator = accelerator
@@ -57,7 +57,7 @@ def stepper_of(
     if part not in ("forward", "backward"):
         raise ValueError(f"part must be 'forward' or 'backward', not {part!r}")
     if backend not in BACKENDS:
-        raise ValueError(f"back end {backend!r} stops behind no descriptor: use golden or rtl")
+        raise ValueError(f"back end {backend!r} steps through no program: use golden or rtl")
     p = parameters or AcceleratorParameters(factor_width=network.factor_width)
     accelerator: Any = open_accelerator(backend, p, memory_bytes=memory_bytes)
     noted = _Noted(accelerator)

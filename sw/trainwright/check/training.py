@@ -48,11 +48,11 @@ from trainwright.train.state import TrainingState, scale_ranges
 from trainwright.train.vector_engine import VectorEngine
 
 STARTS = 2
-"""Steps of an accelerator that the host starts for each: the second one reads what the first one
-wrote."""
+"""Steps of a check in which the host starts each step: the second step reads the state that the
+first one wrote."""
 STEPS, FIRST = 8, 7
-"""Steps that one start runs by default, and the number of the first: in the second the prior's
-coefficients are renewed, and columns are cut."""
+"""Steps that one start runs by default, and the number of the first step. The second step renews
+the prior's coefficients, and cuts columns."""
 PIXELS = 8
 FULL_SCALE = (1 << PIXELS) - 1
 REST = 5
@@ -84,7 +84,7 @@ class TrainingCheck(StepCheck):
         names = ("host_writes", "columns_cut") if self.alone else ("loss_cycles", "update_cycles")
         figures |= {name: getattr(self, name) for name in names}
         if self.alone and figures["cycles"]:
-            # Of all steps: other checks give the share of a step.
+            # The counters are those of all steps; other checks report a single step.
             figures["run_cycles"] = figures["cycles"]
             figures["cycles"] = round(figures["run_cycles"] / self.steps)
             figures["mac_utilisation"] *= self.steps
@@ -106,7 +106,7 @@ def random_state(network: Network, seed: int) -> ChipState:
 
 
 def weakened(state: ChipState) -> ChipState:
-    """Return a state whose third columns have half their size, and are cut at once."""
+    """Halve every third column in place, so that the first look cuts it; return the state."""
     layout = state.layout
     for bond in layout.bonds:
         for side in (bond.left, bond.right):
@@ -156,7 +156,7 @@ class _Plan:
     plan: str
 
     def task(self) -> TrainingTask:
-        """Return the training of a side."""
+        """Return a new training task for one side."""
         data = _random_data(self.network, self.batch, self.seed)
         prior = PriorSettings(
             weight=PULL * len(data.train), warmup=0.0, threshold=0.5, interval=STEPS
@@ -248,7 +248,7 @@ class _Side:
         return self.driver.memory.size
 
     def clear(self) -> None:
-        """Fill the memory with zeros: two accelerators start alike."""
+        """Fill the memory with zeros, so that both accelerators start with the same bytes."""
         self.accelerator.write(0, np.zeros(self.size, np.uint8))
 
     def run(self, scales: Scales) -> None:
@@ -272,7 +272,10 @@ class _Side:
 
 
 def _perturbed(side: _Side) -> Scales:
-    """Return exponents with which nothing saturates or vanishes, or, alone, with far to go."""
+    """Return calibrated exponents; an accelerator that trains alone gets some that are off.
+
+    Such an accelerator moves exponents itself: the check has to see them move.
+    """
     scales = side.task.state.scales.copy()
     side.task.calibrate(side.driver, scales)
     if isinstance(side.driver, ResidentDriver):
@@ -349,7 +352,7 @@ def check_training(
     state: ChipState | None = None, loss: str = "cross-entropy", steps: int | None = None,
     plan: str = AUTO,
 ) -> TrainingCheck:  # fmt: skip
-    """Train on golden model and ``accelerator`` with loss and update there; compare them.
+    """Train on the golden model and on ``accelerator``, loss and update included; compare both.
 
     Samples are random, and so are the weights unless ``state`` gives them. If ``alone``, one start
     runs all ``steps`` and another one a test set; else the host starts each step. ``loss`` is one

@@ -14,10 +14,10 @@ from trainwright.train.interfaces import StepCase, Verification, Verifier
 def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -> Verifier:
     """Return a verifier of the steps that ``accelerator`` runs.
 
-    A step is run once more on it and once on the golden model, both traced, from memories of
-    zeros, and compared as ``trainwright.check`` does: every row that any engine wrote to the
-    scratchpad, every buffer of the external memory, every statistics slot. The logits and
-    gradients that training went on with are compared too.
+    The verifier runs a step again on ``accelerator`` and on the golden model, both traced and from
+    memories of zeros. As ``trainwright.check`` does, it compares every row that any engine wrote to
+    the scratchpad, every buffer of the external memory and every statistics slot. It also compares
+    the logits and gradients with which training went on.
     """
 
     def verify(case: StepCase) -> Verification:
@@ -26,7 +26,7 @@ def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -
         with twins(accelerator, network, batch, plan) as (golden, driver):
             comparison, ours, _ = compare_step(golden, driver, case.inputs)
         # The step that training continued with ran without traces, perhaps on another worker's
-        # drivers: its results are compared, too.
+        # drivers, so its results may differ from those of the step that was run again.
         _compare_results(comparison, ours, (case.forward, case.backward))
         first = comparison.first_mismatch
         return Verification(

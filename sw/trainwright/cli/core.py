@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
               file=sys.stderr)  # fmt: skip
         return 2
     except Exception as error:
-        # an OSError that no command foresaw, such as a name that is too long, is the user's to mend
+        # The user can mend an OSError that no command foresaw, such as a name that is too long.
         if "--traceback" in argv or not isinstance(error, UserError | OSError):
             raise
         print(complaint(one_line(error)), file=sys.stderr)
@@ -147,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Let what is left of the output go nowhere, as Python would fail again at its exit."""
+    """Discard the rest of the output, because Python would fail again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

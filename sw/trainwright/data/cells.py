@@ -174,7 +174,7 @@ def _delimiter(text: str) -> str:
 def _with_decimal_points(
     head: list[str], columns: list[list[str]]
 ) -> tuple[list[list[str]], list[str]]:
-    """Return columns with points for decimal commas, and notes on what may separate thousands."""
+    """Return columns with decimal points, and notes on marks that may separate thousands."""
     pointed = [_with_points(cells) for cells in columns]
     notes: list[str] = []
     if pointed == columns:

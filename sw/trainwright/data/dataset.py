@@ -13,10 +13,10 @@ from trainwright.support.text import amount
 CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
 MOST_CLASSES = 256
 LEAST_BRIGHT = 0.25
-"""Share of the full scale below which the brightest pixel of all images gets a note: photographs
-reach it, masks of 0 and 1 and 12 bits in files of 16 do not, and train as if they were black."""
+"""Share of full scale below which the brightest pixel of all images gets a note. Photographs reach
+it. Masks of 0 and 1, and 12-bit images in 16-bit files do not, and train as if they were black."""
 MOST_NAMES = 20
-"""Names of classes that a note lists."""
+"""Names of classes that a note lists at most."""
 
 
 class DataError(UserError, ValueError):
@@ -130,7 +130,7 @@ class DataSet:
 
     @property
     def doubts(self) -> list[str]:
-        """Notes on pixels and classes that are hardly meant as they are."""
+        """Notes on pixels and classes that are probably mistakes."""
         notes = [] if self.samples_are != "images" else _pixel_doubts(self)
         if self.scale is None and self.train.labels.ndim == 1 and self.train is not self.test:
             notes += _class_doubts(self)
@@ -164,7 +164,7 @@ def _pixel_doubts(data: DataSet) -> list[str]:
 def _class_doubts(data: DataSet) -> list[str]:
     """Return notes on classes that are spelled alike, or have no sample to learn from."""
     names = data.class_names
-    notes = [f"classes {alike} differ in capital letters alone" for alike in alike_names(names)]
+    notes = [f"classes {alike} differ only in capital letters" for alike in alike_names(names)]
     present = set(data.train.labels.tolist())
     absent = [name for n, name in enumerate(names) if n not in present]
     if absent and not data.is_text:  # lines of text have a class for labels to come
@@ -177,7 +177,7 @@ def _class_doubts(data: DataSet) -> list[str]:
 
 
 def alike_names(names: Sequence[str]) -> list[str]:
-    """List the names that differ in capital letters alone, a text for each such group."""
+    """List the names that differ only in capital letters, a text for each such group."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.lower(), []).append(name)

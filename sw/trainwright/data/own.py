@@ -69,9 +69,9 @@ MOST_LEVELS = 64
 MANY_LEVELS = 8
 """Categories of a column above which a note says so where they look like numbers."""
 CROWDED = 4
-"""Different numbers of a column for each level that they use, above which a note asks for
-logarithms: 1.1 in a normal distribution of 64 numbers, 32 where one number is a million times the
-others."""
+"""Different numbers of a column for each level in use, above which a note asks for logarithms. 64
+numbers of a normal distribution have 1.1; with one number a million times the others they have
+32."""
 LEAST_WORDS = 3
 """Mean words of a column's cells from which on many different ones are text and not names."""
 PLAIN_NUMBERS = "write plain numbers such as 1234.5 if they are numbers"
@@ -379,7 +379,7 @@ def _doubts(columns: Sequence[Preparation]) -> list[str]:
         if len(levels) == 1 or column.get("deviation") == 0:
             notes.append(f"column {name!r} has one value in the training split: it tells nothing")
         notes += [
-            f"column {name!r}: categories {alike} differ in capital letters alone"
+            f"column {name!r}: categories {alike} differ only in capital letters"
             for alike in alike_names(levels)
         ]
         notes += _like_numbers(name, levels, "categories")
@@ -399,7 +399,7 @@ def _like_numbers(name: str, levels: Sequence[str], what: str) -> list[str]:
 
 
 def _crowded(cells: Cells, column: Preparation, rows: npt.NDArray[np.int64]) -> list[str]:
-    """Return a note on a column in which a few far numbers leave the rest hardly any levels."""
+    """Return a note on a column whose outliers leave only a few levels to the other numbers."""
     if column["type"] != "number" or not column["deviation"]:
         return []
     present = {cell for row in rows if (cell := cells.columns[column["name"]][row]) is not None}
@@ -409,7 +409,7 @@ def _crowded(cells: Cells, column: Preparation, rows: npt.NDArray[np.int64]) -> 
         return []
     return [
         f"column {column['name']!r}: {len(values):,} different numbers share {used} of 256 levels, "
-        f"as some are as far as {max(values, key=abs):g}: correct those, or write logarithms"
+        f"because of outliers such as {max(values, key=abs):g}: correct them, or write logarithms"
     ]
 
 

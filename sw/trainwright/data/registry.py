@@ -84,7 +84,7 @@ def load_data_set(
         return load_own(Path(root), own or OwnOptions(), name)
     if root is not None and not is_npz(root) and Path(root).is_file():
         raise DataError(
-            f"--data: {root} is no kind of file that is read: unpack it, or convert it to one of "
+            f"--data: {root} has no known suffix: unpack it, or convert it to one of "
             f"{', '.join((NPZ, *TABLE_SUFFIXES))}"
         )
     task = own and own.task
@@ -98,8 +98,8 @@ def load_data_set(
     if name == "digits":
         if root is not None:
             raise DataError(
-                "data set 'digits' comes with scikit-learn and has no files: leave --data "
-                f"{str(root)!r} away, or name the data set that lies there with --dataset; a "
+                "data set 'digits' comes with scikit-learn and has no files: omit --data "
+                f"{str(root)!r}, or name the data set that is stored there with --dataset; a "
                 f"folder of pictures has {', '.join(PICTURES)} files"
             )
         return load_digits_data()

@@ -14,7 +14,7 @@ def packaged(module: str, name: str) -> dict[str, Any]:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make a folder and write a file in it, which is removed: before work that ends with files.
+    """Make a folder, and check that files can be written there, before work that ends with files.
 
     Raises ``OSError``.
     """

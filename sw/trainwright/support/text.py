@@ -37,7 +37,7 @@ def suggestion(word: str, choices: Iterable[str]) -> str:
 
 
 def plural(count: float, noun: str) -> str:
-    """Return a noun as it follows a count: "sample", "samples", "batches", "entries".
+    """Return the form of a noun after a count: "sample", "samples", "batches", "entries".
 
     >>> plural(1, "batch"), plural(0, "batch"), plural(2, "entry"), plural(2, "day")
     ('batch', 'batches', 'entries', 'days')

@@ -14,7 +14,8 @@ from trainwright.support.locks import locked
 MOST_BYTES = 1 << 30
 """Bytes of all entries above which the least recently used are removed: about 800 simulators.
 
-A count does not do: the test suite uses more than 40 entries, most of them of a few kilobytes."""
+A limit on the number of entries does not work: the test suite uses more than 40, most of them of a
+few kilobytes."""
 _MANIFEST = "manifest.json"
 
 
@@ -32,9 +33,9 @@ def default_folder() -> Path:
 
 
 def least_recent(folder: Path, most_bytes: int) -> Iterator[Path]:
-    """List what a cache folder loses: all but the files and folders used last, ``most_bytes``."""
+    """Yield entries to remove: all but those used last, which have ``most_bytes`` together."""
     entries: list[tuple[float, int, Path]] = []
-    for path in folder.iterdir():  # with what a killed process left unpublished
+    for path in folder.iterdir():  # also what killed processes left unpublished
         with suppress(OSError):  # another process removed the entry
             files = [path, *path.iterdir()] if path.is_dir() else [path]
             size = sum(file.stat().st_size for file in files)
