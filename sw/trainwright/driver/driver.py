@@ -24,7 +24,7 @@ from trainwright.driver.model import (
     QuantisedModel,
     check_words,
 )
-from trainwright.driver.records import seen, written_words
+from trainwright.driver.records import input_view, written_words
 from trainwright.driver.settling import settle
 from trainwright.driver.tokens import (
     TokenCounts,
@@ -123,7 +123,7 @@ class Driver:
         return self._tensors
 
     def count_as(self, occupied: Occupied) -> None:
-        """Count the values of a tensor by ``occupied``, whatever tokens a batch has."""
+        """Take the count of a tensor's values from ``occupied``, not from the tokens of a batch."""
         self._occupied, self._pads = occupied, False
 
     def _put(self, name: str, values: torch.Tensor) -> None:
@@ -156,7 +156,7 @@ class Driver:
         shape = (self.step.batch, self.network.input_size)
         total = torch.zeros(shape, dtype=torch.float64)
         for name, gradient in zip(self.step.inputs, self.step.input_gradients, strict=True):
-            part = seen(self.network, name, total)
+            part = input_view(self.network, name, total)
             part += self._value(gradient, bound, "gradient").reshape(part.shape)
         return total
 
@@ -263,7 +263,8 @@ class Driver:
         operands = self._given_exponents()
         for number, exponents in enumerate(model.factor_exponents, 1):
             operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
-        # Products of tiny inputs cannot be shifted up to a bias of zeros at exponent 0.
+        # A bias of zeros takes the exponent of its products: tiny products cannot be shifted up to
+        # exponent 0.
         products = self.input_exponent + sum(model.factor_exponents[0]) + SUM_WIDTH
         for number, bias in enumerate(model.biases, 1):
             exponent = wanted.get(f"l{number}.y", min(0, products))

@@ -1,4 +1,4 @@
-"""Make the records of a data set from what the host would write in a step."""
+"""Make the records of a data set from the tensors that the host would write in a step."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +16,7 @@ from trainwright.onchip.layout import LANES
 from trainwright.onchip.samples import filled_up, target_beats
 
 
-def seen(network: Network, name: str, images: torch.Tensor) -> torch.Tensor:
+def input_view(network: Network, name: str, images: torch.Tensor) -> torch.Tensor:
     """Return a view of the rows and columns of images (batch, values) that an input reads.
 
     Writing to the view changes ``images``.
@@ -31,26 +31,27 @@ def seen(network: Network, name: str, images: torch.Tensor) -> torch.Tensor:
 def written_words(
     network: Network, names: Sequence[str], inputs: torch.Tensor
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors that the host writes for ``inputs`` (batch, I), but for masks of dropout.
+    """Yield the tensors that the host writes for ``inputs`` (batch, I), except masks of dropout.
 
-    ``names`` are those of the network's inputs.
+    ``names`` are the names of the network's inputs.
     """
     for name in names:
-        yield name, seen(network, name, inputs).flatten(1)
+        yield name, input_view(network, name, inputs).flatten(1)
     yield from token_words(network, inputs).items()
 
 
 def sample_records(
     step: CompiledStep, inputs: torch.Tensor, labels: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint8]:
-    """Return records of samples, uint8 (samples, bytes), whose beats ``RecordFormat`` describes.
+    """Return records of samples, uint8 (samples, bytes), in the step's ``RecordFormat``.
 
-    ``inputs`` int64 (samples, I); labels (samples,), or (samples, tokens) of words.
+    ``inputs`` are int64 (samples, I), labels (samples,), or (samples, tokens) for labels of words.
     """
     network, batch, form = step.network, step.batch, RecordFormat.of(step)
     whole = np.zeros((len(inputs), form.record_bytes), np.uint8)
     for start in range(0, len(inputs), batch):
         own = inputs[start : start + batch]
+        # The last samples are filled up with zeros, as buffers have the size of a batch.
         filled = torch.nn.functional.pad(own, (0, 0, 0, batch - len(own)))
         words = dict(written_words(network, step.inputs, filled))
         for content in form.contents:
@@ -69,7 +70,7 @@ def sample_records(
 
 
 def filled_records(step: CompiledStep, whole: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return records filled up to whole batches with blank ones, which have no label."""
+    """Fill records up to whole batches with blank records, which have no label."""
     network = step.network
     none = np.full((1, network.labels) if network.labels > 1 else 1, -1)
     if SAMPLES_OUTSIDE in step.buffers:

@@ -48,13 +48,13 @@ Results = tuple[ForwardResult, BackwardResult]
 
 @dataclass(frozen=True)
 class StepInputs:
-    """Operands of one training step, which repeat the step bit by bit."""
+    """Operands with which a training step can be repeated bit by bit."""
 
     model: QuantisedModel
     inputs: torch.Tensor
     gradient: torch.Tensor
     scales: Scales
-    """Exponents asked for, as they were before the step."""
+    """Requested exponents, as they were before the step."""
     seeds: tuple[int | None, int | None] = (None, None)
     """Seeds of stochastic rounding, forward and backward; None rounds to nearest."""
     gradient_exponent: int | None = None

@@ -96,7 +96,7 @@ class Settling(Generic[P]):
     ) -> Pass[P]:
         """Run ``Runner.forward`` on the twin of a driver, and let its exponents jump.
 
-        ``samples`` are those of the batch that have values other than zeros.
+        ``samples`` is the number of samples in the batch that are not all zeros.
         """
         done = self._run(driver, driver.input_exponent, inputs, model, scales)
         self._jump(scales, done.result.statistics, samples, len(inputs))

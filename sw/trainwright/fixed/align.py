@@ -7,7 +7,7 @@ Result = TypeVar("Result")
 
 
 class AlignmentError(ValueError):
-    """Operands of an addition are too far apart for any exponent."""
+    """Error of an addition whose operands are too far apart for any exponent."""
 
 
 class _Moved(Exception):

@@ -74,7 +74,7 @@ class TensorHealth:
         yield f"{name} was {loss.what} {when} (exponent {exponent}): {loss.remedy}"
 
     def at_once(self, name: str, exponent: int, loss: LossReason | None) -> Iterator[str]:
-        """Yield the message of a tensor that a pass of evaluation lost, whose exponent stays."""
+        """Yield the message about a tensor that evaluation lost: its exponent will not follow."""
         if loss is None or name in self.reported:
             return
         self.reported.add(name)

@@ -78,9 +78,9 @@ class ScaleRanges:
     many zeros saturate: its exponent goes down in quiet steps, and no mean reaches the upper end.
     """
     saturated_energy: float | None = None
-    """Part of the sum of squares of a fixed-point tensor that saturated values may make: with more
-    its exponent goes up, and is held there. A mean says nothing of a few samples among many zeros.
-    None: means alone decide, as in ``trainwright train``.
+    """Share of a fixed-point tensor's sum of squares above which saturated values raise its exponent
+    and hold it there, as a mean says nothing about a few samples among zeros. None: only means
+    decide, as in ``trainwright train``.
     """
 
     def of(self, kind: TensorClass, fmt: Format) -> ScaleRange:
@@ -105,13 +105,15 @@ torch or a compiled model then chooses the exponent anew, instead of moving it b
 
 
 SATURATED_ENERGY = 1 / 2
-"""``ScaleRanges.saturated_energy`` of layers in torch and of compiled models: saturated values may
-have any size, and a few of them decide a gradient. One value of a thousand makes half of the
-squares at a mean of a fortieth of full scale; networks of the trainer have it in first steps."""
+"""``ScaleRanges.saturated_energy`` of layers in torch and of compiled models. Saturated values may
+have any size, and a few of them can dominate a gradient. At a mean of a fortieth of full scale one
+saturated value in a thousand has half of the energy: networks of the trainer do so in first steps.
+"""
 FAINT_WORDS = 2
-"""Mean of |q|, in words, below which rounding takes over a sixth of a tensor: the tensor is astray
-if its scale range also wants a mean of more than FAINT_BELOW times as much."""
+"""Mean of |q|, in quantisation steps, below which rounding changes a tensor by over a sixth. Such a
+tensor is astray if its mean is also more than FAINT_BELOW times below its scale range."""
 FAINT_BELOW = 4
+"""Factor below the scale range from which on a mean is too low."""
 CODED_HIGH = 7 / 8
 """Mean of coded words, as a fraction of full scale, above which a tensor is astray."""
 HELD_STEPS = 32
@@ -152,7 +154,7 @@ class TensorStatistics:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the values say nothing of their scale: all are 0, or nearly all saturated."""
+        """Whether the words do not show the scale: all are 0, or over ``LOST_SHARE`` saturated."""
         return not self.total or self.saturations > LOST_SHARE * self.count
 
     @property
@@ -162,7 +164,7 @@ class TensorStatistics:
 
     @property
     def saturated_energy(self) -> float:
-        """Part of the sum of squares that saturated values make at least."""
+        """Share of the sum of squares that saturated values have at least."""
         top = 1 << (self.width - 1)
         rest = max(0, self.total - self.saturations * top)
         # The mean square of normal values is pi/2 times the square of the mean of |q|.
@@ -200,7 +202,7 @@ class Scales:
     """Steps for which exponents do not go down, by name."""
 
     def copy(self) -> "Scales":
-        """Return an independent copy of ranges and exponents, of which none is held."""
+        """Return an independent copy of ranges and exponents, none of which is held."""
         return Scales(self.ranges, dict(self.exponents))
 
     def jump(self, statistics: Mapping[str, TensorStatistics]) -> int:
@@ -258,14 +260,15 @@ class Scales:
         return step
 
     def is_astray(self, s: TensorStatistics) -> bool:
-        """Return whether an exponent was so far off that the words are no result.
+        """Return whether an exponent is so far off that the words are no useful result.
 
-        A pass with such a tensor is worth computing again, with exponents that it chooses.
+        A caller chooses new exponents by the pass of such a tensor, and computes the pass again.
         """
         if s.is_lost:
+            # Zeros at the least exponent stay zeros, whatever a second pass chooses.
             return bool(s.total) or s.exponent > s.floor
         low = self.ranges.of(s.kind, s.format).low
-        if s.format.coded:  # words are nearly logarithms, and hardly differ with a mean this high
+        if s.format.coded:  # words are nearly logarithms: at a mean this high they hardly differ
             if s.mean_fraction > CODED_HIGH or s.mean_fraction < low / FAINT_BELOW:
                 return True
             return s.saturations > FAINT_BELOW * self._most_saturated(s)

@@ -33,9 +33,9 @@ RAISE = 3
 shared layer may differ by that. More would let one outlier round all other samples of its batch
 to 0: the exponent rises further only while more than OUTLIERS of the values saturate."""
 OUTLIERS = 1 / 64
-"""Share of inputs that are outliers: a sample of a batch of 64."""
+"""Share of inputs that may be outliers: one sample in a batch of 64."""
 LEAST_BITS = 4
-"""Bits of the largest input below which a pass takes the exponent of its own inputs."""
+"""Bits left for the largest input, below which a pass takes the exponent of its own inputs."""
 FAR = 8
 """Distance, in powers of two, above which an input exponent moves to its data in one step: none of
 8 bits would be left. Up to it the exponent falls by one a step."""

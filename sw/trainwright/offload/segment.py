@@ -285,7 +285,7 @@ class Segment:
             if lost and not first.training:
                 self._warn_of_frozen(counted)
             elif lost:
-                # The values have moved further than one bit a step follows.
+                # The values have moved further than exponents follow in one step.
                 scales = self._copied(scales, held=scales.held)
                 scales = self._chosen(driver, whole, exponent, model, scales)
                 done = self.runner.forward(words, model, scales, masks=masks)
@@ -345,7 +345,7 @@ class Segment:
     def _occupied(self, x: torch.Tensor) -> int:
         """Return the number of samples of a batch whose values are not zeros.
 
-        A bias that is not zero makes values of all samples.
+        With a bias that is not zero, all samples have such values.
         """
         batch = self.machine.settings.batch
         if any(layer.bias is not None and bool(layer.bias.any()) for layer in self.layers):
@@ -355,7 +355,7 @@ class Segment:
 
     @staticmethod
     def _copied(scales: Scales, held: dict[str, int] | None = None) -> Scales:
-        """Return scales whose exponents are copies: moving them leaves no trace."""
+        """Return a copy of scales, so that moving its exponents does not move the originals."""
         return Scales(scales.ranges, dict(scales.exponents), {} if held is None else held)
 
     def _count_saturated(self, x: torch.Tensor, exponent: int, *, follows: bool) -> None:
@@ -430,7 +430,7 @@ class Segment:
             )
 
     def _warn_of_frozen(self, statistics: Mapping[str, TensorStatistics]) -> None:
-        """Warn where evaluation saturates a tensor; zeros may be those of a ReLU."""
+        """Warn if evaluation saturates a tensor; zeros give no warning, as a ReLU may make them."""
         for name, s in statistics.items():
             loss = loss_of(s) if s.total else None
             for message in self._health.at_once(name, s.exponent, loss):
@@ -446,7 +446,7 @@ class Segment:
         return {n: s.of_samples(samples, batch) for n, s in statistics.items()}
 
     def _follow(self, call: ForwardCall, backward: Mapping[str, TensorStatistics]) -> None:
-        """Move exponents by a training step; samples that are zeros count nowhere."""
+        """Move exponents by the statistics of a training step, without samples of zeros."""
         forward = self._of_samples(call.occupied, call.done.result.statistics)
         statistics = {**forward, **backward}
         step, own = self._step, self.scales.exponents

@@ -101,7 +101,7 @@ class Evaluation:
 
 
 def outside_of(names: Sequence[str]) -> int:
-    """Return the class of words outside of any span, which words behind the last token count as."""
+    """Return the class of words outside all spans; words behind the last token count as such."""
     return names.index(OUTSIDE) if OUTSIDE in names else 0
 
 

@@ -31,7 +31,7 @@ class StepDriver(RunnerDriver, Protocol):
         ...
 
     def count_as(self, occupied: Occupied) -> None:
-        """Count the values of a tensor by ``occupied``, whatever tokens a batch has."""
+        """Take the count of a tensor's values from ``occupied``, not from the tokens of a batch."""
         ...
 
     def calibrate(

@@ -69,7 +69,7 @@ def class_rows_program(
     outputs, columns = network.output_size // network.labels, grid.sequences * grid.blocks
     numbers, labels = work.load(NUMBERS), work.load(TARGETS)
     scalars = kernels.loss_scalars(loss, slots[logits]) if slots else ()
-    # As many groups at a time as leave room for their gradient.
+    # Take as many groups at a time as leave room for the gradient next to the logits.
     room = work.pad.largest_gap // (2 * outputs * grid.blocks)
     count = grid.blocks * max(1, min(grid.sequences, room))
     used, result = (work.pad.allocate(name, outputs * count) for name in (logits, gradient))

@@ -203,8 +203,8 @@ def with_slots(
 ) -> list[Descriptor]:
     """Return the descriptors before HALT, with statistics from slot ``first_slot`` on.
 
-    ``row`` is an idle row, which commands write that only compute exponents; where there is none
-    (-1), they write a row that the function itself overwrites.
+    ``row`` is an idle row for commands that only compute exponents. If there is none (-1), these
+    commands write a row that the function itself overwrites.
     """
     descriptors: list[Descriptor] = list(program.descriptors[:-1])
     before: dict[int, list[Descriptor]] = {}
@@ -251,7 +251,7 @@ def _row_read(program: CompiledProgram, rule: Rule) -> int:
 
 
 def _row_written(program: CompiledProgram, rule: Rule, p: AcceleratorParameters) -> int:
-    """Return a row that passes of a function write, and have not read before; -1: there is none."""
+    """Return a row that passes of a function write before they read it, or -1 for none."""
     reads: list[Touch] = []
     for number, own in program.rules.items():
         if own.z != rule.z:

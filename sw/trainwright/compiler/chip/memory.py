@@ -49,8 +49,8 @@ TARGETS, STATE, FACTORS, COLUMNS = "targets", "state", "factors", "columns"
 """Buffers of the targets of the loss; of words and factors of the state, in rows of 16; of the
 prior's coefficients."""
 NUMBERS = "numbers"
-"""Buffer of the number of each class in rows, where logits have their classes in rows; its last row
-has -1, the label of none."""
+"""Buffer with rows of the number of each class, if logits have classes in rows; its last row has
+-1, the label of no class."""
 SCHEDULE, PRIOR = "schedule", "prior"
 """Buffers of the counters and the table of rates (``onchip.schedule_pass``); of the prior's side
 rows (``onchip.prior_pass``) and rows of bonds (``onchip.cut_pass``)."""
@@ -246,7 +246,7 @@ class ChipMemory:
 def classes_in_rows(network: Network) -> bool:
     """Return whether logits have classes in rows, and samples or words along the lanes.
 
-    A network of up to 16 outputs has a row a sample, if each sample has one label.
+    Up to 16 outputs with one label for each sample have a row for each sample instead.
     """
     return in_groups(network.output_size // network.labels, of_words=network.labels > 1)
 
@@ -262,7 +262,7 @@ class LabelGrid:
 
     @classmethod
     def of(cls, network: Network, batch: int) -> "LabelGrid":
-        """Return the grid of a batch: whole rows are groups of their own."""
+        """Return the grid of a batch; groups of whole rows are divided into groups of one row."""
         groups, samples = (batch, network.labels) if network.labels > 1 else (1, batch)
         if samples % LANES:
             return cls(groups, samples)

@@ -125,7 +125,7 @@ class Passes:
         return self._constants[name]
 
     def first_lanes(self, count: int) -> Region:
-        """Return rows by which products keep the first ``count`` lanes, and clear the others."""
+        """Return a matrix that keeps the first ``count`` lanes of a product and clears the rest."""
         name = f"{count} lanes"
         if name not in self._constants:
             region = self._constants[name] = self.rows(name, LANES, Bank.CONSTANTS)

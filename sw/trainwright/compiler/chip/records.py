@@ -1,9 +1,9 @@
 """Describe the records of a data set whose samples are more than an image and a label.
 
-A record has what the host would write for a sample: the sample's rows of every buffer that depends
-on it, as the programs read them, byte by byte. SAMPLES brings the beats of a record to rows, and
-STORE writes the low bytes of these rows to the buffers: nothing is transposed. So every buffer has
-to have samples in rows, as networks of tokens have sequences.
+A record contains what the host would write for a sample: the sample's rows of every buffer that
+depends on it, byte by byte as the programs read them. SAMPLES copies the beats of a record to rows
+of the scratchpad, and STORE writes the low bytes of these rows to the buffers. Neither transposes,
+so every buffer needs samples in rows (a sequence of tokens is a sample).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,64 +19,65 @@ from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import TransferLevel
 
 PIXELS = 8
-"""Bits of a value of a record, which is a byte."""
+"""Bits of a value in a record: values are bytes."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """Rows of a sample in a record: those of a tensor, or of the labels of words."""
+    """Rows of one tensor, or labels of words, within a record."""
 
     tensor: str
     first: int
-    """First beat, from that of the record."""
+    """First beat, counted from the start of the record."""
     beats: int
     packed: PackedBuffer | None
-    """Buffer of a batch in which the rows of each sample follow one another; None for labels."""
+    """Buffer of a batch that keeps the rows of each sample together; None for labels."""
 
 
 @dataclass(frozen=True)
 class RecordField:
-    """Part of a record that is stored to a buffer."""
+    """Part of a record that STORE writes to one buffer."""
 
     buffer: str
     first: int
-    """First beat, from that of the record."""
+    """First beat, counted from the start of the record."""
     samples: range
     """Samples of the batch that the buffer holds."""
     stride: int
     """Bytes in the buffer from one sample to the next."""
     beats: int
-    """Beats that follow one another in the buffer."""
+    """Consecutive beats in the buffer."""
     levels: tuple[TransferLevel, ...] = ()
-    """Runs of these beats in the buffer and in the record."""
+    """Repetitions of these beats, with steps in the buffer and in the record."""
 
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """Beats of a record, without those of its targets, and where they go."""
+    """Contents of a record, and the buffers that receive them."""
 
     beats: int
+    """Beats without the last one, which has the target of the sample."""
     contents: tuple[Content, ...]
     fields: tuple[RecordField, ...]
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of a record with its beat of targets."""
+        """Bytes of a record, its target included."""
         return (self.beats + 1) * LANES
 
     @classmethod
     def of(cls, step: CompiledStep) -> "RecordFormat":
-        """Return the format of a step. Raises ``CompileError`` where samples lie along lanes."""
+        """Return the format of a step. Raises ``CompileError`` if samples are along lanes."""
         contents, fields, beats = dict[tuple[object, ...], Content](), list[RecordField](), 0
         axis = SEQUENCES if step.network.tokens > 1 else SAMPLES
-        for tensor in given_of_samples(step):
+        for tensor in sample_tensors(step):
             for name in step.aliases.get(tensor, ()):
                 packed = step.buffers[name]
                 assert isinstance(packed, PackedBuffer)
                 _require_rows(step, packed, axis)
                 arranged = packed.of_each(axis)
                 outer = arranged.packing.outer
-                # Buffers that differ in the place of samples alone share the rows of a record.
+                # Buffers that differ only in the place of the sample axis share rows of a record.
                 key = (tensor, outer.layout, outer.element_bytes, tuple(outer.ranges.items()))
                 if key not in contents:
                     rows = arranged.packing.piece.strides[axis]
@@ -92,8 +93,8 @@ class RecordFormat:
         return cls(beats, tuple(contents.values()), tuple(fields))
 
 
-def given_of_samples(step: CompiledStep) -> Iterator[str]:
-    """Yield the tensors that the host would write for each sample, but for masks of dropout."""
+def sample_tensors(step: CompiledStep) -> Iterator[str]:
+    """Yield the tensors that the host would write for each sample, except masks of dropout."""
     network = step.network
     yield from step.inputs
     if not network.padding:  # without padding these are constants
@@ -109,15 +110,15 @@ def _require_rows(step: CompiledStep, packed: PackedBuffer, axis: str) -> None:
     layout = packed.packing.outer.layout
     if axis not in layout.rows or axis in layout.padded:
         raise CompileError(
-            f"{step.network.name}: {packed.name} has samples along the lanes, records have them in "
-            "rows; let the host start each step: --accelerator sample_loads=0"
+            f"{step.network.name}: {packed.name} has samples along the lanes, but records have "
+            "them in rows; let the host start each step: --accelerator sample_loads=0"
         )
 
 
 def _field(
     packed: PackedBuffer, arranged: PackedBuffer, axis: str, content: Content, batch: int
 ) -> RecordField:
-    """Return where a content goes in a buffer of a step."""
+    """Return the part of a record that brings a content to one buffer of a step."""
     packing, size = packed.packing, packed.element_bytes
     strides, own = packing.piece.strides, arranged.packing.piece.strides
     rows = packing.outer.layout.rows

@@ -154,9 +154,9 @@ class _Batch:
         )  # fmt: skip
 
     def _store_targets(self) -> None:
-        """Store targets in a row a sample; numbers of labels along the lanes, by PE1."""
+        """Store targets as a row for each sample, or numbers of labels along the lanes by PE1."""
         work, first, batch = self.work, self._targets.start, self._step.batch
-        if self._step.network.labels > 1:  # a field of the records
+        if self._step.network.labels > 1:  # the records have a field of labels
             return
         if not self._numbered:
             work.store(TARGETS, first, batch)
@@ -175,7 +175,7 @@ class _Batch:
 class _Records(_Batch):
     """Samples that are stored as they are."""
 
-    input_bits = PIXELS  # bytes pass as they are, as STORE takes the lowest 8 bits
+    input_bits = PIXELS  # keeps bytes as they are: STORE takes the lowest 8 bits
 
     def __init__(self, work: Passes, data: SampleRecords) -> None:
         super().__init__(work, data)

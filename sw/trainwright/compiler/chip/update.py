@@ -196,7 +196,7 @@ class _PartJob:
 
     @property
     def lanes(self) -> int:
-        """Lanes of a row of a bias that hold samples: the others have to hold 0."""
+        """Lanes of a bias's row that hold samples; the other lanes must hold 0."""
         buffer = self.work.memory.everything.get(self.part.name)
         if self.part.index >= 0 or not isinstance(buffer, PackedBuffer):
             return LANES

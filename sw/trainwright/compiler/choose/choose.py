@@ -369,8 +369,8 @@ class Chooser:
                         op, self.graph.tensors, self.graph.sizes, lanes, self.p
                     )
                 else:
-                    # A sixteenth or so of the cycles: these commands fill gaps between others.
-                    # Counted in full, `digits` in batches of 80 to 256 takes 0.3 to 3 % more.
+                    # Count a sixteenth or so of the cycles, as these commands fill gaps between
+                    # others. `digits` in batches of 80 to 256 takes 0.3 to 3 % more with all.
                     cycles = self.operands.rows(op.out, lanes, None) / self.p.lanes
                 new.outers = max(new.outers, ready) + cycles
                 ready = self.operands.at(new.outers + AFTER)

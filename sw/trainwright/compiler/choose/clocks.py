@@ -112,7 +112,7 @@ class OperandSources:
     def fetch(self, state: SearchState, need: Need, cut: Cut) -> float | None:
         """Return when an operand can be read as needed; ``None`` if never. Changes the state.
 
-        The cheapest origin is taken: the operand lies so, is loaded, or is transposed.
+        The cheapest origin is taken: a replica in this layout, a load, or a transpose.
         """
         name, present = need.tensor, list[Replica]()
         if cut and cut[0] not in self.axes[name]:
@@ -165,7 +165,7 @@ class OperandSources:
     def _transposed(
         self, state: SearchState, need: Need, cut: Cut, present: Sequence[Replica]
     ) -> float:
-        """Return when an operand can be read that PE1 transposes from one of these replicas."""
+        """Return when an operand can be read once PE1 has transposed one of these replicas."""
         lanes, wanted = self.p.lanes, need.lanes
         apart = next(
             (replica for replica in present if frozenset(replica.lanes).isdisjoint(wanted)), None

@@ -41,7 +41,7 @@ class Packing:
         self.size = self.rows * lanes * outer.element_bytes
 
     def of_each(self, axis: str) -> "Packing":
-        """Return the packing of the tensor in which an axis is the outermost, and whole."""
+        """Return the packing of the tensor with one axis outermost and whole."""
         outer, layout = self.outer, self.outer.layout
         rows = (axis, *(a for a in layout.rows if a != axis))
         ranges = {a: span for a, span in outer.ranges.items() if a != axis}

@@ -386,8 +386,9 @@ def _placed(
 ) -> tuple[float, Addresses]:
     """Return the cheapest addresses by some orders, for the first ``loose`` that leads to any.
 
-    Smaller values of ``loose`` pack tighter, and cost more. All are tried for the first one of
-    ``firsts``, then for the next. Raises ``DoesNotFitError``.
+    Smaller values of ``loose`` pack tighter, and cost more. The next of ``firsts``, rows at which
+    the first storage may begin, is tried only if no ``loose`` finds room. Raises
+    ``DoesNotFitError``.
     """
     problem: DoesNotFitError | None = None
     for first, rows in product(firsts, loose):
@@ -418,13 +419,14 @@ def place(
 ) -> Addresses:
     """Return the address of every storage of the commands.
 
-    Next to the three usual orders, ``tries`` orders at random are tried. ``stores`` says whether a
-    piece that is stored keeps apart from what arrays read. Raises ``DoesNotFitError`` naming the
-    tensor.
+    Next to the three usual orders, ``tries`` orders at random are tried. With ``stores``, a
+    piece avoids banks that arrays read while the piece is stored. Raises ``DoesNotFitError`` naming
+    the tensor.
     """
     placement = Placement(issue, p, stores=stores)
     orders = (*ORDERS, *map(str, range(tries)))
-    # With the largest storage across two banks all banks have rows for the rest.
+    # Where no order finds room, the largest storage begins in the middle of the first bank, so that
+    # it leaves rows for the others in both of its banks.
     firsts = (0, p.bank_rows // 2)
     return _placed(placement, orders, (p.scratchpad_rows, p.bank_rows // 8, 0), firsts)[1]
 

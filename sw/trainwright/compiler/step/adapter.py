@@ -61,7 +61,7 @@ class PackedBuffer(Buffer):
         return self.packing.size
 
     def of_each(self, axis: str) -> "PackedBuffer":
-        """Return a buffer in which the rows of each value of an axis follow one another."""
+        """Return a buffer that keeps the rows of each value of an axis together."""
         return replace(self, packing=self.packing.of_each(axis))
 
     def pack(self, values: "torch.Tensor") -> Bytes:
