@@ -78,8 +78,8 @@ class ScaleRanges:
     many zeros saturate: its exponent goes down in quiet steps, and no mean reaches the upper end.
     """
     saturated_energy: float | None = None
-    """Share of a fixed-point tensor's sum of squares above which saturated values raise its exponent
-    and hold it there, as a mean says nothing about a few samples among zeros. None: only means
+    """Share of a fixed-point tensor's sum of squares above which saturated values raise its
+    exponent and hold it, as a mean says nothing about a few samples among zeros. None: only means
     decide, as in ``trainwright train``.
     """
 
