@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sequence_networks import classifier
 
 import trainwright.nn as tnn
 from trainwright import compile
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.base.progress import CompileProgress, count, followed, is_spent
 from trainwright.compiler.step import blocks
@@ -66,6 +68,21 @@ def test_remedies_are_the_first_trials_that_do_not_raise():
     )
     in_rows = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 96, P, fits, unit=16)
     assert "batch of 16," in in_rows.remedy
+
+
+@pytest.mark.parametrize(("network", "batch"), ((classifier(), 4), (NETWORK, 16)))
+def test_remedies_of_programs_in_rows_are_batches_that_the_network_takes(
+    monkeypatch, network, batch
+):
+    """Fit batches of up to a number; images need a multiple of 16, sequences do not."""
+
+    def fits(network, samples, p, **_):
+        if samples > batch:
+            raise DoesNotFitError("too large", "")
+
+    monkeypatch.setattr("trainwright.compiler.step.stored.compile_network", fits)
+    with pytest.raises(DoesNotFitError, match=f"use a batch of {batch},"):
+        cached_step(network, 64, P, plan=IN_ROWS[AUTO])
 
 
 def test_remedies_that_all_fail_promise_nothing_after_bounded_trials():

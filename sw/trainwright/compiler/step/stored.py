@@ -210,7 +210,8 @@ def cached_step(
             return error
         enter_phase("does not fit: smaller batches and larger scratchpads are tried")
         most = min(effort, TRIAL_EFFORT)
-        unit = p.lanes if plan in FOLLOWED else 1
+        # Networks of tokens have sequences in rows, of which a batch may have any number.
+        unit = p.lanes if plan in FOLLOWED and network.tokens == 1 else 1
         return with_remedies(error, batch, p, lambda n, q: compiled(n, q, most), unit=unit)
 
     if os.environ.get(SWITCH) == "0":
