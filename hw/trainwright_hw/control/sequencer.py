@@ -361,7 +361,9 @@ class Sequencer(wiring.Component):
     def _is_skipped(self, m: Module, descriptor, steps: Repetition) -> Value:
         """Return whether the descriptor is executed only in other steps."""
         eighth = Signal(range(2 * EIGHTH))
-        layouts = [(Transfer.layout, (Operation.LOAD, Operation.STORE))]
+        layouts: list[tuple[Any, tuple[Operation, ...]]] = [
+            (Transfer.layout, (Operation.LOAD, Operation.STORE))
+        ]
         if self.parameters.vector_engine:
             layouts.append((Vector.layout, (Operation.VECTOR,)))
         for layout, operations in layouts:

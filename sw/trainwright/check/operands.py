@@ -1,5 +1,8 @@
 """Operands that the first multiplier of each array takes in a training step."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,6 +13,7 @@ from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
 from trainwright.program.engines import contraction_of
+from trainwright.timing.energy import ToggleEnergy
 
 Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """First and second operand of each product."""
@@ -38,3 +42,17 @@ def multiplied(
         (np.concatenate([left for left, _ in own]), np.concatenate([right for _, right in own]))
         for own in pairs.values()
     ]
+
+
+def toggle_energy(
+    liberty: Path, network: Network, batch: int, accelerator: Any, *, seed: int, plan: str
+) -> ToggleEnergy:
+    """Return the energy of multiplications of a step with random operands in a file's cells.
+
+    ``accelerator`` is simulated hardware.
+    """
+    operands = multiplied(
+        network, batch, seed=seed, plan=plan, parameters=accelerator.parameters
+    )  # fmt: skip
+    low, high, cells = accelerator.multiplication_energy(liberty, operands)
+    return ToggleEnergy(liberty, (low, high), cells, sum(len(left) for left, _ in operands))

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
@@ -21,6 +21,9 @@ from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.settings import Option
 from trainwright.support.tables import markdown
+
+if TYPE_CHECKING:
+    from trainwright.timing.energy import EnergyModel
 
 
 class ProfileOptions(StepOptions, SeedOptions, WideOptions, JsonOptions, SimulationOptions):
@@ -83,57 +86,36 @@ class ProfiledProgram:
     cycles: int
 
 
-@dataclass(frozen=True)
-class ToggleEnergy:
-    """Energy of a multiplication in cells of a liberty file."""
-
-    joules: tuple[float, float]
-    """Low and high."""
-    cells: int
-    operands: int
-    """Multiplications whose toggles were counted."""
-
-
-def _toggle_energy(
-    options: ProfileOptions, network: Network, accelerator: Any
-) -> ToggleEnergy | None:
-    from trainwright.check.operands import multiplied
-
-    if options.liberty is None:
-        return None
-    operands = multiplied(
-        network, options.batch, seed=options.seed, plan=options.plan,
-        parameters=accelerator.parameters,
-    )  # fmt: skip
-    low, high, cells = accelerator.multiplication_energy(options.liberty, operands)
-    return ToggleEnergy((low, high), cells, sum(len(left) for left, _ in operands))
-
-
 def _profiled(
-    options: ProfileOptions, network: Network
-) -> tuple[list[ProfiledProgram], AcceleratorParameters, ToggleEnergy | None]:
-    """Return the profile of each program, the accelerator's sizes and the toggles' energy."""
+    options: ProfileOptions, network: Network, p: AcceleratorParameters
+) -> tuple[list[ProfiledProgram], "EnergyModel"]:
+    """Return the profile of each program, and the energy of them all."""
+    from trainwright.check.operands import toggle_energy
     from trainwright.check.step import random_inputs
     from trainwright.driver import Driver
     from trainwright.timing import predict
+    from trainwright.timing.energy import EnergyModel
     from trainwright.timing.profile import lines, predicted
 
-    p = accelerator_parameters(options.accelerator, network)
     with opened_for(options, p) as accelerator:
-        toggles = _toggle_energy(options, network, accelerator)
+        toggles = options.liberty and toggle_energy(
+            options.liberty, network, options.batch, accelerator,
+            seed=options.seed, plan=options.plan,
+        )  # fmt: skip
         driver = Driver(accelerator, network, options.batch, plan=options.plan, trace=True)
         given = random_inputs(network, driver, options.seed)
         forward = driver.forward(given.inputs, given.model, given.scales)
         backward = driver.backward(given.gradient, given.scales)
         step = driver.step
-    parts = []
+    parts, energy = [], EnergyModel(p, network.factor_width, toggles)
     for name, done in (("forward", forward), ("backward", backward)):
         program, run = getattr(step, name), done.run
         commands = run.commands or predicted(predict(program.descriptors, p))
         rows = lines(name, program.descriptors, commands, p, run)
         end = run.counters.cycles or max(command.end for command in commands)
+        energy.add_program(program.descriptors, commands)
         parts.append(ProfiledProgram(name, program, commands, rows, end))
-    return parts, p, toggles
+    return parts, energy
 
 
 def _total(name: str, parts: list[ProfiledProgram], p: AcceleratorParameters) -> dict[str, Any]:
@@ -184,27 +166,12 @@ def _descriptor_table(rows: list[dict[str, Any]], names: UserNames, *, wide: boo
     return fitted(list(COLUMNS.values()), cells, screen_width(), SPARE)
 
 
-def _energy(
-    network: Network,
-    parts: list[ProfiledProgram],
-    p: AcceleratorParameters,
-    toggles: ToggleEnergy | None,
-) -> list[Any]:
-    """Return the energy of a step by kind of event, the total last."""
-    from trainwright.timing.energy import EnergyModel
-
-    model = EnergyModel(p, network.factor_width, toggles.joules if toggles else None)
-    for part in parts:
-        model.add_program(part.program.descriptors, part.commands)
-    return model.lines()
-
-
-def _energy_text(lines: list[Any], cycles: int, sources: dict[str, str]) -> str:
+def _energy_text(energy: "EnergyModel", cycles: int) -> str:
     from trainwright.timing.energy import references
 
     cells = [
         [line.event, line.count or "", *(f"{1e3 * joules:.4f}" for joules in line.joules)]
-        for line in lines
+        for line in energy.lines()
     ]
     table = fitted(("event", "count", "low mJ", "high mJ"), cells, screen_width())
     compared = references(cycles).items()
@@ -213,7 +180,7 @@ def _energy_text(lines: list[Any], cycles: int, sources: dict[str, str]) -> str:
             "energy of the step, a model: dynamic energy of these events, no static power",
             table,
             "sources:",
-            *(f"  {source}: {use}" for source, use in sources.items()),
+            *(f"  {source}: {use}" for source, use in energy.sources.items()),
             "beside it power times time, as estimated for a whole device by the paper:",
             *(f"  {name}: {1e3 * joules:,.1f} mJ" for name, joules in compared),
         )
@@ -221,7 +188,6 @@ def _energy_text(lines: list[Any], cycles: int, sources: dict[str, str]) -> str:
 
 
 def _run(options: ProfileOptions) -> int:
-    from trainwright.timing.energy import SOURCES
     from trainwright.timing.lost import lost_cycles
     from trainwright.timing.profile import as_rows
 
@@ -230,7 +196,8 @@ def _run(options: ProfileOptions) -> int:
     if options.out:
         prepare_results(options.out)
     network = options.network_named(options.network)
-    parts, p, toggles = _profiled(options, network)
+    p = accelerator_parameters(options.accelerator, network)
+    parts, energy = _profiled(options, network, p)
     descriptors = {part.name: as_rows(part.rows) for part in parts}
     causes = [
         line
@@ -245,14 +212,7 @@ def _run(options: ProfileOptions) -> int:
         "descriptors": [row for rows in descriptors.values() for row in rows],
     }  # fmt: skip
     if options.energy:
-        results["energy"] = _energy(network, parts, p, toggles)
-        results["energy_sources"] = dict(SOURCES)
-    if toggles is not None:
-        low, high = (1e12 * joules for joules in toggles.joules)
-        results["energy_sources"][f"{options.liberty}, multiply"] = (
-            f"{low:.3f} to {high:.3f} pJ each, toggles of {toggles.cells:,} cells in "
-            f"{toggles.operands:,} multiplications, without wires, glitches and factors"
-        )
+        results |= {"energy": energy.lines(), "energy_sources": energy.sources}
     files = _files(options, parts, p, results) if options.out else {}
     if options.out:
         write_results(options.out, files)
@@ -276,9 +236,7 @@ def _run(options: ProfileOptions) -> int:
     cells = [[total[key] for key in keys] for total in totals]
     text.append(transposed(keys, cells, width).rstrip("\n"))
     if options.energy:
-        text.append(
-            _energy_text(results["energy"], totals[-1]["cycles"], results["energy_sources"])
-        )
+        text.append(_energy_text(energy, totals[-1]["cycles"]))
     if options.out:
         text.append(f"written to {options.out}: {', '.join(files)}")
     return show(options.json, results, "\n".join(text))

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trainwright.accelerator import CommandRecord
@@ -78,20 +79,45 @@ class EnergyLine:
     """Low and high estimate."""
 
 
+@dataclass(frozen=True)
+class ToggleEnergy:
+    """Energy of a multiplication by toggles in the cells of a liberty file."""
+
+    liberty: Path
+    joules: tuple[float, float]
+    """Low and high."""
+    cells: int
+    operands: int
+    """Multiplications whose toggles were counted."""
+
+    @property
+    def source(self) -> str:
+        """Sentence on how the energy was found."""
+        low, high = (1e12 * joules for joules in self.joules)
+        return (
+            f"{low:.3f} to {high:.3f} pJ each, toggles of {self.cells:,} cells in "
+            f"{self.operands:,} multiplications, without wires, glitches and factors"
+        )
+
+
 class EnergyModel:
     """Counter of events over the programs of a step.
 
-    ``multiply_joules`` replaces the published energy of a multiplication, low and high.
+    ``toggles`` replaces the published energy of a multiplication.
     """
 
     def __init__(
         self,
         parameters: AcceleratorParameters,
         factor_width: int,
-        multiply_joules: tuple[float, float] | None = None,
+        toggles: ToggleEnergy | None = None,
     ):
         self.parameters, self.factor_width = parameters, factor_width
-        self._multiply_joules = multiply_joules
+        self._multiply_joules = toggles.joules if toggles else None
+        self.sources = dict(SOURCES)
+        """What each source is for, by its name."""
+        if toggles:
+            self.sources[f"{toggles.liberty}, multiply"] = toggles.source
         self._counts: Counter[str] = Counter()
         self._joules: dict[str, tuple[float, float]] = {}
 
