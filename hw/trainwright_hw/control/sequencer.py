@@ -1,6 +1,7 @@
 """The sequencer: loads a program and issues its descriptors to the engines."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring

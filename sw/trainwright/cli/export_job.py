@@ -16,13 +16,12 @@ from trainwright.cli.options import (
     check_chip_plan,
     update_place,
 )
-from trainwright.cli.output import tell
+from trainwright.cli.output import prepare_results, tell
 from trainwright.cli.train import options as train_options
 from trainwright.data.own import OwnOptions
 from trainwright.network import BUILT_IN
 from trainwright.onchip.choices import reads_images
 from trainwright.support.errors import file_errors
-from trainwright.support.files import prepare_folder
 from trainwright.support.settings import Option, Positive, settings_of
 
 if TYPE_CHECKING:
@@ -74,13 +73,11 @@ def _run(args: argparse.Namespace) -> int:
     train_options.add_arguments(whole)
     args.update = "chip"
     whole.parse_args([], args)
-    cannot = "--out: cannot write to {!r}"
     if options.out is not None:
-        with file_errors(cannot.format(str(options.out))):
-            prepare_folder(options.out)
+        prepare_results(options.out)
     job = _recorded(args, options.memory_bytes)
     folder = options.out or Path("jobs") / job.driver.network.name
-    with file_errors(cannot.format(str(folder))):
+    with file_errors(f"cannot write to {folder}"):
         files = [str(path) for path in write_job(job, folder)]
     figures = {
         "digest": job.digest, "correct": job.correct, "test_samples": job.test_samples,

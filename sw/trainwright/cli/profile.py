@@ -124,13 +124,11 @@ def _total(name: str, parts: list[ProfiledProgram], p: AcceleratorParameters) ->
     cycles = sum(part.cycles for part in parts)
     macs, useful = sum(row.macs for row in rows), sum(part.program.macs for part in parts)
     most = p.multipliers * max(1, cycles)
-    total = {"part": name, "cycles": cycles, "macs": macs, "useful_macs": useful}
-    total |= {
-        "utilisation": macs / most,
-        "occupancy": macs / most,
-        "mac_utilisation": useful / most,
-    }
-    total["bytes"] = sum(row.bytes for row in rows)
+    total: dict[str, Any] = {
+        "part": name, "cycles": cycles, "macs": macs, "useful_macs": useful,
+        "utilisation": macs / most, "occupancy": macs / most, "mac_utilisation": useful / most,
+        "bytes": sum(row.bytes for row in rows),
+    }  # fmt: skip
     for engine in ("LOAD", "STORE", "PE1", "PE2"):
         busy = sum(row.cycles for row in rows if row.engine == engine)
         total[f"{engine.lower()}_cycles"] = busy

@@ -115,7 +115,7 @@ class EnergyModel:
         self.parameters, self.factor_width = parameters, factor_width
         self._multiply_joules = toggles.joules if toggles else None
         self.sources = dict(SOURCES)
-        """What each source is for, by its name."""
+        """Sources by name, with the part of the model that each is for."""
         if toggles:
             self.sources[f"{toggles.liberty}, multiply"] = toggles.source
         self._counts: Counter[str] = Counter()
