@@ -63,7 +63,7 @@ def test_command_with_unwritable_output_ends_before_its_work(
         ("trace digits --descriptor 8 --out no/x.fst", "there is no folder 'no'"),
     ],
 )
-def test_command_that_another_one_serves_names_the_remedy(capsys, command, remedy):
+def test_command_with_option_of_another_names_remedy(capsys, command, remedy):
     assert main(command.split()) == 2
     assert remedy in capsys.readouterr().err
 

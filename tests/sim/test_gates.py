@@ -138,7 +138,7 @@ def test_first_operands_of_contraction_sum_to_its_first_result():
         (TINY.replace("cell (BUF)", "module (BUF)"), "needs a buffer, an inverter and a NAND"),
     ],
 )
-def test_liberty_file_that_prices_nothing_is_one_error(tmp_path, text, error):
+def test_liberty_file_without_prices_is_one_error(tmp_path, text, error):
     path = tmp_path / "bad.lib"
     path.write_text(text)
     with pytest.raises(LibertyError, match=error) as raised:

@@ -288,7 +288,7 @@ def trained_twice(factor: float, *, compiled: bool) -> tuple[list[float], set[st
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
 @pytest.mark.parametrize("factor", [5.0, 100.0, 1000.0])
-def test_calls_of_larger_inputs_lose_neither(factor: float, compiled: bool) -> None:
+def test_calls_with_inputs_of_two_sizes_keep_bits_of_both(factor: float, compiled: bool) -> None:
     errors, lost = trained_twice(factor, compiled=compiled)
     assert max(errors) < 0.12  # with inputs that saturate or round to 0, 0.41 to 1
     assert not lost

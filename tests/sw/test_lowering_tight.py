@@ -47,7 +47,7 @@ def sliced(count: int, *, ahead: int = 0) -> Issue:
 
 
 @pytest.mark.parametrize("ahead", (0, 1, 3))
-def test_lowering_tight_array_runs_ahead_by_some_slices_alone(ahead):
+def test_lowering_tight_array_runs_ahead_by_few_slices_only(ahead):
     """However many rows there are, and in whatever order the operations come."""
     calls = sliced(12, ahead=ahead).calls
     most = max_alive(calls, "a")

@@ -59,7 +59,7 @@ def worst(model, x, loss_of):
 
 @pytest.mark.parametrize("scale", [1e3, 1e6, 1e-6])
 @pytest.mark.parametrize("formats", [None, POSITS], ids=["fixed", "posit"])
-def test_gradient_of_a_loss_that_jumps_is_that_of_torch_in_the_same_step(scale, formats):
+def test_gradient_after_jump_of_loss_equals_torch_in_same_step(scale, formats):
     model, x, bound = network(formats=formats), torch.randn(16, 20), 0.2 if formats else 0.02
     for step in range(6):  # GANs and tasks that take turns jump in every step
         factor = scale if step % 2 else 1.0
@@ -174,6 +174,6 @@ def test_posits_of_few_samples_among_zeros_keep_their_bits(samples, place):
 
 
 @pytest.mark.parametrize("numbers", ["intermediate=posit(16,1)", "activation=posit(8,2)"])
-def test_layer_of_wide_posits_is_that_of_torch(numbers):
+def test_layer_of_wide_posits_equals_layer_of_torch(numbers):
     layer, x = tnn.TTLinear(20, 32, rank=6, numbers=numbers), torch.randn(16, 20)
     assert relative(layer(x), x.double() @ layer.weight.detach().double().T) < 0.1  # was 1

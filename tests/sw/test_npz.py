@@ -379,7 +379,7 @@ def doubtful(path, **arrays):
         ({"images": IMAGES, "labels": LABELS}, "arrays that are not read: images, labels"),
     ],
 )  # fmt: skip
-def test_npz_that_is_hardly_meant_as_it_is_has_a_note(tmp_path, changes, note):
+def test_npz_with_likely_mistake_has_a_note(tmp_path, changes, note):
     assert note in doubtful(tmp_path / "a.npz", **{**GOOD, **changes})
     assert not doubtful(tmp_path / "b.npz", **GOOD)
 

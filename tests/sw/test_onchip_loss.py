@@ -115,7 +115,7 @@ def test_loss_kernel_at_any_exponent_equals_its_formulas(loss, exponent):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("classes", [5, 40])
-def test_onchip_loss_of_words_without_labels_is_that_of_the_others(loss, classes):
+def test_onchip_loss_omits_words_without_labels(loss, classes):
     random = np.random.default_rng(classes)
     z, labels = random.integers(-3000, 3000, (6, 4 * classes)), random.integers(0, classes, (6, 4))
     gone = random.random((6, 4)) < 0.4

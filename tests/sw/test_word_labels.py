@@ -190,9 +190,7 @@ def attention_alone(network):
     ],
     ids=("words", "squared-errors of words", "lines"),
 )
-def test_update_on_the_chip_of_text_has_one_set_of_bits_in_all_places(
-    folder, tagger, words, chosen
-):
+def test_update_of_text_on_chip_has_same_bits_in_all_places(folder, tagger, words, chosen):
     """Over the end of an epoch: by the definitions, started step by step, and alone.
 
     Padded tokens have no label: they count for no loss and have no gradient, and the lanes beyond

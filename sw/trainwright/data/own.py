@@ -255,7 +255,7 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
                 f"{option} {target}: that column is the target: choose another --target"
             )
     if both := set(ignored) & set(categories):
-        raise DataError(f"column {min(both)!r} is in --ignore and --category: leave one away")
+        raise DataError(f"column {min(both)!r} is in --ignore and --category: omit one")
     inputs = [name for name in cells.columns if name != target and name not in ignored]
     for name in (target, *inputs):
         if name in cells.unreadable:

@@ -107,7 +107,7 @@ def vocabulary_digits(network: Network) -> list[int]:
 
 
 def data_notes(network: Network, data: DataSet) -> list[str]:
-    """Return notes on how data were read, and on what is hardly meant or a network cannot hold."""
+    """Return notes on how data were read, on likely mistakes, and on data a network cannot hold."""
     return [*data.notes, *data.doubts, *(_text_notes(network, data) if data.is_text else ())]
 
 

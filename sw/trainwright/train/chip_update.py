@@ -131,7 +131,7 @@ class ChipUpdate:
         if len(model.network.heads) > 1:
             raise ValueError(
                 f"the update on the chip is of one head, network {model.network.name!r} has "
-                f"{len(model.network.heads)}: leave {', '.join(model.network.heads[1:])} away, or "
+                f"{len(model.network.heads)}: omit {', '.join(model.network.heads[1:])}, or "
                 "update on the host"
             )
         self._model, self._settings, self._chip = model, settings, settings.chip

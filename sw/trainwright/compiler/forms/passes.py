@@ -111,7 +111,7 @@ class GroupBlock:
 
 
 class PassPlan:
-    """Passes of a kernel whose parts lie somewhere."""
+    """Passes of a kernel over parts whose layouts are given."""
 
     def __init__(
         self, op: Kernel, tensors: Mapping[str, Tensor], parts: Sequence[Part],
