@@ -371,7 +371,7 @@ def doubtful(path, **arrays):
     [
         ({"x_train": IMAGES[:12] // 16}, "the brightest pixel of all training images is 15 of 255"),
         ({"x_test": IMAGES[12:] / 255 / 255}, "the brightest pixel of all test images is 1 of 255"),
-        ({"x_train": np.zeros((12, 6, 5))}, "all pixels of all training images are 0: they tell"),
+        ({"x_train": np.zeros((12, 6, 5))}, "all pixels of all training images are 0: they teach"),
         ({"y_train": LABELS[:12] * 10}, "the training split has no image of class '1', '2', '3'"),
         ({"y_test": np.full(8, 5)}, "the training split has no image of class '3', '4', '5'"),
         ({"class_names": np.array(["Cat", "dog", "cat"])}, "'Cat', 'cat' differ in capital"),

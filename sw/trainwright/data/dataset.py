@@ -151,7 +151,7 @@ def _pixel_doubts(data: DataSet) -> list[str]:
     for part, images in parts.items():
         low, high = int(images.min()), int(images.max())
         if low == high:
-            notes.append(f"all pixels of all {part} images are {low}: they tell nothing")
+            notes.append(f"all pixels of all {part} images are {low}: they teach nothing")
         elif high < LEAST_BRIGHT * full:
             notes.append(
                 f"the brightest pixel of all {part} images is {high} of {full}, and a network "

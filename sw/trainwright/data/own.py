@@ -377,7 +377,7 @@ def _doubts(columns: Sequence[Preparation]) -> list[str]:
     for column in columns:
         name, levels = column["name"], column.get("levels", ())
         if len(levels) == 1 or column.get("deviation") == 0:
-            notes.append(f"column {name!r} has one value in the training split: it tells nothing")
+            notes.append(f"column {name!r} has one value in the training split: it teaches nothing")
         notes += [
             f"column {name!r}: categories {alike} differ only in capital letters"
             for alike in alike_names(levels)

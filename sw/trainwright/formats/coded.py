@@ -140,11 +140,11 @@ class Coded(Format):
 
 
 _SIZE_BITS = 20
-"""Bits above the point of the sizes that ``nearest`` tells apart: beyond the integers of operands.
-Wider formats, up to the 58 bits of posit(16,1), take theirs from the bits below."""
+"""Integer bits of the sizes that ``nearest`` distinguishes: more than integers of operands have.
+Formats of more bits, up to the 58 of posit(16,1), take theirs from the bits below the point."""
 _BITS_BELOW = 40
-"""Bits below the point: more than any bound between words has. The bounds of numbers of a wide
-format have one, and the last bit of a sum says whether any bit is left out."""
+"""Bits below the point: more than any bound between words needs. Bounds of wide formats need one,
+and the last bit of a sum says whether lower bits were cut off."""
 
 
 def slope(fmt: Coded, place: int) -> int:

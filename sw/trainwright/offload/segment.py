@@ -334,7 +334,7 @@ class Segment:
         self, driver: Driver, whole: torch.Tensor, exponent: int, model: QuantisedModel,
         scales: Scales,
     ) -> Scales:  # fmt: skip
-        """Let the exponents of a forward pass jump to those that samples of all of a call need."""
+        """Let the exponents of a forward pass jump to suit samples drawn from the whole call."""
         batch = self.machine.settings.batch
         drawn = whole[:: -(-len(whole) // batch)]  # evenly from all parts of the call
         inputs, occupied = self._words(drawn, exponent), self._occupied(drawn)
