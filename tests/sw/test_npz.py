@@ -374,7 +374,7 @@ def doubtful(path, **arrays):
         ({"x_train": np.zeros((12, 6, 5))}, "all pixels of all training images are 0: they teach"),
         ({"y_train": LABELS[:12] * 10}, "the training split has no image of class '1', '2', '3'"),
         ({"y_test": np.full(8, 5)}, "the training split has no image of class '3', '4', '5'"),
-        ({"class_names": np.array(["Cat", "dog", "cat"])}, "'Cat', 'cat' differ in capital"),
+        ({"class_names": np.array(["Cat", "dog", "cat"])}, "'Cat', 'cat' differ only in"),
         ({"x_val": IMAGES, "weights": LABELS}, "arrays that are not read: weights, x_val"),
         ({"images": IMAGES, "labels": LABELS}, "arrays that are not read: images, labels"),
     ],
