@@ -39,7 +39,7 @@ class StepState(Protocol):
 
 
 class Stepping(ABC):
-    """Program that stops behind each descriptor. Iterating executes.
+    """Program that stops after each descriptor: every iteration executes one.
 
     ``sums``, ``saturations`` and ``underflows`` count by statistics slot.
     """

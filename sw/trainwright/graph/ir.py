@@ -87,7 +87,7 @@ class GraphOp:
     """Closed network of tensors that a product is a part of; empty for none."""
 
     def gradient(self, back: "Backward", upper: str) -> None:
-        """Add the gradients to the operands to ``back``, given that to the result, ``upper``."""
+        """Add the operands' gradients to ``back``; ``upper`` names the gradient to the result."""
         raise ValueError(f"{upper}: a {type(self).__name__} has no gradient of its own")
 
 

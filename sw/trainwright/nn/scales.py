@@ -84,7 +84,7 @@ _SCALES = Scales(ScaleRanges(saturated_energy=SATURATED_ENERGY))
 
 
 def _is_hidden(values: torch.Tensor) -> bool:
-    """Return whether a tensor has no numbers to look at: in ``torch.func``, on the meta device."""
+    """Return whether values cannot be read: in ``torch.func``, on the meta device, for size 0."""
     return transforming() or values.is_meta or not values.numel()
 
 

@@ -12,7 +12,7 @@ OPTIMISERS = ("esgd", "momentum")
 
 
 def reads_images(network: Network) -> bool:
-    """Return whether all that a step is given is an image and a label."""
+    """Return whether a step takes only an image and a label for each sample."""
     inputs = [node.name for node in network.nodes if not node.sources]
     return (
         network.tokens == 1
@@ -26,6 +26,6 @@ def reads_images(network: Network) -> bool:
 
 
 def reads_records(network: Network) -> bool:
-    """Return whether records hold all that a step is given: images, or the digits of words."""
+    """Return whether records can hold the samples of a step: images, or the digits of words."""
     dropout = any(isinstance(node, Dropout) for node in network.nodes)
     return reads_images(network) or (network.tokens > 1 and not dropout)

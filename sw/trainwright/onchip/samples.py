@@ -80,7 +80,7 @@ def records(
 def target_beats(
     labels: npt.NDArray[np.int64], classes: int, *, numbered: bool
 ) -> npt.NDArray[np.uint8]:
-    """Return the beat of targets of each sample: the label's number 16 times, or a byte a class."""
+    """Return the beat of targets of each sample: the label's number 16 times, or its classes."""
     targets = labels[:, None].repeat(BEAT, 1) if numbered else target_rows(labels, classes, BEAT)
     return targets.astype(np.int8).view(np.uint8)
 

@@ -31,7 +31,7 @@ class TrainingTask:
     labels: Callable[[int], int]
     """Return how many labels a step's samples have."""
     occupied: Occupied | None
-    """Count of a tensor's values that are no padding, where a whole run has one."""
+    """Count of a tensor's values without padding, if one count holds for the whole run."""
     save: Callable[[], None]
     """Save the state from which an interrupted run is resumed."""
 

@@ -111,7 +111,7 @@ class ResidentEngine:
         self.reopen()
 
     def _lay_out(self, step: CompiledStep) -> None:
-        """Place records of the training samples for the programs of ``step``, and of the test set.
+        """Place records of training samples and test set, as the programs of ``step`` read them.
 
         The test set comes before the training samples, unless it is larger than the room there.
         """
