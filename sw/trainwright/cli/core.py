@@ -131,18 +131,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output is gone, `trainwright listing | head`
         _drop_output()
         return 141
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            raise
-        _drop_output()
-        print(complaint(f"cannot write: {error.strerror}; make room, or write elsewhere"),
-              file=sys.stderr)  # fmt: skip
-        return 2
     except Exception as error:
-        # The user can mend an OSError that no command foresaw, such as a name that is too long.
+        # an OSError that no command foresaw, such as a name that is too long, is the user's to mend
         if "--traceback" in argv or not isinstance(error, UserError | OSError):
             raise
-        print(complaint(one_line(error)), file=sys.stderr)
+        text = one_line(error)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            _drop_output()
+            text = f"cannot write: {error.strerror}; make room, or write elsewhere"
+        print(complaint(text), file=sys.stderr)
         return 2
 
 

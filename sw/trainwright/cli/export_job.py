@@ -16,7 +16,7 @@ from trainwright.cli.options import (
     check_chip_plan,
     update_place,
 )
-from trainwright.cli.output import prepare_results, tell
+from trainwright.cli.output import check_results, tell
 from trainwright.cli.train import options as train_options
 from trainwright.data.own import OwnOptions
 from trainwright.network import BUILT_IN
@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
     args.update = "chip"
     whole.parse_args([], args)
     if options.out is not None:
-        prepare_results(options.out)
+        check_results(options.out)
     job = _recorded(args, options.memory_bytes)
     folder = options.out or Path("jobs") / job.driver.network.name
     with file_errors(f"cannot write to {folder}"):

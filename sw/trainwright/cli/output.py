@@ -16,23 +16,24 @@ from typing import Any
 
 from trainwright.cli.errors import OptionError
 from trainwright.support.errors import file_errors
-from trainwright.support.files import prepare_folder, write_whole
+from trainwright.support.files import check_folder, write_whole
 from trainwright.support.tables import markdown
 
 
 # -- results ---------------------------------------------------------------------------------------
-def prepare_results(folder: Path) -> None:
-    """Make the folder that ``write_results`` takes, before long work. Raises ``UserError``."""
+def check_results(folder: Path) -> None:
+    """Check the folder that ``write_results`` takes, before long work. Raises ``UserError``."""
     if folder.is_file():
         raise OptionError(f"cannot write to {folder}: it is a file; name a folder")
     with file_errors(f"cannot write to {folder}"):
-        prepare_folder(folder)
+        check_folder(folder)
 
 
 def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:
     """Write files into a folder, which is made if there is none. Raises ``UserError``."""
-    prepare_results(folder)
+    check_results(folder)
     with file_errors(f"cannot write to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             write_whole(folder / name, content)
 

@@ -15,7 +15,7 @@ from trainwright.cli.options import (
     WideOptions,
     accelerator_parameters,
 )
-from trainwright.cli.output import prepare_results, show, to_json, write_results
+from trainwright.cli.output import check_results, show, to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
 from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
@@ -192,7 +192,7 @@ def _run(options: ProfileOptions) -> int:
     if options.liberty is not None and not (options.energy and options.backend == "rtl"):
         raise OptionError("--liberty is for --energy with --backend rtl: add both, or omit it")
     if options.out:
-        prepare_results(options.out)
+        check_results(options.out)
     network = options.network_named(options.network)
     p = accelerator_parameters(options.accelerator, network)
     parts, energy = _profiled(options, network, p)
@@ -211,9 +211,6 @@ def _run(options: ProfileOptions) -> int:
     }  # fmt: skip
     if options.energy:
         results |= {"energy": energy.lines(), "energy_sources": energy.sources}
-    files = _files(options, parts, p, results) if options.out else {}
-    if options.out:
-        write_results(options.out, files)
     names = UserNames.of_network(network)
     text = []
     for name, rows in descriptors.items():
@@ -236,6 +233,8 @@ def _run(options: ProfileOptions) -> int:
     if options.energy:
         text.append(_energy_text(energy, totals[-1]["cycles"]))
     if options.out:
+        files = _files(options, parts, p, results)
+        write_results(options.out, files)
         text.append(f"written to {options.out}: {', '.join(files)}")
     return show(options.json, results, "\n".join(text))
 

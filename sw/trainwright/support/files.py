@@ -23,6 +23,20 @@ def prepare_folder(folder: Path) -> None:
         pass
 
 
+def check_folder(folder: Path) -> None:
+    """Check that files can be written to a folder; without it, it is not there afterwards either.
+
+    Raises ``OSError``.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        prepare_folder(folder)
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+
+
 def write_whole(path: Path, content: bytes | str) -> None:
     """Write ``path`` so that a reader, or a crash, sees the old content or the new, never a part.
 

@@ -10,7 +10,7 @@ import numpy as np
 from trainwright.cli.backend import check_simulation_options, memory_options, opened
 from trainwright.cli.errors import require_packages
 from trainwright.cli.options import accelerator_parameters
-from trainwright.cli.output import prepare_results, tell, teller, to_json, write_results
+from trainwright.cli.output import check_results, tell, teller, to_json, write_results
 from trainwright.data import DataError, DataSet, Split, load_data_set, load_samples, own_data
 from trainwright.data.npz import TEST_PART, cut_off_test
 from trainwright.data.registry import OWN
@@ -36,7 +36,7 @@ def run_evaluation(options: "EvaluationOptions") -> int:
     require_packages("safetensors", *(["matplotlib"] if options.out else []))
     check_simulation_options(options.backend, memory_options(options), options.engine)
     if options.out:
-        prepare_results(Path(options.out))
+        check_results(Path(options.out))
     trained, origin = load_trained(Path(options.model))
     data, is_labelled = _data(options, origin)
     check_fit(trained.model.network, data)

@@ -11,7 +11,7 @@ from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import command
 from trainwright.cli.errors import require_packages
 from trainwright.cli.options import JsonOptions, ThreadOptions
-from trainwright.cli.output import prepare_results, show, teller, to_json, write_results
+from trainwright.cli.output import check_results, show, teller, to_json, write_results
 from trainwright.support.settings import Natural, Option
 
 
@@ -49,7 +49,7 @@ def command_of(
         chosen = options.experiment or tuple(experiments)
         needed = [package for package, users in (needs or {}).items() if {*users} & {*chosen}]
         require_packages("matplotlib", *needed)
-        prepare_results(Path(options.out))
+        check_results(Path(options.out))
         torch.set_num_threads(options.threads)
         run_by = import_module(f"trainwright.{library}.experiments.findings").EXPERIMENTS
         results: dict[str, Any] = {}

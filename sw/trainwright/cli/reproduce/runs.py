@@ -12,7 +12,7 @@ from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import command
 from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
-from trainwright.cli.output import prepare_results, show, to_json, write_results
+from trainwright.cli.output import check_results, show, to_json, write_results
 from trainwright.cli.sweep.processes import Trial, complete
 from trainwright.report.recipes import Combined, Recipe
 from trainwright.support.settings import Option, Positive
@@ -91,7 +91,7 @@ def recipe_command(
 
         require_packages("safetensors", "matplotlib")
         out = Path(options.out)
-        prepare_results(out)
+        check_results(out)
         runs = all_runs(rows_named(groups, options.rows), options.seeds, out, options.epochs)
         failures: dict[Trial, str] | None = {}
         if not getattr(options, "finished", False):
