@@ -306,3 +306,71 @@ def test_bias_of_a_layer_whose_weights_decay_to_nothing_is_kept(compiled):
                 factor *= 0.5
     model.eval()
     assert relative_error(model(x), trainwright.to_torch(model)(x)) < 0.02
+
+
+def _messages_of_a_step(model, x):
+    """Return the warnings of two training steps on ``x``."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            model(x).sum().backward()
+    return [str(w.message) for w in caught if w.category is LostTensorWarning]
+
+
+def _columns(rows=32, size=16, seed=0):
+    return torch.randn(rows, size, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("large", [0, 9])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_inputs_with_one_far_larger_column_warn_once_of_the_others(large, compiled):
+    model = torch.nn.Sequential(
+        tnn.TTLinear(16, 16, rank=2), torch.nn.ReLU(), tnn.TTLinear(16, 4, rank=2)
+    )
+    x = _columns()
+    x[:, large] *= 1e4
+    x[:, 5] = 0  # empty in the data: nothing is lost
+    model = trainwright.compile(model, batch=32) if compiled else model
+    (message,) = _messages_of_a_step(model, x)
+    name = "input of 0" if compiled else "input of TTLinear(16, 16)"
+    first = 1 if large == 0 else 0
+    assert message.startswith(f"{name}: 14 of 16 columns (88%) round to 0, such as number {first} ")
+    assert message.endswith("standardise the columns, such as by (x - mean) / deviation of each")
+
+
+def test_images_with_a_faint_channel_warn_of_it():
+    x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    x[:, 1] /= 1e3
+    (message,) = _messages_of_a_step(tnn.TTConv2d(3, 16, 3, rank=2), x)
+    assert (
+        ": 1 of 3 channels (33%) round to 0, such as number 1 of values up to 0.000997 " in message
+    )
+
+
+def _one_hot():
+    return torch.eye(16)[torch.arange(32) % 16]
+
+
+def _sparse():
+    x = _one_hot() * 100
+    x[0, 1] = x[7, 2] = 1e-3
+    x[:, 3] = 0
+    x[5:7, 3] = 0.1  # two of 32 samples: a rare word
+    return x
+
+
+@pytest.mark.parametrize(
+    "x",
+    [_columns(), _one_hot(), _sparse(), torch.zeros(32, 16), _columns() * 1e4,
+     _columns().requires_grad_(), _columns(rows=2)],
+    ids=["normal", "one-hot", "sparse", "zeros", "large", "activations", "few"],
+)  # fmt: skip
+def test_inputs_whose_columns_survive_rounding_do_not_warn(x):
+    if x.requires_grad or len(x) == 2:
+        x = (x.detach() * torch.tensor([1e4] + 15 * [1.0])).requires_grad_(x.requires_grad)
+    assert _messages_of_a_step(tnn.TTLinear(16, 16, rank=2), x) == []
+
+
+def test_inputs_in_evaluation_do_not_warn_of_columns():
+    x = _columns() * torch.tensor([1e4] + 15 * [1.0])
+    assert _messages_of_a_step(tnn.TTLinear(16, 16, rank=2).eval(), x) == []

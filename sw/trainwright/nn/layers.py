@@ -165,6 +165,8 @@ class TTConv2d(TensorTrain):
     (torch.Size([1, 32, 8, 8]), (4, 8), (9, 3))
     """
 
+    feature_axis = -3
+
     def __init__(
         self,
         in_channels: int,

@@ -41,6 +41,14 @@ FAR = 8
 8 bits would be left. Up to it the exponent falls by one a step."""
 ROUNDED_SHARE = 0.5
 """Error of rounding, as a share of a tensor's norm, above which the tensor counts as lost."""
+LEAST_NONZERO = 8
+"""Samples in which a column of inputs must have a number before its loss in rounding is reported:
+by chance, 8 numbers of a normal distribution all round to 0 in one of 10^16 columns of 8 bits."""
+SPARSE_SHARE = 1 / 16
+"""Share of samples with a number below which a column is sparse: such small weights of rare words
+and dim edges of pictures say little."""
+WATCHED_BITS = 8
+"""Bits below which columns are not watched: narrower words lose small columns by design."""
 MOST_PASSES = 256
 """Forward passes whose exponents a quantiser remembers, for checkpoints that compute them again."""
 
@@ -232,15 +240,41 @@ class InputQuantiser(_Quantiser):
     kind = TensorClass.ACTIVATION
     place = "input"
     slack = 1
+    feature_axis = -1
+    """Axis of the features: -1 for columns, -3 for the channels of images."""
+    _has_watched = False
 
     def first(self, values: torch.Tensor) -> int:
         return self.fitting(largest(values))
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
+        if not values.requires_grad:  # activations have columns that are small for a while
+            self.watch_columns(f"input of {self.owner}", values, exponent)
         values = values.detach()
         if bool(values.any()):  # zeros of the user's own are no loss
             self.watch(f"input of {self.owner}", values, self.counted(values, exponent))
         return self.moved(exponent, largest(values))
+
+    def watch_columns(self, name: str, values: torch.Tensor, exponent: int) -> None:
+        """Warn where columns of the first large batch become 0 next to far larger columns."""
+        axis = self.feature_axis
+        samples = 0 if values.dim() < -axis else values.numel() // max(1, values.shape[axis])
+        if self._has_watched or samples < LEAST_NONZERO or self.fmt.width < WATCHED_BITS:
+            return
+        self._has_watched = True
+        columns = values.detach().movedim(axis, -1).flatten(0, -2)
+        held = straight_through(columns, exponent, self.fmt, underflow=self.underflow)
+        present = columns.count_nonzero(0) >= max(LEAST_NONZERO, SPARSE_SHARE * samples)
+        lost = present & ~held.any(0)
+        if (count := int(lost.sum())) and bool(held.any()):
+            what = "columns" if axis == -1 else "channels"
+            message = (
+                f"{name}: {count} of {len(lost)} {what} ({count / len(lost):.0%}) round to 0, such "
+                f"as number {int(lost.nonzero()[0])} of values up to "
+                f"{largest(columns[:, lost.nonzero()[0]]):.3g} next to {largest(columns):.3g}: "
+                f"standardise the {what}, such as by (x - mean) / deviation of each"
+            )
+            warnings.warn(message, LostTensorWarning, stacklevel=2)
 
     def suited(self, exponent: int, values: torch.Tensor) -> int:
         greatest = largest(values)

@@ -85,6 +85,8 @@ class TensorTrain(torch.nn.Module):
 
     factor_exponents: torch.Tensor
     """int32 (d,); a factor's values are integers x 2^exponent."""
+    feature_axis = -1
+    """Axis of the features in the inputs."""
     bias: torch.nn.Parameter | None
 
     def __init__(
@@ -139,6 +141,7 @@ class TensorTrain(torch.nn.Module):
             self.quantise_input = InputQuantiser(
                 n.format("activation"), underflow=n.host_underflow, owner=owner
             )
+            self.quantise_input.feature_axis = self.feature_axis
             self.quantise_output = OutputQuantiser(
                 n.format("intermediate"), underflow=self._underflow("intermediate"), owner=owner
             )

@@ -315,7 +315,17 @@ class Segment:
         exponent = self._quantiser.fitting(largest(x))
         if bool(x.any()):
             self._quantiser.set_exponent(exponent)
+            self._watch_columns(x, exponent)
         return exponent
+
+    @property
+    def _input_name(self) -> str:
+        return f"input of {self.stretch.names[self.stretch.first]}"
+
+    def _watch_columns(self, x: torch.Tensor, exponent: int) -> None:
+        """Warn of columns that rounding loses, unless the inputs are another layer's outputs."""
+        if not self.input_gradients:
+            self._quantiser.watch_columns(self._input_name, x, exponent)
 
     def _input_exponent(self, whole: torch.Tensor, *, follows: bool) -> int:
         """Return the exponent of the inputs; that of the next pass follows the call's largest."""
@@ -364,7 +374,9 @@ class Segment:
         if not counted.format.coded:
             self.runner.totals.saturations += counted.saturations
             self.runner.totals.values += x.numel()
-        name = f"input of {self.stretch.names[self.stretch.first]}"
+        name = self._input_name
+        if follows:
+            self._watch_columns(x, exponent)
         if follows and bool(x.any()):  # zeros of the user's own are no loss
             self._quantiser.watch(name, x.detach(), counted)
         elif not self._quantiser.training and bool(self._quantiser.calibrated):
