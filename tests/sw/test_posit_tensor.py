@@ -313,3 +313,28 @@ def test_kernels_are_usable_where_those_of_the_numbers_type_are(monkeypatch):
     assert native.usable(double, single) and native.usable(single, dtype=torch.float64)
     assert not native.usable(single, double) and not native.usable(double, dtype=torch.float32)
     assert not native.usable(double, double.to("meta"))
+
+
+@pytest.mark.parametrize("function", ["softmax", "log_softmax", "logsumexp"])
+def test_softmax_of_a_number_has_torch_s_value_and_gradient(function):
+    wanted = torch.tensor(2.5, requires_grad=True)
+    result = getattr(wanted, function)(0)
+    result.backward()
+    x = PositTensor(torch.tensor(2.5), PositFormat(16, 1), requires_grad=True)
+    y = getattr(x, function)(0)
+    y.backward()
+    assert float(y.detach()) == float(result.detach())
+    assert float(x.grad) == float(wanted.grad) and not x.grad.shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [((0,), 0), ((2, 0), -1), ((0, 3), 0), ((0, 3), 1), ((2, 0), (0, 1))],
+)
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_logsumexp_of_nothing_is_nar(shape, dims, keepdim):
+    plain = torch.zeros(shape)
+    y = torch.logsumexp(PositTensor(plain, PositFormat(16, 1)), dims, keepdim)
+    wanted = torch.logsumexp(plain, dims, keepdim)  # -inf, which posits have not
+    assert y.shape == wanted.shape
+    assert bool(y.isnan().all()) and bool(wanted.isinf().all())

@@ -33,10 +33,12 @@ def softmax(fmt: PositFormat, x: Tensor, dim: int, to_float: bool) -> Tensor:
 
 @covers("logsumexp")
 def logsumexp(fmt: PositFormat, x: Tensor, dims: list[int], keepdim: bool = False) -> Tensor:
-    """Compute max x + log(sum of exp(x - max x))."""
+    """Compute max x + log(sum of exp(x - max x)); NaR, the log of 0, where the sum is empty."""
     over = dims or list(range(x.dim()))
     _, _, s = _exponentials(x, over, fmt)
-    y = grid.add(x.amax(over, keepdim=True), functions.apply("log", s, fmt), fmt)
+    y = functions.apply("log", s, fmt)
+    if x.numel():
+        y = grid.add(x.amax(over, keepdim=True), y, fmt)
     return y if keepdim else y.squeeze(over)
 
 
@@ -62,6 +64,8 @@ def softmax_backward(
 ) -> Tensor:
     """Compute (g - sum of g y) y."""
     own_type(dtype, fmt)
+    if not y.dim():  # torch takes a number for a tensor of one
+        return softmax_backward(fmt, g[None], y[None], 0, dtype)[0]
     a, b = g.movedim(dim, -1), y.movedim(dim, -1)
     inner = products_along(a, b, fmt).unsqueeze(dim)
     return grid.mul(grid.sub(g, inner, fmt), y, fmt)
