@@ -366,6 +366,49 @@ def test_cli_finished_run_is_not_overwritten(capsys, fake, tmp_path):
     assert (out / "result.json").read_text() != before
 
 
+@pytest.mark.parametrize(
+    ("argv", "note"),
+    [
+        (
+            ["--steps", "2", "--epochs", "1"],
+            "--steps 2 ends the run, after 2 steps, and --epochs 1 would be 22 steps: omit one",
+        ),
+        (
+            ["--steps", "99", "--epochs", "1", "--batch", "1000"],
+            "--epochs 1 ends the run, after 1 step, and --steps 99 would be 99 steps: omit one",
+        ),
+    ],
+)
+def test_cli_steps_next_to_epochs_say_which_of_them_ends_the_run(
+    capsys, fake, tmp_path, argv, note
+):
+    status, _, err = run(capsys, "train", *argv, "--out", tmp_path / "r")
+    assert status == 0 and note in err
+
+
+@pytest.mark.parametrize(
+    "argv", [["--steps", "2"], ["--steps", "1", "--epochs", "1", "--batch", "1000"]]
+)
+def test_cli_steps_without_other_epochs_get_no_note(capsys, fake, tmp_path, argv):
+    status, _, err = run(capsys, "train", *argv, "--out", tmp_path / "r")
+    assert status == 0 and "ends the run" not in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["plan", "digits", "--wide", "--json"], "--wide only applies to tables"),
+        (["profile", "digits", "--wide", "--json"], "--wide only applies to tables"),
+        (
+            ["profile", "digits", "--backend", "golden", "--seed", "3"],
+            "--seed only applies to measured cycles",
+        ),
+    ],
+)
+def test_cli_options_without_effect_are_refused(capsys, argv, message):
+    assert message in complaint(capsys, *argv)
+
+
 def test_cli_folder_of_other_things_is_left_alone(capsys, fake, tmp_path):
     (tmp_path / "thesis.tex").write_text("all my work")
     short = ["train", "--steps", "3", "--out", tmp_path]

@@ -141,6 +141,12 @@ class JsonOptions(SettingsModel):
     """print one JSON object, and no tables"""
 
 
+def check_wide(options: Any) -> None:
+    """Reject ``--wide`` with ``--json``, which has every column anyway."""
+    if options.wide and options.json:
+        raise OptionError("--wide only applies to tables, and --json prints none: omit one of them")
+
+
 class ThreadOptions(SettingsModel):
     """Processor threads of a measurement."""
 

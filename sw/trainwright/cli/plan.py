@@ -3,7 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.options import JsonOptions, StepOptions, WideOptions, accelerator_parameters
+from trainwright.cli.options import (
+    JsonOptions,
+    StepOptions,
+    WideOptions,
+    accelerator_parameters,
+    check_wide,
+)
 from trainwright.cli.output import dict_table, show
 from trainwright.cli.screen import fitted, folded, screen_width, transposed
 from trainwright.network import Network, UserNames
@@ -256,6 +262,7 @@ def text_of(figures: dict[str, Any], names: UserNames, width: int, *, wide: bool
 
 
 def _run(options: PlanCommandOptions) -> int:
+    check_wide(options)
     network = options.network_named(options.network)
     figures = report(network, options)
     names = UserNames.of_network(network)

@@ -14,6 +14,7 @@ from trainwright.cli.options import (
     StepOptions,
     WideOptions,
     accelerator_parameters,
+    check_wide,
 )
 from trainwright.cli.output import check_results, show, to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
@@ -189,6 +190,12 @@ def _run(options: ProfileOptions) -> int:
     from trainwright.timing.lost import lost_cycles
     from trainwright.timing.profile import as_rows
 
+    check_wide(options)
+    if options.seed and options.backend == "golden":
+        raise OptionError(
+            "--seed only applies to measured cycles, golden predicts them without operands: add "
+            "--backend rtl, or omit it"
+        )
     if options.liberty is not None and not (options.energy and options.backend == "rtl"):
         raise OptionError("--liberty is for --energy with --backend rtl: add both, or omit it")
     if options.out:
