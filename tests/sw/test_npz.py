@@ -375,6 +375,10 @@ def doubtful(path, **arrays):
         ({"y_train": LABELS[:12] * 10}, "the training split has no image of class '1', '2', '3'"),
         ({"y_test": np.full(8, 5)}, "the training split has no image of class '3', '4', '5'"),
         ({"class_names": np.array(["Cat", "dog", "cat"])}, "'Cat', 'cat' differ only in"),
+        (
+            {"y_train": np.array(["a ", " a"] * 6), "y_test": np.array([" a", "a "] * 4)},
+            "classes ' a', 'a ' differ only in spaces or capital letters",
+        ),
         ({"x_val": IMAGES, "weights": LABELS}, "arrays that are not read: weights, x_val"),
         ({"images": IMAGES, "labels": LABELS}, "arrays that are not read: images, labels"),
     ],

@@ -538,6 +538,10 @@ def test_table_whose_commas_may_separate_thousands_has_a_note(tmp_path, cells, i
     notes = load(table(tmp_path / "t.csv", rows, "x,t", ";")).notes
     told = "column 'x': 1,234 is read as 1.234: write plain numbers such as 1234" in " ".join(notes)
     assert told == is_noted
+    points = [("1.234", "ab"[n % 2]) for n in range(20)]
+    for delimiter, told in ((";", True), ("\t", False)):  # without a decimal comma anywhere
+        notes = load(table(tmp_path / "v.csv", points, "x,t", delimiter)).notes
+        assert any("column 'x': 1.234 is read as 1.234" in note for note in notes) == told
     points = [("1.234", "2,5", "ab"[n % 2]) for n in range(20)]
     notes = load(table(tmp_path / "u.csv", points, "x,y,t", "\t")).notes
     assert any("column 'x': 1.234 is read as 1.234" in note for note in notes)
@@ -753,3 +757,32 @@ def test_read_pictures_in_cmyk_have_the_colours_of_rgb(tmp_path):
     colour.convert("CMYK").save(tmp_path / "a.jpg", quality=95)
     mean_colour = read_pictures(tmp_path).images[0].reshape(-1, 3).mean(0)
     assert np.abs(mean_colour - (200, 40, 90)).max() < 4
+
+
+@pytest.mark.parametrize(
+    ("codes", "told"),
+    [(["01", "1", "2", "02"], True), (["01", "02", "03", "04"], False),
+     (["1", "1.0", "2", "2.0"], False)],
+)  # fmt: skip
+def test_codes_that_leading_zeros_tell_apart_have_a_note(tmp_path, codes, told):
+    rows = [(codes[n % 4], codes[(n // 4) % 4]) for n in range(64)]
+    path = table(tmp_path / "t.csv", rows, "x,t")
+    notes = load(path, category=("x",), task="classification").notes
+    for text in ("column 'x': '01', '1' are one category", "column 't': '01', '1' are one class"):
+        assert any(note.startswith(text) for note in notes) == told
+
+
+def test_animated_picture_is_refused_by_its_frames(tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="pictures need the extra data")
+    frames = [image.new("L", (4, 4), level) for level in (0, 100, 200)]
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        frames[0].save(tmp_path / name / "0.png")
+    frames[0].save(tmp_path / "b" / "1.png", save_all=True, append_images=frames[1:])
+    with pytest.raises(DataError, match=r"1\.png is an animation of 3 frames: save one"):
+        load_data_set("pictures", tmp_path)
+    frames[0].save(tmp_path / "b" / "1.png")
+    frames[1].save(tmp_path / "b" / "2.jpg", "MPO", save_all=True, append_images=frames[2:])
+    for n in range(3, 8):
+        frames[n % 3].save(tmp_path / "a" / f"{n}.png")
+    assert len(load_data_set("pictures", tmp_path).train) == 8

@@ -150,7 +150,7 @@ def _csv(path: Path, content: bytes) -> Cells:
         )
     notes: list[str] = []
     if delimiter != ",":
-        texts, notes = _with_decimal_points(head, texts)
+        texts, notes = _with_decimal_points(head, texts, delimiter)
     return _cells(path, zip(head, texts, strict=True), places, notes=notes)
 
 
@@ -172,12 +172,13 @@ def _delimiter(text: str) -> str:
 
 
 def _with_decimal_points(
-    head: list[str], columns: list[list[str]]
+    head: list[str], columns: list[list[str]], delimiter: str
 ) -> tuple[list[list[str]], list[str]]:
     """Return columns with decimal points, and notes on marks that may separate thousands."""
     pointed = [_with_points(cells) for cells in columns]
     notes: list[str] = []
-    if pointed == columns:
+    # Semicolons separate where the comma is the decimal mark, even if no number has decimals.
+    if pointed == columns and delimiter != ";":
         return columns, notes
     for name, cells in zip(head, columns, strict=True):
         marked = [cell for cell in cells if "," in cell or "." in cell]

@@ -164,7 +164,7 @@ def _pixel_doubts(data: DataSet) -> list[str]:
 def _class_doubts(data: DataSet) -> list[str]:
     """Return notes on classes that are spelled alike, or have no sample to learn from."""
     names = data.class_names
-    notes = [f"classes {alike} differ only in capital letters" for alike in alike_names(names)]
+    notes = [f"classes {alike}" for alike in alike_names(names)]
     present = set(data.train.labels.tolist())
     absent = [name for n, name in enumerate(names) if n not in present]
     if absent and not data.is_text:  # lines of text have a class for labels to come
@@ -177,11 +177,17 @@ def _class_doubts(data: DataSet) -> list[str]:
 
 
 def alike_names(names: Sequence[str]) -> list[str]:
-    """List the names that differ only in capital letters, a text for each such group."""
+    """List the names that differ only in capital letters or spaces, a text for each such group."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(name.lower(), []).append(name)
-    return [", ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+        groups.setdefault(" ".join(name.lower().split()), []).append(name)
+    alike: list[str] = []
+    for group in groups.values():
+        cased = len({name.lower() for name in group}) == 1
+        what = "capital letters" if cased else "spaces or capital letters"
+        if len(group) > 1:
+            alike.append(f"{', '.join(map(repr, group))} differ only in {what}")
+    return alike
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:

@@ -290,6 +290,9 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     notes += cells.notes
     notes += [note for name in inputs if (note := _gaps(cells, name))]
     notes += _doubts(columns)
+    written = [(c["name"], "category") for c in columns if c["type"] == "category"]
+    written += [(target, "class")] if scale is None else []
+    notes += [note for name, what in written for note in _merged(cells, name, what)]
     notes += [note for column in columns for note in _crowded(cells, column, order[:-test])]
     if scale is None:
         notes += _like_numbers(target, classes, "classes")
@@ -378,12 +381,26 @@ def _doubts(columns: Sequence[Preparation]) -> list[str]:
         name, levels = column["name"], column.get("levels", ())
         if len(levels) == 1 or column.get("deviation") == 0:
             notes.append(f"column {name!r} has one value in the training split: it teaches nothing")
-        notes += [
-            f"column {name!r}: categories {alike} differ only in capital letters"
-            for alike in alike_names(levels)
-        ]
+        notes += [f"column {name!r}: categories {alike}" for alike in alike_names(levels)]
         notes += _like_numbers(name, levels, "categories")
     return notes
+
+
+def _merged(cells: Cells, name: str, what: str) -> list[str]:
+    """Return a note on texts such as 01 and 1, codes as well as numbers, that are taken for one."""
+    texts: dict[str, list[str]] = {}
+    for cell in sorted({cell for cell in cells.columns[name] if cell is not None}):
+        texts.setdefault(_spelled(cell), []).append(cell)
+    merged = [
+        group
+        for group in texts.values()
+        if len(group) > 1 and any(re.match(r"[+-]?0\d", text) for text in group)
+    ]
+    return [
+        f"column {name!r}: {', '.join(map(repr, group))} are one {what}: write a letter in front "
+        "of codes that differ"
+        for group in merged[:1]
+    ]
 
 
 def _like_numbers(name: str, levels: Sequence[str], what: str) -> list[str]:

@@ -67,6 +67,8 @@ def read_pictures(
     for path, _ in paths:
         try:
             with Image.open(path) as picture:
+                # Phones store a still with its preview or depth as several frames, an MPO.
+                frames = 1 if picture.format == "MPO" else getattr(picture, "n_frames", 1)
                 # Cameras store how a picture is turned apart from its pixels.
                 picture = _in_bytes(ImageOps.exif_transpose(picture))
                 if size is not None:
@@ -75,6 +77,8 @@ def read_pictures(
         except Exception as error:  # each of Pillow's parsers raises errors of its own
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DataError(f"{path}: not a sound picture ({reason})") from None
+        if frames > 1:
+            raise DataError(f"{path} is an animation of {frames} frames: save one as a picture")
     if channels is None:
         channels = 1 if all(map(_is_grey, loaded)) else 3
     mode = "L" if channels == 1 else "RGB"
