@@ -323,7 +323,7 @@ class Segment:
         return f"input of {self.stretch.names[self.stretch.first]}"
 
     def _watch_columns(self, x: torch.Tensor, exponent: int) -> None:
-        """Warn of columns that rounding loses, unless the inputs are another layer's outputs."""
+        """Warn where rounding loses columns, unless the inputs are another layer's outputs."""
         if not self.input_gradients:
             self._quantiser.watch_columns(self._input_name, x, exponent)
 

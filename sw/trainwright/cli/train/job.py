@@ -259,7 +259,7 @@ def fresh_job(args: argparse.Namespace) -> Job:
 
 
 def length_notes(args: argparse.Namespace, settings: TrainSettings, samples: int) -> list[str]:
-    """Say which of ``--steps`` and ``--epochs`` ends the run, where both were given."""
+    """Return a note on which of ``--steps`` and ``--epochs`` ends the run, given both."""
     if settings.steps is None or args.epochs is None:
         return []
     epochs = replace(settings, steps=None).total_steps(samples)
