@@ -1,5 +1,6 @@
 """Programs where rows are short: slices that are alive at once, and the memory's rate."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,10 +9,12 @@ from trainwright.compiler.base.errors import CompileError, DoesNotFitError
 from trainwright.compiler.forms.calls import Accumulate, Call
 from trainwright.compiler.forms.choices import ProgramSpec
 from trainwright.compiler.forms.layout import Layout, Part, Piece
-from trainwright.compiler.schedule.place import Placement, place, places_of
+from trainwright.compiler.schedule.place import WAITED, Place, Placement, place, places_of
 from trainwright.compiler.schedule.schedule import Issue
 from trainwright.compiler.schedule.tight import MORE, tight
 from trainwright.compiler.step import lower as lower_module
+from trainwright.compiler.step.drafts import Draft
+from trainwright.compiler.tile.tile import Lowered
 from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.fields import Engine
@@ -78,6 +81,34 @@ def test_place_without_room_in_usual_orders_tries_the_largest_across_banks(monke
         for other, beside in lives[:n]:
             apart = life.first > other.last or other.first > life.last
             assert apart or base >= beside + other.rows or beside >= base + life.rows
+
+
+def test_placement_with_a_share_of_waiting_lets_banks_decide():
+    """Waits count less, conflicts of banks in full."""
+    issue = sliced(6)
+    full, part = Placement(issue, P), Placement(issue, P, waited=WAITED)
+
+    def costs(pairs: Mapping[Place, Sequence[tuple[Place, float]]]) -> list[float]:
+        return [cost for others in pairs.values() for _, cost in others]
+
+    assert costs(part.waits) == pytest.approx([WAITED * cost for cost in costs(full.waits)])
+    assert costs(full.waits) and costs(part.near) == costs(full.near)
+
+
+@pytest.mark.parametrize("short", (True, False))
+def test_lowering_short_programs_are_placed_by_costs_of_their_own(short, monkeypatch):
+    asked, spec = [], ProgramSpec(Graph({}, {}, (), (), ()), {}, {}, P)
+
+    def recorded(issue, p, **costs):
+        asked.append(costs)
+        return place(issue, p, **costs)
+
+    monkeypatch.setattr(lower_module, "place", recorded)
+    monkeypatch.setattr(lower_module, "alone", lambda program, p, which: 7)
+    program = Lowered(spec.graph, (), (), {}, 0)
+    assert lower_module._timed([Draft(1.0, program, sliced(3))], spec, [], short=short)
+    costs = {"tries": lower_module.PLACEMENTS, "stores": True, "waited": WAITED}
+    assert asked == [costs if short else {}]
 
 
 def test_predict_slow_memory_follows_rate_of_preset():

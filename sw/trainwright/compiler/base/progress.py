@@ -9,7 +9,7 @@ MOST_EFFORT = 250_000
 """Alternatives after which a compilation takes the best program so far.
 
 A processor evaluates between 10,000 and 20,000 in a second, so that no network takes much longer
-than 20 seconds. `fashion-conv` takes 169,000; `fashion` in 512 samples takes 360,000, as each
+than 20 seconds. `fashion-conv` takes 165,000; `fashion` in 512 samples takes 360,000, as each
 program is finished once begun.
 """
 HOPELESS = 2.0

@@ -21,7 +21,7 @@ from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import ProgramSpec, SearchMode
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import CutError
-from trainwright.compiler.schedule.place import place
+from trainwright.compiler.schedule.place import WAITED, place
 from trainwright.compiler.step.blocks import Blocks
 from trainwright.compiler.step.drafts import Draft, Drafts
 from trainwright.compiler.tile.tile import Lowered
@@ -167,7 +167,11 @@ def _timed(
         if timed and draft.cycles > (least if short else HOPEFUL * least):
             break  # drafts are sorted, so no later one is better
         try:
-            program = draft.placed(place(draft.issue, p, tries=PLACEMENTS if short else 0))
+            if short:
+                at = place(draft.issue, p, tries=PLACEMENTS, stores=True, waited=WAITED)
+            else:
+                at = place(draft.issue, p)
+            program = draft.placed(at)
             timed.append((alone(program, p, which), draft, program))
             since = since + 1 if short and timed[1:] and timed[-1][0] >= least else 0
         except (CutError, DoesNotFitError, ResourceError) as error:
