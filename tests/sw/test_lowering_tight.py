@@ -89,7 +89,7 @@ def test_placement_with_a_share_of_waiting_lets_banks_decide():
     full, part = Placement(issue, P), Placement(issue, P, waited=WAITED)
 
     def costs(pairs: Mapping[Place, Sequence[tuple[Place, float]]]) -> list[float]:
-        return [cost for others in pairs.values() for _, cost in others]
+        return [cost for costly in pairs.values() for _, cost in costly]
 
     assert costs(part.waits) == pytest.approx([WAITED * cost for cost in costs(full.waits)])
     assert costs(full.waits) and costs(part.near) == costs(full.near)
