@@ -56,6 +56,14 @@ def test_command_of_a_named_network_fits_the_terminal(capsys, monkeypatch, netwo
         assert set(re.findall(r"\d{3,}", wide)) <= set(re.findall(r"\d{3,}", text))
 
 
+def test_plan_on_the_narrowest_terminal_names_the_columns_left_out(capsys, monkeypatch, network):
+    monkeypatch.setenv("COLUMNS", "40")
+    assert main(["plan", network, "--batch", "8"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 40
+    assert "not shown: arrays, in slices of" in text
+
+
 def test_plan_orders_are_trees_of_products(capsys, network):
     assert main(["plan", network, "--batch", "8"]) == 0
     text = capsys.readouterr().out
@@ -95,6 +103,12 @@ def test_transposed_table_turns_only_where_it_is_too_wide():
         transposed(head, rows, 80).splitlines()[0].split() == "| part | a long name | b |".split()
     )
     assert transposed(head, rows, 20).splitlines()[0].split() == "| part | one | two |".split()
+    far = [["one", 1, 10**9], ["two", 3, 10**9]]
+    apart = transposed(head, far, 30).splitlines()
+    assert [line.split() for line in apart if "part" in line] == [
+        "| part | one |".split(), "| part | two |".split()
+    ]  # fmt: skip
+    assert max(map(len, apart)) <= 30
 
 
 def test_error_is_one_line_and_folded_between_words_on_a_terminal(tmp_path):

@@ -11,7 +11,7 @@ from trainwright.cli.options import (
     check_wide,
 )
 from trainwright.cli.output import dict_table, show
-from trainwright.cli.screen import fitted, folded, screen_width, transposed
+from trainwright.cli.screen import fitted, folded, is_within, screen_width, transposed
 from trainwright.network import Network, UserNames
 from trainwright.support.settings import Positive
 
@@ -39,6 +39,8 @@ class PlanCommandOptions(StepOptions, WideOptions, JsonOptions):
 
 
 # -- figures ---------------------------------------------------------------------------------------
+SPARE = ("arrays", "in slices of", "stage")
+"""Columns of stages that the narrowest terminals go without."""
 MOST = 6
 """Most orders of a layer that are shown."""
 
@@ -235,7 +237,10 @@ def _stages_text(figures: dict[str, Any], program: str, names: UserNames, width:
                 "+".join(row["arrays"]),
             ]
         )  # fmt: skip
-    return fitted(("stage", "layer", "makes", "of", "in slices of", "arrays"), cells, width)
+    head = ("stage", "layer", "makes", "of", "in slices of", "arrays")
+    text = fitted(head, cells, width)
+    # Folded cells say everything: columns go only where folding does not suffice.
+    return text if is_within(text, width) else fitted(head, cells, width, SPARE)
 
 
 def text_of(figures: dict[str, Any], names: UserNames, width: int, *, wide: bool) -> str:

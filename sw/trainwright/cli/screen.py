@@ -40,6 +40,11 @@ def _width(text: str) -> int:
     return max(map(len, text.splitlines()))
 
 
+def is_within(text: str, width: int) -> bool:
+    """Return whether every line of a text has at most ``width`` columns."""
+    return _width(text) <= width
+
+
 def fitted(
     head: Sequence[str], rows: Sequence[Sequence[object]], width: int, spare: Sequence[str] = ()
 ) -> str:
@@ -87,9 +92,16 @@ def _with_folded_cells(head: Sequence[str], rows: list[list[object]], width: int
 
 
 def transposed(head: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> str:
-    """Return a table of few rows, each as a column, if it is too wide as it stands."""
+    """Return a table of few rows, each as a column, if it is too wide as it stands.
+
+    Rows that are too wide side by side get a table each, if that fits.
+    """
     text = markdown(head, rows)
     if _width(text) <= width:
         return text
     turned = [[name, *(row[place] for row in rows)] for place, name in enumerate(head) if place]
-    return markdown([head[0], *(spell(row[0]) for row in rows)], turned)
+    text = markdown([head[0], *(spell(row[0]) for row in rows)], turned)
+    if _width(text) <= width or len(rows) == 1:
+        return text
+    apart = "\n".join(transposed(head, [row], width) for row in rows)
+    return apart if _width(apart) <= width else text
