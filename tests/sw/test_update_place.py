@@ -8,7 +8,7 @@ import pytest
 
 from trainwright.cli.core import main
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import ALONE, accelerator_parameters, update_place
+from trainwright.cli.options import ALONE, accelerator_parameters, tell_update_place, update_place
 from trainwright.cli.sweep.spec import checked
 from trainwright.compiler import compile_step
 from trainwright.network import load_network
@@ -37,6 +37,11 @@ def test_update_place_follows_the_sizes_given(given, place):
     p = accelerator_parameters(given, DIGITS, alone=True)
     assert update_place(p, DIGITS) == place
     assert update_place(accelerator_parameters([], DIGITS), DIGITS) == "host"
+
+
+def test_update_place_told_names_the_sizes_of_the_accelerator(capsys):
+    tell_update_place(accelerator_parameters(["exponents=128"], DIGITS, alone=True), DIGITS)
+    assert "as it has vector_engine=1, exponents=128, sample_loads=1;" in capsys.readouterr().err
 
 
 def test_update_place_without_overrides_is_one_for_check_train_and_sweep(capsys, tmp_path):

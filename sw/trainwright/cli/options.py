@@ -200,9 +200,8 @@ ALONE = {"vector_engine": 1, "exponents": 64, "sample_loads": 1}
 """Sizes of an accelerator that trains alone: it updates, repeats steps and fetches samples."""
 
 _UPDATES = {
-    "alone": "the accelerator trains alone, as it has "
-    + ", ".join(f"{name}={value}" for name, value in ALONE.items())
-    + "; vector_engine=0 leaves loss and update to the host",
+    "alone": "the accelerator trains alone, as it has {}; vector_engine=0 leaves loss and update "
+    "to the host",
     "engine": "the accelerator's vector engine computes loss and update, and the host starts each "
     "step; exponents=64 and sample_loads=1 let the accelerator train alone (for tokens "
     "exponents=256, and statistics_depth=128)",
@@ -225,7 +224,8 @@ def update_place(p: AcceleratorParameters, network: Network) -> str:
 def tell_update_place(p: AcceleratorParameters, network: Network, *, parts: bool = False) -> None:
     """Print one line to the standard error: where ``--update chip`` computes."""
     kind = "parts" if parts else update_place(p, network)
-    print(f"trainwright: --update chip: {_UPDATES[kind]}", file=sys.stderr)
+    sizes = ", ".join(f"{name}={int(getattr(p, name))}" for name in ALONE)
+    print(f"trainwright: --update chip: {_UPDATES[kind].format(sizes)}", file=sys.stderr)
 
 
 def accelerator_parameters(
