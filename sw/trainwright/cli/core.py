@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return 141
     except Exception as error:
-        # an OSError that no command foresaw, such as a name that is too long, is the user's to mend
+        # The user can mend an OSError that no command foresaw, such as a name that is too long.
         if "--traceback" in argv or not isinstance(error, UserError | OSError):
             raise
         text = one_line(error)

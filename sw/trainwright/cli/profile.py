@@ -1,7 +1,6 @@
 """``trainwright profile``: where the cycles of a training step go."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +24,7 @@ from trainwright.support.tables import markdown
 
 if TYPE_CHECKING:
     from trainwright.timing.energy import EnergyModel
+    from trainwright.timing.profile import ProfiledProgram
 
 
 class ProfileOptions(StepOptions, SeedOptions, WideOptions, JsonOptions, SimulationOptions):
@@ -76,27 +76,15 @@ CAUSE_COLUMNS = ("array", "cause", "cycles", "share", "no", "tensor")
 """Columns of the table of causes."""
 
 
-@dataclass(frozen=True)
-class ProfiledProgram:
-    """Program of a step with its execution, and a row for each descriptor."""
-
-    name: str
-    program: Any
-    commands: Any
-    rows: list[Any]
-    cycles: int
-
-
 def _profiled(
     options: ProfileOptions, network: Network, p: AcceleratorParameters
-) -> tuple[list[ProfiledProgram], "EnergyModel"]:
+) -> tuple[list["ProfiledProgram"], "EnergyModel"]:
     """Return the profile of each program, and the energy of them all."""
     from trainwright.check.operands import toggle_energy
     from trainwright.check.step import random_inputs
     from trainwright.driver import Driver
-    from trainwright.timing import predict
     from trainwright.timing.energy import EnergyModel
-    from trainwright.timing.profile import lines, predicted
+    from trainwright.timing.profile import profiled
 
     with opened_for(options, p) as accelerator:
         toggles = options.liberty and toggle_energy(
@@ -110,34 +98,14 @@ def _profiled(
         step = driver.step
     parts, energy = [], EnergyModel(p, network.factor_width, toggles)
     for name, done in (("forward", forward), ("backward", backward)):
-        program, run = getattr(step, name), done.run
-        commands = run.commands or predicted(predict(program.descriptors, p))
-        rows = lines(name, program.descriptors, commands, p, run)
-        end = run.counters.cycles or max(command.end for command in commands)
-        energy.add_program(program.descriptors, commands)
-        parts.append(ProfiledProgram(name, program, commands, rows, end))
+        part = profiled(name, getattr(step, name), done.run, p)
+        energy.add_program(part.program.descriptors, part.commands)
+        parts.append(part)
     return parts, energy
 
 
-def _total(name: str, parts: list[ProfiledProgram], p: AcceleratorParameters) -> dict[str, Any]:
-    """Return the sums over programs; ``utilisation`` is an old name of the occupancy."""
-    rows = [row for part in parts for row in part.rows]
-    cycles = sum(part.cycles for part in parts)
-    macs, useful = sum(row.macs for row in rows), sum(part.program.macs for part in parts)
-    most = p.multipliers * max(1, cycles)
-    total: dict[str, Any] = {
-        "part": name, "cycles": cycles, "macs": macs, "useful_macs": useful,
-        "utilisation": macs / most, "occupancy": macs / most, "mac_utilisation": useful / most,
-        "bytes": sum(row.bytes for row in rows),
-    }  # fmt: skip
-    for engine in ("LOAD", "STORE", "PE1", "PE2"):
-        busy = sum(row.cycles for row in rows if row.engine == engine)
-        total[f"{engine.lower()}_cycles"] = busy
-    return total
-
-
 def _files(
-    options: ProfileOptions, parts: list[ProfiledProgram], p: AcceleratorParameters, results: Any
+    options: ProfileOptions, parts: list["ProfiledProgram"], p: AcceleratorParameters, results: Any
 ) -> dict[str, str | bytes]:
     """Return the files of ``--out`` by name."""
     from trainwright.report.engines import draw_engines
@@ -188,7 +156,7 @@ def _energy_text(energy: "EnergyModel", cycles: int) -> str:
 
 def _run(options: ProfileOptions) -> int:
     from trainwright.timing.lost import lost_cycles
-    from trainwright.timing.profile import as_rows
+    from trainwright.timing.profile import as_rows, total_of
 
     check_wide(options)
     if options.seed and options.backend == "golden":
@@ -209,7 +177,7 @@ def _run(options: ProfileOptions) -> int:
         for part in parts
         for line in lost_cycles(part.name, part.program.descriptors, part.commands, part.cycles, p)
     ]
-    totals = [*(_total(part.name, [part], p) for part in parts), _total("step", parts, p)]
+    totals = [*(total_of(part.name, [part], p) for part in parts), total_of("step", parts, p)]
     cycles_are = "measured" if options.backend == "rtl" else "predicted"
     results: dict[str, Any] = {
         "network": network.name, "batch": options.batch, "plan": options.plan,

@@ -11,7 +11,7 @@ from trainwright.program.engines import PE1, PE2
 from trainwright.program.fields import Engine
 from trainwright.program.vector import Vector
 from trainwright.timing.commands import work_of
-from trainwright.timing.timeline import Timeline
+from trainwright.timing.timeline import Timeline, predict
 
 PROGRAM = "the program"
 """Tensor name of the load that brings the program."""
@@ -85,6 +85,44 @@ def lines(
             line.occupancy = line.macs / (rows[line.engine] * p.lanes * line.cycles)
             line.utilisation = line.occupancy
     return list(by_number.values())
+
+
+@dataclass(frozen=True)
+class ProfiledProgram:
+    """Program of a step with its execution, and a line for each descriptor."""
+
+    name: str
+    program: Any
+    commands: Sequence[CommandRecord]
+    rows: list[ProfileLine]
+    cycles: int
+
+
+def profiled(name: str, program: Any, run: Run, p: AcceleratorParameters) -> ProfiledProgram:
+    """Return the profile of a compiled program's run, by predicted commands if none are measured."""
+    commands = run.commands or predicted(predict(program.descriptors, p))
+    rows = lines(name, program.descriptors, commands, p, run)
+    end = run.counters.cycles or max(command.end for command in commands)
+    return ProfiledProgram(name, program, commands, rows, end)
+
+
+def total_of(
+    name: str, parts: Sequence[ProfiledProgram], p: AcceleratorParameters
+) -> dict[str, Any]:
+    """Return the sums over programs; ``utilisation`` is an old name of the occupancy."""
+    rows = [row for part in parts for row in part.rows]
+    cycles = sum(part.cycles for part in parts)
+    macs, useful = sum(row.macs for row in rows), sum(part.program.macs for part in parts)
+    most = p.multipliers * max(1, cycles)
+    total: dict[str, Any] = {
+        "part": name, "cycles": cycles, "macs": macs, "useful_macs": useful,
+        "utilisation": macs / most, "occupancy": macs / most, "mac_utilisation": useful / most,
+        "bytes": sum(row.bytes for row in rows),
+    }  # fmt: skip
+    for engine in ("LOAD", "STORE", "PE1", "PE2"):
+        busy = sum(row.cycles for row in rows if row.engine == engine)
+        total[f"{engine.lower()}_cycles"] = busy
+    return total
 
 
 def _line(part: str, descriptors: Sequence[Descriptor], command: CommandRecord) -> ProfileLine:

@@ -1,6 +1,6 @@
 """The settings of a training run, frozen. All of them decide the bits of the result."""
 
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from math import cos, pi
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from trainwright.onchip.choices import LOSS_NAMES, OPTIMISERS
 from trainwright.program.samples import PIXEL_WIDTHS
 from trainwright.support.plain import of_plain
 from trainwright.support.settings import OneOf, Option, Positive, SettingsModel, check
+from trainwright.support.text import amount
 from trainwright.train.choices import (
     CUT_PROGRAMS,
     FACTOR_SCALES,
@@ -143,6 +144,19 @@ class TrainSettings(SettingsModel):
         # Samples after the last full batch are dropped: programs have one batch size.
         steps = self.epochs * (samples // self.batch)
         return steps if self.steps is None else min(steps, self.steps)
+
+    def length_notes(self, samples: int) -> list[str]:
+        """Return a note on which of ``steps`` and ``epochs`` ends a run that was given both."""
+        whole = replace(self, steps=None).total_steps(samples)
+        if self.steps is None or self.steps == whole:
+            return []
+        ends, longer = f"--steps {self.steps}", f"--epochs {self.epochs}"
+        if whole < self.steps:
+            ends, longer = longer, ends
+        return [
+            f"{ends} ends the run, after {amount(self.total_steps(samples), 'step')}, and "
+            f"{longer} would be {amount(max(whole, self.steps), 'step')}: omit one of them"
+        ]
 
     def rate_at(self, step: float, total: int) -> float:
         """Return the learning rate of ``step`` (from 0) of ``total``."""

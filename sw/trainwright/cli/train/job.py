@@ -29,7 +29,6 @@ from trainwright.report.memory import MemoryItem
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.settings import part_of, settings_of
 from trainwright.support.tensor_file import CheckpointError
-from trainwright.support.text import amount
 from trainwright.train.batches import class_names, labelled_for
 from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.export import Origin, samples_crc
@@ -256,22 +255,6 @@ def fresh_job(args: argparse.Namespace) -> Job:
     folder.check_new(force=args.force)
     state, data = fresh_state(args, new, load)
     return Job(state, options, data, folder)
-
-
-def length_notes(args: argparse.Namespace, settings: TrainSettings, samples: int) -> list[str]:
-    """Return a note on which of ``--steps`` and ``--epochs`` ends the run, given both."""
-    if settings.steps is None or args.epochs is None:
-        return []
-    epochs = replace(settings, steps=None).total_steps(samples)
-    if settings.steps == epochs:
-        return []
-    ends, longer = f"--steps {settings.steps}", f"--epochs {settings.epochs}"
-    if epochs < settings.steps:
-        ends, longer = longer, ends
-    return [
-        f"{ends} ends the run, after {amount(settings.total_steps(samples), 'step')}, and "
-        f"{longer} would be {amount(max(epochs, settings.steps), 'step')}: omit one of them"
-    ]
 
 
 def fresh_state(

@@ -13,7 +13,7 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.output import on_terminal, tell
 from trainwright.cli.train import machine, outcome
-from trainwright.cli.train.job import FLOAT, Job, fresh_job, length_notes, resumed_job
+from trainwright.cli.train.job import FLOAT, Job, fresh_job, resumed_job
 from trainwright.cli.train.progress import LiveProgress, PlainProgress, Progress
 from trainwright.driver.resident import ResidentDriver
 from trainwright.report.memory import resident_memory
@@ -66,7 +66,7 @@ def _job(args: argparse.Namespace, workers: Workers) -> Job:
     state = job.state
     if workers.rank == 0:
         tell(data_notes(state.network, job.data))
-        tell(length_notes(args, state.settings, len(job.data.train)))
+        tell(state.settings.length_notes(len(job.data.train)) if args.epochs is not None else ())
     try:
         machine.check_parallel(
             job.options, state.network, state.settings, workers, round_=args.tt_round is not None
