@@ -99,7 +99,7 @@ class ProfiledProgram:
 
 
 def profiled(name: str, program: Any, run: Run, p: AcceleratorParameters) -> ProfiledProgram:
-    """Return the profile of a compiled program's run, by predicted commands if none are measured."""
+    """Return the profile of a program's run, by predicted commands if none are measured."""
     commands = run.commands or predicted(predict(program.descriptors, p))
     rows = lines(name, program.descriptors, commands, p, run)
     end = run.counters.cycles or max(command.end for command in commands)
