@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainwright.accelerator.register_files import FILES
 from trainwright.parameters import AcceleratorParameters
-from trainwright.support.files import prepare_folder, write_whole
+from trainwright.support.files import folder_of_files, write_whole
 from trainwright.support.native.tools import Progress
 from trainwright_boards.catalogue.zynq import ZynqBoard
 from trainwright_boards.tools import BuildError
@@ -117,8 +117,8 @@ def export_registers(parameters: AcceleratorParameters, folder: Path) -> list[Pa
 def writing(folder: Path) -> Iterator[None]:
     """Make a folder before the block; report an ``OSError`` of the block as a ``BuildError``."""
     try:
-        prepare_folder(folder)
-        yield
+        with folder_of_files(folder):
+            yield
     except OSError as error:
         raise BuildError(f"cannot write to {folder}: {error.strerror}") from error
 

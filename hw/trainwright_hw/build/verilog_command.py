@@ -10,7 +10,7 @@ from trainwright.cli.declare import add_options
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import AcceleratorOptions, accelerator_parameters
 from trainwright.support.errors import file_errors
-from trainwright.support.files import prepare_folder, write_whole
+from trainwright.support.files import check_folder, write_whole
 
 DESCRIPTION = """\
 Write the accelerator as one file of Verilog-2005 (module trainwright), for any simulator and
@@ -64,7 +64,7 @@ class VerilogCommand:
                 raise OptionError(f"--out: there is no folder {str(out.parent)!r}")
             if out.is_dir():
                 raise OptionError(f"--out: {str(out)!r} is a folder")
-            prepare_folder(out.parent)
+            check_folder(out.parent)
 
         from trainwright_hw.build.convert import TOP
         from trainwright_hw.build.package import package_verilog, port_list

@@ -3,7 +3,8 @@
 import os
 import tempfile
 import tomllib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,22 @@ def packaged(module: str, name: str) -> dict[str, Any]:
     return tomllib.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
 
 
-def prepare_folder(folder: Path) -> None:
-    """Make a folder, and check that files can be written there, before work that ends with files.
+@contextmanager
+def folder_of_files(folder: Path) -> Iterator[None]:
+    """Make a folder for files that the block writes; a new one that stays empty is removed.
 
-    Raises ``OSError``.
+    Raises ``OSError`` before the block if files cannot be written there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        yield
+    finally:
+        for path in missing:
+            with suppress(OSError):  # it has files, as it should
+                path.rmdir()
 
 
 def check_folder(folder: Path) -> None:
@@ -28,13 +37,8 @@ def check_folder(folder: Path) -> None:
 
     Raises ``OSError``.
     """
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        prepare_folder(folder)
-    finally:
-        for path in missing:
-            with suppress(OSError):
-                path.rmdir()
+    with folder_of_files(folder):
+        pass
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
