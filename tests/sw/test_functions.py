@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import sys
 import tomllib
 from fractions import Fraction
 
@@ -489,12 +490,14 @@ def test_network_with_a_kernel_out_of_place_names_the_remedy(tmp_path, registere
         described(tmp_path, "raise SystemExit(0)\n", "own")
 
 
-def test_changed_file_of_kernels_is_read_again(tmp_path, registered):
+def test_changed_file_of_kernels_is_read_again(tmp_path, registered, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     own = "@trainwright.kernel(gradient='straight-through')\ndef own(k, x):\n    return x >> {}\n"
     x = np.full((1, 16), 64)
     for shift in (1, 2):
         (function,) = described(tmp_path, own.format(shift), "own").functions
         assert applied(function.forward, [x], (8,), 8)[0, 0] == 64 >> shift
+    assert not (tmp_path / "__pycache__").exists()
 
 
 def test_kernel_in_torch_has_the_bits_of_its_integers(registered):
