@@ -6,6 +6,7 @@ to the other order, samples along the lanes. So few rows of the scratchpad will 
 batch fits, the second load is left out.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -103,7 +104,7 @@ def rows_read(step: CompiledStep, buffer: Buffer) -> range:
     return range(first, max(first, stop))
 
 
-class _Batch:
+class _Batch(ABC):
     """Batch on its way through the scratchpad, to the buffers that steps read."""
 
     input_bits: int
@@ -136,9 +137,9 @@ class _Batch:
         for place in places:
             pad.free(place)
 
+    @abstractmethod
     def _store(self, place: int, first: int, count: int) -> None:
         """Store ``count`` fetched samples, the batch's ``first`` and following."""
-        raise NotImplementedError
 
     def _draw(self, place: int, first: int, count: int) -> None:
         """Fetch ``count`` samples in the drawn order, the batch's ``first`` and following."""
