@@ -9,9 +9,9 @@ import pytest
 
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.emit.emit import Emitter
-from trainwright.compiler.forms.calls import Copy, External, Move
-from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage, counts_of
-from trainwright.compiler.forms.nests import copy_nest
+from trainwright.compiler.forms.calls import Elementwise, External, Move
+from trainwright.compiler.forms.layout import ROW, Layout, Part, Piece, Storage, counts_of
+from trainwright.compiler.forms.nests import nests
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Graph, Tensor
@@ -142,11 +142,11 @@ def test_axes_that_go_on_evenly_are_one_level(counts, levels):
     """A level holds as many steps as its counter can count."""
     layout = Layout(tuple("abc"[: len(counts)]), ("l",))
     sizes = {**dict(zip(layout.rows, counts, strict=True)), "l": LANES}
-    x, z, zeros = parts = [
-        Part(Piece("t", layout, sizes, {}, LANES, Storage("t", 0)), {}) for _ in range(3)
-    ]
+    x, z = (Part(Piece("t", layout, sizes, {}, LANES, Storage("t", 0)), {}) for _ in range(2))
+    zeros = Part(Piece.new("zeros", ROW, {"row": 1, "lane": LANES}, {}, LANES), {})
     bases = (0, 1 << 18, 1 << 19)
-    at = {part.piece.storage: base for part, base in zip(parts, bases, strict=True)}
-    d = copy_nest(Copy(engine=Engine.PE2, cycles=0, reads=(x, zeros), writes=(z,)), at)
+    at = {part.piece.storage: base for part, base in zip((x, z, zeros), bases, strict=True)}
+    copy = Elementwise(engine=Engine.PE2, cycles=0, reads=(x, zeros), writes=(z,), broadcast=True)
+    (d,) = nests(copy, AcceleratorParameters(), at)
     assert [level.count for level in d.levels] == levels
     assert d.levels[-1].x == d.levels[-1].z == 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError
-from trainwright.compiler.forms.calls import Accumulate, Call
+from trainwright.compiler.forms.calls import Call, Elementwise
 from trainwright.compiler.forms.choices import ProgramSpec
 from trainwright.compiler.forms.layout import Layout, Part, Piece
 from trainwright.compiler.schedule.place import WAITED, Place, Placement, place, places_of
@@ -36,7 +36,7 @@ def sliced(count: int, *, ahead: int = 0) -> Issue:
     x, y = piece("x", 32), piece("y", 24)
 
     def made(engine: Engine, z: Part, first: Part, second: Part) -> Call:
-        return Accumulate(engine=engine, cycles=100, reads=(first, second), writes=(z,), last=True)
+        return Elementwise(engine=engine, cycles=100, reads=(first, second), writes=(z,))
 
     slices = [piece("a", 40) for _ in range(count)]
     first = [(100.0 * n, made(Engine.PE1, a, x, y)) for n, a in enumerate(slices)]

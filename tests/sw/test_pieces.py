@@ -61,4 +61,4 @@ def test_pieces_cut_along_lanes_is_transposed_whole(cut, transposed):
     piece = stage.ensure("t", ("a",), {"b": cut})
     assert piece.ranges == transposed and piece.covers({"b": cut})
     call = stage.calls[-1]
-    assert isinstance(call, Transpose) and call.reads[0].piece is whole and call.reads[0].is_even
+    assert isinstance(call, Transpose) and call.reads[1].piece is whole and call.reads[1].is_even

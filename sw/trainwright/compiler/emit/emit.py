@@ -14,27 +14,16 @@ from trainwright.compiler.base.limits import MOST_COUNT, require_accumulator
 from trainwright.compiler.base.memory import Buffer, largest_divisor
 from trainwright.compiler.base.rules import COPIES
 from trainwright.compiler.forms.calls import (
-    Accumulate,
+    ArrayCall,
     Call,
     Clear,
     Contract,
-    Copy,
-    Elementwise,
     External,
     Move,
     PassCall,
-    Transpose,
 )
 from trainwright.compiler.forms.layout import Addresses, Part, Piece, Storage
-from trainwright.compiler.forms.nests import (
-    address_of,
-    contraction_nests,
-    copy_nest,
-    elementwise_nest,
-    fitted,
-    sum_nest,
-    transpose_nests,
-)
+from trainwright.compiler.forms.nests import address_of, fitted, nests
 from trainwright.compiler.forms.passes import pass_vectors
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.graph.ir import Graph
@@ -73,29 +62,11 @@ class Emitter:
         """Emit all commands, whose pieces lie ``at`` these rows, and the end of the program."""
         for call in calls:
             match call:
-                case Contract():
-                    self._check(call)
-                    name = COPIES if call.part else call.op.out
-                    for d in contraction_nests(call, self.p, at):
-                        self._compute(d, Product(call.op.out), (call.impl.x, call.impl.g), name)
-                case Transpose():
-                    name = call.reads[0].piece.tensor
-                    for d in transpose_nests(call, self.p, at):
-                        self._compute(d, Product(name, exact=True), ("", name), COPIES)
-                case Copy():
-                    x, digits = call.reads[0], call.writes[0].digits
-                    name = x.piece.tensor
-                    width = most_bits(digits, self.p) if x.digits != digits else 0
-                    products = Product(name, exact=True)
-                    self._compute(copy_nest(call, at), products, (name, ""), COPIES, width)
-                case Accumulate():
-                    name = call.writes[0].piece.tensor
-                    slot = name if call.last else COPIES
-                    self._compute(sum_nest(call, at), Product(name, exact=True), (name, name), slot)
-                case Elementwise():
-                    x, g = call.op.operands
-                    products = Product(call.op.out)
-                    self._compute(elementwise_nest(call, at), products, (x, g), call.op.out)
+                case ArrayCall():
+                    if isinstance(call, Contract):
+                        self._check(call)
+                    for d in nests(call, self.p, at):
+                        self._compute(d, call)
                 case PassCall():
                     self._passes(call, at)
                 case Move():
@@ -122,35 +93,35 @@ class Emitter:
             self.products[len(self.descriptors)] = Product(call.op.out)
             self._commands.add(replace(d, entry=entry, slot=slot))
 
-    def _format(self, name: str) -> int:
-        """Return the number of a tensor's format; a constant, without a name, is in fixed point."""
-        return self.p.format_number(self.graph.tensors[name].format) if name else 0
+    def _format(self, operand: Part) -> int:
+        """Return the number of an operand's format; constants are in fixed point."""
+        tensor = self.graph.tensors.get(operand.piece.tensor)
+        return self.p.format_number(tensor.format) if tensor else 0
 
-    def _compute(
-        self, d: Compute, product: Product, operands: tuple[str, str], counted: str, width: int = 0
-    ) -> None:
-        """Emit what makes a ``product`` of two tensors, or of one and a constant without a name.
-
-        ``counted`` names its statistics; a copy has ``width`` bits, or with 0 those of a word.
-        """
-        z = self.graph.tensors[product.tensor]
+    def _compute(self, d: Compute, call: ArrayCall) -> None:
+        """Emit a nest of a command of an array."""
+        (x, g), (z,) = call.reads, call.writes
+        name = z.piece.tensor
+        tensor, label, width = self.graph.tensors[name], name, self.graph.tensors[name].format.width
+        # A sum or a product with a constant is a copy: of rows, or of values that are cut anew.
+        if not {x.piece.tensor, g.piece.tensor} <= self.graph.tensors.keys():
+            label, again = f"{name} copy", max(x.digits, g.digits) != z.digits
+            width = most_bits(z.digits, self.p) if again else self.p.word_width
         # Slots are numbered as tensors appear; a program with more of them than the accelerator has
         # is executed in several runs (``program.segments``).
-        slot = self.slots.setdefault(counted, len(self.slots))
-        copied = product.exact and "" in operands
-        label = f"{product.tensor} copy" if copied else product.tensor
+        slot = self.slots.setdefault(name if call.counted else COPIES, len(self.slots))
         d = replace(
             d,
             tensor=label,
             slot=slot,
-            out_width=(width or self.p.word_width) if copied else z.format.width,
-            x_format=self._format(operands[0]),
-            g_format=self._format(operands[1]),
-            z_format=self._format(product.tensor),
-            underflow_zero=z.zero,
+            out_width=width,
+            x_format=self._format(x),
+            g_format=self._format(g),
+            z_format=self._format(z),
+            underflow_zero=tensor.zero,
         )
         for part in fitted(d, self.p.nest_levels):
-            self.products[len(self.descriptors)] = product
+            self.products[len(self.descriptors)] = Product(name, call.exact)
             self._commands.add(part)
 
     def _move(self, call: Move, at: Addresses) -> None:

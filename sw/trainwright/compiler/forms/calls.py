@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from trainwright.compiler.forms.impls import Impl
 from trainwright.compiler.forms.layout import Layout, Part, Ranges, Storage
-from trainwright.graph.ir import Add, Kernel, Mask, Op
-from trainwright.program.fields import Engine
+from trainwright.graph.ir import Kernel, Op
+from trainwright.program.fields import Engine, Operation
 
 if TYPE_CHECKING:
     from trainwright.compiler.forms.passes import PassPlan
@@ -72,44 +72,46 @@ class Call:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Contract(Call):
-    """Contraction of two operands, the first and the second one of the descriptor."""
+class ArrayCall(Call):
+    """Command of an array, with two operands: the first and the second one of the descriptor."""
+
+    exact: bool = False
+    """Whether the result keeps the exponent: a copy, or two parts of a sum added."""
+    counted: bool = True
+    """Whether statistics of the result are the tensor's: those of copies and parts are not."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Contract(ArrayCall):
+    """Contraction of two operands, or of parts of them for a part of a sum."""
 
     op: Op
     impl: Impl
     macs: int
-    part: bool = False
-    """Whether the command computes one of several parts of a sum."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Accumulate(Call):
-    """Addition to the sum so far, the first operand, of another part of it."""
+class Transpose(ArrayCall):
+    """Transpose, with other axes along the lanes, by a product of the identity, read first."""
 
-    last: bool
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Transpose(Call):
-    """Transpose, with other axes along the lanes, by a product with the identity."""
+    exact: bool = True
+    counted: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Copy(Call):
-    """Copy with the same axes along the lanes, in as many digits or more, by adding zeros."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Elementwise(Call):
+class Elementwise(ArrayCall):
     """Addition or mask of two operands, on some blocks of the lanes of the result.
 
-    ``blocks`` are the first block and their number; with ``broadcast`` the second operand has one
-    block for all.
+    A copy adds a row of zeros; where the result has more digits, values are cut anew. Parts of a
+    sum are added one by one to the sum so far.
     """
 
-    op: Add | Mask
-    blocks: tuple[int, int]
-    broadcast: bool
+    operation: Operation = Operation.BIAS
+    relu: bool = False
+    blocks: tuple[int, int] | None = None
+    """First block and number of blocks; None: all."""
+    broadcast: bool = False
+    """Whether the second operand has one block for all."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 from trainwright.compiler.base.digits import digit_levels, element_levels
 from trainwright.compiler.base.errors import ResourceError
 from trainwright.compiler.base.limits import MOST_COUNT
-from trainwright.compiler.forms.calls import Accumulate, Contract, Copy, Elementwise, Transpose
+from trainwright.compiler.forms.calls import ArrayCall, Contract, Elementwise, Transpose
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Addresses, CutError, Part
 from trainwright.parameters import AcceleratorParameters
@@ -77,19 +77,6 @@ def _nest(
         reduce_levels=len(reduction),
         digits=len(over),
         tile_level=next(n for n, level in enumerate(free) if level is tile),
-        **fields,
-    )
-
-
-def _elements(
-    operation: Operation, levels: list[Level], over: list[Level], **fields: Any
-) -> Compute:
-    """Return a nest without tiles, which computes a row at a time; ``over`` counts digits."""
-    return Compute(
-        operation=operation,
-        levels=(*(merged(levels) or [Level(1)]), *over),
-        reduce_levels=len(over),
-        digits=len(over),
         **fields,
     )
 
@@ -185,17 +172,12 @@ def _dot_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[
 _NESTS = {Engine.PE1: _dot_nests, Engine.PE2: _outer_nests}
 
 
-def contraction_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
-    """Make the nests of a contraction on its array."""
-    return _NESTS[call.engine](call, p, at)
-
-
-def transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
+def _transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
     """Make the nests of a transpose: PE1's array multiplies rows of the operand by the identity.
 
     Full rows of lanes come first, then the last one. Each digit is transposed as a row of its own.
     """
-    (x, identity), (z,) = call.reads, call.writes
+    (identity, x), (z,) = call.reads, call.writes
     old, new = x.piece.layout.lanes, z.piece.layout.lanes
     entry, step = _joint(x, new), _joint(z, old)
     outer = [
@@ -221,55 +203,40 @@ def transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) ->
     return nests
 
 
-def elementwise_nest(call: Elementwise, at: Addresses) -> Compute:
-    """Make the nest of an addition or a mask on PE2's array, a row a cycle."""
+def _element_nests(call: Elementwise, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
+    """Make the nest of an addition or a mask on PE2's array, a row a cycle, without tiles."""
     (x, g), (z,) = call.reads, call.writes
-    first, blocks = call.blocks
+    first, blocks = call.blocks or (0, z.blocks)
+    # A broadcast operand stays at its one row.
+    step = 0 if call.broadcast else g.digits
     levels = [
         Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
     ]
-    # A broadcast operand stays at its one row.
-    levels.append(Level(blocks, x=x.digits, g=0 if call.broadcast else g.digits, z=z.digits))
-    assert call.op.instruction is not None
-    return _elements(
-        call.op.instruction, levels, element_levels(x.digits, g.digits),
-        x=address_of(x, at) + first * x.digits,
-        g=address_of(g, at) + (0 if call.broadcast else first * g.digits),
-        z=address_of(z, at) + first * z.digits,
-        relu=call.op.relu,
-    )  # fmt: skip
+    levels.append(Level(blocks, x=x.digits, g=step, z=z.digits))
+    over = element_levels(x.digits, g.digits)
+    # A copy in as many digits takes each as a row of its own. With other digits values are put
+    # together and cut anew.
+    if call.operation is Operation.BIAS and x.digits == z.digits > g.digits:
+        levels, over = [*levels, Level(x.digits, x=1, z=1)], []
+    return [
+        Compute(
+            operation=call.operation, relu=call.relu,
+            levels=(*(merged(levels) or [Level(1)]), *over),
+            reduce_levels=len(over), digits=len(over),
+            x=address_of(x, at) + first * x.digits, g=address_of(g, at) + first * step,
+            z=address_of(z, at) + first * z.digits,
+        )
+    ]  # fmt: skip
 
 
-def copy_nest(call: Copy, at: Addresses) -> Compute:
-    """Make the nest of a copy: PE2's array adds a row of zeros to the operand, a row a cycle.
-
-    Each digit is copied as a row of its own, unless the result has another number of digits: then
-    values are put together and cut into digits again.
-    """
-    (x, zeros), (z,) = call.reads, call.writes
-    levels = [Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows]
-    levels.append(Level(z.blocks, x=x.digits, z=z.digits))
-    widened = x.digits != z.digits
-    if not widened:
-        levels.append(Level(x.digits, x=1, z=1))
-    return _elements(
-        Operation.BIAS, levels, element_levels(x.digits, 1) if widened else [],
-        x=address_of(x, at), g=address_of(zeros, at), z=address_of(z, at),
-    )  # fmt: skip
-
-
-def sum_nest(call: Accumulate, at: Addresses) -> Compute:
-    """Make the nest that adds a part of a sum to the sum so far, on PE2's array."""
-    _, x = call.reads
-    (z,) = call.writes
-    levels = [
-        Level(z.counts[a], x=z.stride(a), g=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
-    ]
-    levels.append(Level(z.blocks, x=z.digits, g=x.digits, z=z.digits))
-    return _elements(
-        Operation.BIAS, levels, element_levels(z.digits, x.digits),
-        x=address_of(z, at), g=address_of(x, at), z=address_of(z, at),
-    )  # fmt: skip
+def nests(call: ArrayCall, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
+    """Make the nests of a command of an array."""
+    if isinstance(call, Contract):
+        return _NESTS[call.engine](call, p, at)
+    if isinstance(call, Transpose):
+        return _transpose_nests(call, p, at)
+    assert isinstance(call, Elementwise)
+    return _element_nests(call, p, at)
 
 
 def fitted(d: Compute, most: int) -> list[Compute]:

@@ -17,15 +17,7 @@ from typing import NoReturn
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.base.progress import count
-from trainwright.compiler.forms.calls import (
-    Accumulate,
-    Call,
-    Contract,
-    Copy,
-    Elementwise,
-    Move,
-    Transpose,
-)
+from trainwright.compiler.forms.calls import ArrayCall, Call, Move
 from trainwright.compiler.forms.layout import Addresses, Storage
 from trainwright.compiler.schedule.schedule import Issue, dependencies
 from trainwright.parameters import AcceleratorParameters
@@ -125,15 +117,9 @@ def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
     """Return the storages that a command reads, each with the rows read in a cycle."""
     if isinstance(call, Move) and call.reads:
         return [(call.sources[0], STORED / call.outer.element_bytes)]
-    if (
-        not isinstance(call, Accumulate | Contract | Copy | Transpose | Elementwise)
-        or not call.reads
-    ):
+    if not isinstance(call, ArrayCall):
         return []
-    # A transpose is a product of the identity, its first operand, and of what is transposed.
-    operands = reversed(call.sources) if isinstance(call, Transpose) else call.sources
-    rates = ARRAYS[call.engine].rates(p)
-    return list(zip(operands, rates, strict=True))
+    return list(zip(call.sources, ARRAYS[call.engine].rates(p), strict=True))
 
 
 def conflicts(

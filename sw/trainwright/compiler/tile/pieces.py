@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from trainwright.compiler.cut.slices import overlap
-from trainwright.compiler.forms.calls import Call, Clear, Copy, External, Move, Transpose
+from trainwright.compiler.forms.calls import Call, Clear, Elementwise, External, Move, Transpose
 from trainwright.compiler.forms.choices import Given, ranges_of
 from trainwright.compiler.forms.digits import word_bytes
 from trainwright.compiler.forms.impls import up
@@ -403,7 +403,7 @@ class Pieces:
         self.calls.append(
             Transpose(
                 engine=Engine.PE1, cycles=transpose_cycles(rows, self.p),
-                reads=(x, identity), writes=(z,),
+                reads=(identity, x), writes=(z,),
             )
         )  # fmt: skip
         return piece
@@ -489,4 +489,9 @@ class Pieces:
         # Cycles are those of all rows of the piece, also where only a part is copied.
         cycles = Part(piece, {}).rows * piece.digits
         reads = x, self.constant("zeros", self.p.lanes)
-        self.calls.append(Copy(engine=Engine.PE2, cycles=cycles, reads=reads, writes=(z,)))
+        self.calls.append(
+            Elementwise(
+                engine=Engine.PE2, cycles=cycles, reads=reads, writes=(z,),
+                broadcast=True, exact=True, counted=False,
+            )
+        )  # fmt: skip

@@ -14,7 +14,6 @@ from math import prod
 
 from trainwright.compiler.cut.slices import Block, Stage, in_parts, overlap, refitted, slices_of
 from trainwright.compiler.forms.calls import (
-    Accumulate,
     Call,
     Contract,
     Elementwise,
@@ -366,7 +365,7 @@ class Tiler:
         self.calls.append(
             Contract(
                 engine=impl.engine, cycles=cycles, reads=tuple(parts), writes=(z,),
-                op=op, impl=impl, macs=free * summed, part=bool(op.parts),
+                op=op, impl=impl, macs=free * summed, counted=not op.parts,
             )
         )  # fmt: skip
         if op.parts and follows:
@@ -376,8 +375,11 @@ class Tiler:
         """Add a part of a sum to the sum of those before it."""
         cycles = elementwise_cycles(z.rows, x.digits, z.digits)
         self.calls.append(
-            Accumulate(engine=Engine.PE2, cycles=cycles, reads=(z, x), writes=(z,), last=last)
-        )
+            Elementwise(
+                engine=Engine.PE2, cycles=cycles, reads=(z, x), writes=(z,),
+                exact=True, counted=last,
+            )
+        )  # fmt: skip
 
     def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
         op, lanes = choice.op, choice.lanes
@@ -409,11 +411,13 @@ class Tiler:
     def _one(
         self, op: Add | Mask, x: Part, g: Part, z: Part, blocks: tuple[int, int], *, broadcast: bool
     ) -> None:
+        assert op.instruction is not None
         rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks[1]
         self.calls.append(
             Elementwise(
                 engine=Engine.PE2, cycles=elementwise_cycles(rows, x.digits, z.digits),
-                reads=(x, g), writes=(z,), op=op, blocks=blocks, broadcast=broadcast,
+                reads=(x, g), writes=(z,), operation=op.instruction, relu=op.relu, blocks=blocks,
+                broadcast=broadcast,
             )
         )  # fmt: skip
 
