@@ -88,19 +88,9 @@ def div_n(v: Tensor, y: Tensor) -> Tensor:
     return binary("div", v.unsqueeze(-1), y)
 
 
-def div_plain(x: Tensor, v: Tensor) -> Tensor:
-    """Divide components by a plain tensor."""
-    return binary("div", x, v.unsqueeze(-1))
-
-
 def square_mcn(x: Tensor) -> Tensor:
     """Multiply x by itself (algorithm 15)."""
     return binary("mul", x, x)
-
-
-def negated(x: Tensor) -> Tensor:
-    """Negate every component."""
-    return -x
 
 
 def absolute(x: Tensor) -> Tensor:
@@ -169,12 +159,8 @@ def total(x: Tensor, dim: int) -> Tensor:
         paired = add_mcn(x.narrow(dim, 0, half), x.narrow(dim, half, half))
         x = torch.cat([paired, x.narrow(dim, 2 * half, 1)], dim) if count % 2 else paired
     if not x.shape[dim]:
-        return x.new_zeros(_without(x.shape, dim))
+        return x.sum(dim)
     return x.squeeze(dim) + 0.0  # torch's sum of -0 is +0
-
-
-def _without(shape: torch.Size, dim: int) -> tuple[int, ...]:
-    return tuple(shape[:dim]) + tuple(shape[dim + 1 :])
 
 
 def simplest(x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainwright.mcf import native
 from trainwright.mcf.errorfree import PRECISION, fast_two_sum, two_sum
-from trainwright.mcf.expansion import Terms, finished, stacked, terms_of
+from trainwright.mcf.expansion import cut, finished, stacked, terms_of
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -53,18 +53,6 @@ def join_pair(x: Tensor) -> tuple[Tensor, Tensor]:
     return fast_two_sum(lead, low)
 
 
-def part(high: Tensor, low: Tensor | None, dtype: torch.dtype, nc: int) -> Terms:
-    """Split a double, or a pair with |low| << |high|, into nc components of ``dtype``."""
-    terms = []
-    for _ in range(nc):
-        kept = high.to(dtype)
-        terms.append(kept)
-        high = high - kept.to(torch.float64)
-        if low is not None:
-            high, low = two_sum(high, low)
-    return terms
-
-
 def parted(z: Tensor, dtype: torch.dtype, nc: int, plain: Tensor | None = None) -> Tensor:
     """Split float64 numbers into components (..., nc), each rounded to nearest.
 
@@ -77,20 +65,13 @@ def parted(z: Tensor, dtype: torch.dtype, nc: int, plain: Tensor | None = None) 
         and native.usable_for(z, dtype, nc)
     ):
         return native.parted(z, nc)
-    terms = part(z, None, dtype, nc)
+    terms = cut([z], dtype, nc)
     return finished(terms, terms[0] if plain is None else plain)
 
 
 def narrowed(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert float32 components (..., nc) to the same count of components of a half type."""
-    parts = terms_of(x)
-    terms = []
-    for _ in range(len(parts)):
-        kept = parts[0].to(dtype)
-        terms.append(kept)
-        parts[0] = parts[0] - kept.to(torch.float32)
-        for k in range(len(parts) - 2, -1, -1):
-            parts[k], parts[k + 1] = two_sum(parts[k], parts[k + 1])
+    terms = cut(terms_of(x), dtype, x.shape[-1])
     return finished(terms, terms[0])
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainwright.mcf import functions
-from trainwright.mcf.arithmetic import absolute, binary, negated, power, scaled_add, sqrt
+from trainwright.mcf.arithmetic import absolute, binary, power, scaled_add, sqrt
 from trainwright.mcf.expansion import padded
 from trainwright.mcf.gelu import gelu
 from trainwright.mcf.graph import leading, result
@@ -113,7 +113,7 @@ def _unary(plain: Callable[..., Tensor], compute: Callable[..., Tensor]) -> Call
     return run
 
 
-neg = handles("neg", "negative", "__neg__")(_unary(torch.neg, negated))
+neg = handles("neg", "negative", "__neg__")(_unary(torch.neg, torch.neg))
 handles("abs", "absolute", "__abs__")(_unary(torch.abs, absolute))
 _sqrt = handles("sqrt")(_unary(torch.sqrt, sqrt))
 handles("exp")(_unary(torch.exp, functions.exp))

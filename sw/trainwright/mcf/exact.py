@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trainwright.mcf.constants import components_of
 from trainwright.mcf.errorfree import PRECISION, two_sum
-from trainwright.mcf.expansion import distilled, finished, stacked, terms_of
+from trainwright.mcf.expansion import cut, distilled, finished, stacked, terms_of
 
 Exact = int | float | Fraction | Decimal | str
 
@@ -113,11 +113,5 @@ def converted(x: Tensor, dtype: torch.dtype, nc: int) -> Tensor:
     if wide is dtype:
         zero = torch.zeros_like(parts[0])
         return finished([*parts, *[zero] * nc][:nc], x[..., 0].to(dtype))
-    terms = []
-    for _ in range(nc):
-        kept = parts[0].to(dtype)
-        terms.append(kept)
-        parts[0] = parts[0] - kept.to(wide)
-        for k in range(len(parts) - 2, -1, -1):
-            parts[k], parts[k + 1] = two_sum(parts[k], parts[k + 1])
+    terms = cut(parts, dtype, nc)
     return finished(terms, terms[0])

@@ -49,6 +49,15 @@ def distilled(terms: Sequence[Tensor], nc: int, passes: int) -> Terms:
     return out[:nc]
 
 
+def cut(terms: Sequence[Tensor], dtype: torch.dtype, nc: int) -> Terms:
+    """Return nc terms of ``dtype``, each the rounding of the first term that is left."""
+    rest, kept = list(terms), []
+    for _ in range(nc):
+        kept.append(rest[0].to(dtype))
+        rest = vec_sum([rest[0] - kept[-1].to(rest[0].dtype), *rest[1:]])
+    return kept
+
+
 def finished(terms: Sequence[Tensor], plain: Tensor) -> Tensor:
     """Combine terms to components (..., nc), following IEEE 754 for special values.
 

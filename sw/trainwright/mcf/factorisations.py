@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from trainwright.mcf import products
-from trainwright.mcf.arithmetic import absolute, binary, sqrt, total
+from trainwright.mcf.arithmetic import absolute, sqrt, total
+from trainwright.mcf.arithmetic import add_mcn as add
+from trainwright.mcf.arithmetic import div_mcn as div
+from trainwright.mcf.arithmetic import mult_mcn as mul
 from trainwright.precision.rounding import exponent_of, power_of_two
 
 LinAlgError = torch.linalg.LinAlgError  # pyright: ignore[reportPrivateImportUsage]
@@ -22,24 +25,9 @@ class NoConvergenceError(LinAlgError):
     """Error: rotations did not make a matrix diagonal."""
 
 
-def add(x: Tensor, y: Tensor) -> Tensor:
-    """Add components, shapes broadcast."""
-    return binary("add", x, y)
-
-
 def sub(x: Tensor, y: Tensor) -> Tensor:
     """Subtract components, shapes broadcast."""
-    return binary("add", x, -y)
-
-
-def mul(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply components, shapes broadcast."""
-    return binary("mul", x, y)
-
-
-def div(x: Tensor, y: Tensor) -> Tensor:
-    """Divide components, shapes broadcast."""
-    return binary("div", x, y)
+    return add(x, -y)
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
@@ -211,8 +199,8 @@ def _rounds(n: int) -> list[tuple[list[int], list[int]]]:
     for _ in range(even - 1):
         half = even // 2
         pairs = zip(players[:half], reversed(players[half:]), strict=True)
-        pairs = [tuple(sorted(pair)) for pair in pairs if max(pair) < n]
-        rounds.append(([p for p, _ in pairs], [q for _, q in pairs]))
+        if pairs := [tuple(sorted(pair)) for pair in pairs if max(pair) < n]:
+            rounds.append(([p for p, _ in pairs], [q for _, q in pairs]))
         players = [players[0], players[-1], *players[1:-1]]
     return rounds
 
@@ -265,8 +253,6 @@ def one_sided_jacobi(g: Tensor, digits: int) -> tuple[Tensor, Tensor, Tensor]:
     for _ in range(_SWEEPS):
         done = True
         for p, q in rounds:
-            if not p:
-                continue
             a, b = dot(g[:, :, p], g[:, :, p]), dot(g[:, :, q], g[:, :, q])
             mixed = dot(g[:, :, p], g[:, :, q])
             size = torch.sqrt(a[..., 0] * b[..., 0])
@@ -300,8 +286,6 @@ def two_sided_jacobi(t: Tensor, v: Tensor, digits: int) -> tuple[Tensor, Tensor]
     for _ in range(_SWEEPS):
         done = True
         for p, q in _rounds(t.shape[1]):
-            if not p:
-                continue
             mixed = t[:, p, q]
             active = mixed[..., 0].abs() > limit
             if not bool(active.any()):

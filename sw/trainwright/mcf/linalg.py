@@ -135,11 +135,8 @@ def _solve(A: Any, B: Any, *, left: bool = True, out: None = None) -> Tensor:
     like = model(A, B)
     a, b = (_full(t, like) for t in (A, B))
     vector = b.dim() == 2 or (b.dim() == a.dim() - 1 and b.shape[:-1] == a.shape[:-2])
-    if vector:
-        b = b.unsqueeze(-2)
-    computed = _solution("solve", a, b, like)
-    if vector:
-        computed = computed.squeeze(-2)
+    computed = _solution("solve", a, b.unsqueeze(-2) if vector else b, like)
+    computed = computed.squeeze(-2) if vector else computed
     return result(computed, lambda lead: torch.linalg.solve(lead(A), lead(B)), A, B)
 
 
@@ -216,16 +213,12 @@ def _cholesky(A: MCTensor, *, upper: bool = False, out: None = None) -> MCTensor
     return result(computed, lambda lead: torch.linalg.cholesky(lead(A), upper=upper), A)
 
 
-def _unsigned(parts: list[Tensor], leads: Any) -> Any:
-    return leads
-
-
 def _several(
     kind: Any,
     parts: list[Tensor],
     plain: Callable[[Tensor], Any],
     x: MCTensor,
-    signed: Callable[[list[Tensor], Any], Any] = _unsigned,
+    signed: Callable[[list[Tensor], Any], Any] = lambda parts, leads: leads,
 ) -> Any:
     """Make several results, each with its own place in the graph."""
     if not wants_grad(x):

@@ -16,7 +16,7 @@ from torch import Tensor
 from trainwright.mcf import carriers, fixedpoint, native
 from trainwright.mcf.arithmetic import add_mcn, binary
 from trainwright.mcf.errorfree import two_prod, two_sum
-from trainwright.mcf.expansion import finished
+from trainwright.mcf.expansion import cut, finished
 from trainwright.mcf.native import LANES
 
 
@@ -146,7 +146,7 @@ def vector_product(x: Tensor, v: Tensor) -> Tensor:
     high, low = two_sum(total, lower)
     finite = torch.isfinite(total)
     high, low = torch.where(finite, high, total), torch.where(finite, low, 0)
-    terms = carriers.part(high, low, dtype, nc) if nc == 3 else [high, low]
+    terms = cut([high, low], dtype, nc) if nc == 3 else [high, low]
     return finished(terms, terms[0]).reshape(*batch, nc)
 
 

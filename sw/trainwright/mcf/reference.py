@@ -9,9 +9,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from trainwright.mcf.carriers import join, join_pair, part
+from trainwright.mcf.carriers import join, join_pair
 from trainwright.mcf.errorfree import PRECISION, fast_two_sum, two_prod, two_sum
-from trainwright.mcf.expansion import Terms, distilled, finished, terms_of
+from trainwright.mcf.expansion import Terms, cut, distilled, finished, terms_of
 from trainwright.precision.rounding import exponent_of, power_of_two
 from trainwright.support.errorfree import two_product
 
@@ -62,9 +62,9 @@ def _add_double(xs: Terms, ys: Terms) -> Terms:
     """
     z = xs[0].to(torch.float64) + ys[0].to(torch.float64)
     low = xs[1].to(torch.float64)
-    return part(
-        z + (low + ys[1].to(torch.float64) if len(ys) == 2 else low), None, torch.float32, 2
-    )
+    if len(ys) == 2:
+        low = low + ys[1].to(torch.float64)
+    return cut([z + low], torch.float32, 2)
 
 
 def mul(x: Tensor, y: Tensor) -> Tensor:
@@ -79,12 +79,12 @@ def mul(x: Tensor, y: Tensor) -> Tensor:
     if route == "double" and y.shape[-1] == 1:
         return finished(_scale(terms_of(x), b), plain)
     if route == "double":
-        return finished(part(join(x) * join(y), None, torch.float32, 2), plain)
+        return finished(cut([join(x) * join(y)], torch.float32, 2), plain)
     if route == "pair":
         (h, g), (c, d) = join_pair(x), join_pair(y)
         p, lost = two_product(h, c)
         e = lost + (h * d + g * c)
-        return finished(part(p, e, torch.float32, 3), plain)
+        return finished(cut([p, e], torch.float32, 3), plain)
     return finished(distilled(_partial_products(terms_of(x), terms_of(y)), nc, nc), plain)
 
 
@@ -125,13 +125,13 @@ def div(x: Tensor, y: Tensor) -> Tensor:
         return plain.unsqueeze(-1)
     # ``plain`` decides quotients that are 0 or infinite: their remainders would be NaN.
     if route == "double":
-        return finished(part(join(x) / join(y), None, torch.float32, 2), plain)
+        return finished(cut([join(x) / join(y)], torch.float32, 2), plain)
     if route == "pair":
         (h, g), (c, d) = join_pair(x), join_pair(y)
         q = h / c
         p, lost = two_product(q, c)
         remainder = (((h - p) - lost) + g) - q * d
-        return finished(part(*fast_two_sum(q, remainder / c), torch.float32, 3), plain)
+        return finished(cut(fast_two_sum(q, remainder / c), torch.float32, 3), plain)
     nc = max(x.shape[-1], y.shape[-1])
     quotient = finished(_long_division(terms_of(x), terms_of(y), nc), plain)
     ends = near_end(a, nc)

@@ -1,7 +1,6 @@
 """Indexing, and functions of torch that move numbers unchanged, on ``MCTensor``."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -56,8 +55,10 @@ def _setitem(self: MCTensor, key: Any, value: Any) -> None:
 def _each(plain: Callable[..., Any], x: MCTensor, *args: Any, **kwargs: Any) -> Any:
     """Apply ``plain`` to every component; return one result or a tuple of results."""
     with torch.no_grad():
-        run = partial(plain, *args, **kwargs) if not args else None
-        run = run or (lambda part: plain(part, *args, **kwargs))
+
+        def run(part: Tensor) -> Any:
+            return plain(part, *args, **kwargs)
+
         if shape_of(x):
             mapped = torch.vmap(run, in_dims=-1, out_dims=-1)(x._components)
         else:  # vmap rejects dimension -1 of a 0-d tensor
@@ -78,37 +79,23 @@ reshape_as repeat_interleave ravel tensor_split hsplit vsplit rot90 fliplr flipu
 """.split()
 
 
-def _moving(name: str) -> None:
+def _moving(name: str, compute: Callable[..., Tensor] | None = None) -> None:
+    """Register a function; ``compute``, of components and dimensions, spares it vmap's overhead."""
     for place in (torch, Tensor):
         plain = getattr(place, name, None)
-        if plain is None:
-            continue
 
         def run(input: MCTensor, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
-            args = tuple(leading(a) for a in args)
-            return _each(plain, input, *args, **kwargs)
+            if kwargs or compute is None:
+                return _each(plain, input, *map(leading, args), **kwargs)
+            computed = compute(input._components, len(shape_of(input)), *args)
+            return result(computed, lambda lead: plain(lead(input), *args), input)
 
-        handles_one(plain, run)
+        if plain is not None:
+            handles_one(plain, run)
 
 
 for _name in _MOVING:
     _moving(_name)
-
-
-def _hot(name: str, compute: Callable[..., Tensor]) -> None:
-    """Register a frequently called function without the overhead of vmap."""
-    for place in (torch, Tensor):
-        plain = getattr(place, name, None)
-        if plain is None:
-            continue
-
-        def run(input: MCTensor, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
-            if kwargs:
-                return _each(plain, input, *args, **kwargs)
-            computed = compute(input._components, len(shape_of(input)), *args)
-            return result(computed, lambda lead: plain(lead(input), *args), input)
-
-        handles_one(plain, run)
 
 
 def _swapped(c: Tensor, dims: int, first: int = -2, second: int = -1) -> Tensor:
@@ -118,13 +105,13 @@ def _swapped(c: Tensor, dims: int, first: int = -2, second: int = -1) -> Tensor:
     return c.transpose(first % dims, second % dims) if dims else c
 
 
-_hot("transpose", _swapped)
-_hot("t", lambda c, dims: c if dims < 2 else c.transpose(0, 1))
-_hot(
+_moving("transpose", _swapped)
+_moving("t", lambda c, dims: c if dims < 2 else c.transpose(0, 1))
+_moving(
     "clone",
     lambda c, dims: c.movedim(-1, 0).clone(memory_format=torch.contiguous_format).movedim(0, -1),
 )
-_hot("contiguous", lambda c, dims: c)
+_moving("contiguous", lambda c, dims: c)
 
 
 def _property(name: str, compute: Callable[[Tensor, int], Tensor]) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from trainwright import mcf
+from trainwright.mcf.exact import mapped
 from trainwright.support.finding import Progress, silent, tracked
 
 _PRECISION = 600
@@ -203,11 +204,5 @@ def measured(name: str, nc: int, count: int, seed: int = 0) -> Accuracy:
 
 def _numbers(components: Tensor) -> Any:
     """Sum components exactly to mpmath numbers, in nested lists."""
-
-    def walk(rows: Any, depth: int) -> Any:
-        if depth:
-            return [walk(row, depth - 1) for row in rows]
-        with mpmath.workprec(_PRECISION):
-            return mpmath.fsum(rows)
-
-    return walk(components.detach().double().tolist(), components.dim() - 1)
+    with mpmath.workprec(_PRECISION):
+        return mapped(components, mpmath.fsum)
