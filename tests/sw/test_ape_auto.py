@@ -14,7 +14,7 @@ from trainwright.ape.decider import (
     jobs_of,
     pair_kinds,
 )
-from trainwright.ape.masks import RangeLevel, block_levels, block_mask, element_levels
+from trainwright.ape.masks import RangeLevel, block_levels, element_levels
 from trainwright.ape.performance import KINDS, PerformanceModel
 
 # seconds fixed, a term of K, a product: as the types' numbers of products
@@ -25,6 +25,15 @@ MODEL = PerformanceModel(
 SLOW_CALLS = PerformanceModel("none", {k: (1e9, 0, v[2]) for k, v in MODEL.terms.items()})
 ADAPTER = ape.Adapter(blocks=(4, 4, 4), model=MODEL)
 UNIT = 2.0**-24
+
+
+NAMES = {level: "fp32-f" if level <= RangeLevel.F else "fp32" for level in RangeLevel}
+NAMES[RangeLevel.B] = "fp32-b"
+
+
+def block_mask(x, rows, columns):
+    """Name the type of listing 5 for each block."""
+    return [[NAMES[level] for level in line] for line in block_levels(x, rows, columns).tolist()]
 
 
 def printed_listing_5(values):

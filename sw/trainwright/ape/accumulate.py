@@ -11,7 +11,8 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from trainwright.ape.rounding import Rounding, power_of_two, to_float32
+from trainwright.ape.rounding import Rounding, to_float32
+from trainwright.precision.rounding import power_of_two
 from trainwright.support.errorfree import round_to_odd, two_sum
 
 
@@ -58,7 +59,7 @@ def _slices(x: Tensor, width: int) -> list[tuple[Tensor, Tensor]]:
     slices = []
     while len(rows):
         top = top - width
-        unit = power_of_two(top)[:, None]
+        unit = power_of_two(top, torch.float64)[:, None]
         piece = torch.trunc(x / unit) * unit
         slices.append((rows, piece))
         x = x - piece

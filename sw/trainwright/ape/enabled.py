@@ -42,12 +42,8 @@ class _Mode(TorchDispatchMode):
             aten.convolution.default: self._convolution,
             aten.convolution_backward.default: self._convolution_backward,
         }
-        self.into: dict[Any, Any] = {
-            aten.mm.out: aten.mm.default,
-            aten.bmm.out: aten.bmm.default,
-            aten.addmm.out: aten.addmm.default,
-            aten.baddbmm.out: aten.baddbmm.default,
-        }
+        into = (aten.mm, aten.bmm, aten.addmm, aten.baddbmm)
+        self.into: dict[Any, Any] = {operator.out: operator.default for operator in into}
         self.in_place: dict[Any, Any] = {
             aten.addmm_.default: aten.addmm.default,
             aten.baddbmm_.default: aten.baddbmm.default,

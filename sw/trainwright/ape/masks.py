@@ -72,21 +72,6 @@ def block_levels(x: Tensor, rows: int, columns: int) -> Tensor:
     return _blocks(element_levels(x), rows, columns, 0).amax(-1)
 
 
-def block_mask(x: Tensor, rows: int, columns: int) -> list[list[str]]:
-    """Apply listing 5: ``fp32-f``, ``fp32-b`` or ``fp32`` for each block, by ranges alone."""
-    size = x.abs()
-
-    def outside(dtype: str) -> Tensor:
-        low, high = value_range(dtype)
-        return ~(((size >= low) & (size <= high)) | (size == 0))
-
-    code = outside("fp32-f").to(torch.int8) + outside("fp32-b").to(torch.int8)
-    if 0 in x.shape:
-        return []
-    names = ("fp32-f", "fp32-b", "fp32")
-    return [[names[n] for n in line] for line in _blocks(code, rows, columns, 0).amax(-1).tolist()]
-
-
 def block_extent(x: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
     """Return (smallest nonzero |x|, largest |x|) of each block in float64; (inf, 0) for zeros."""
     size = x.abs().to(torch.float64)

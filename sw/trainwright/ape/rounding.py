@@ -40,8 +40,3 @@ def to_float32(x: Tensor, rounding: Rounding) -> Tensor:
     beyond = near.to(torch.float64).abs() > x.abs()
     inward = torch.nextafter(near, torch.zeros_like(near))
     return torch.where(beyond, inward, near).to(torch.float64)
-
-
-def power_of_two(exponent: Tensor) -> Tensor:
-    """Return 2^exponent in float64, exactly; exponents (int64) from -1022 to 1023."""
-    return ((exponent + 1023) << 52).view(torch.float64)

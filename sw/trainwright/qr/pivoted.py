@@ -10,8 +10,6 @@ from functools import cached_property
 
 import torch
 
-from trainwright.precision import get_format
-from trainwright.qr.arithmetic import MachineArithmetic
 from trainwright.qr.machine_panel import eliminate, factor_machine_block, parted
 from trainwright.qr.precision import make_precision
 from trainwright.qr.reflectors import fill_wy
@@ -35,10 +33,6 @@ _TINY = 2.0**-1022
 _PRECISION = {
     torch.float32: make_precision(None, "fp32", "end"),
     torch.float64: make_precision(None, "fp64", "end"),
-}
-_MACHINE = {
-    torch.float32: MachineArithmetic(get_format("fp32")),
-    torch.float64: MachineArithmetic(get_format("fp64")),
 }
 
 
@@ -66,7 +60,7 @@ class PivotedQR:
     def apply(self, x: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
         """Return Q x or Q^T x for x (m, q), Q the full (m, m)."""
         x, k = x.clone(), len(self.beta)
-        arithmetic = _MACHINE[x.dtype]
+        arithmetic = _PRECISION[x.dtype].panel
         starts = range(0, k, _BLOCK)
         for begin in starts if transposed else reversed(starts):
             v = self.V[begin:, begin : begin + _BLOCK]
@@ -100,7 +94,7 @@ def pivoted_qr(
     (2, True)
     """
     check_real(A)
-    if A.dim() != 2 or A.dtype not in _MACHINE:
+    if A.dim() != 2 or A.dtype not in _PRECISION:
         raise QRError(f"pivoted_qr needs a float32 or float64 matrix, not {A.dtype} {[*A.shape]}")
     if block is not None and block < 1:
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")
@@ -200,7 +194,7 @@ def _blocked(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return R, V and beta; permute ``order`` and ``weights`` as the columns of ``a`` (m, n)."""
     (m, n), k = a.shape, min(a.shape)
-    arithmetic, generator = _MACHINE[a.dtype], torch.Generator().manual_seed(seed)
+    arithmetic, generator = _PRECISION[a.dtype].panel, torch.Generator().manual_seed(seed)
     vectors, beta = column_major_zeros(a)[:, :k], a.new_zeros(k)
     largest = 0.0
     for begin in range(0, k, width):
