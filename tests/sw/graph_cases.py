@@ -5,11 +5,11 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
-from graph_shifts import bind
+from graph_shifts import bind, is_mask
 from graph_values import constants, evaluate, evaluate_float, windowed
 
 from trainwright.formats.rounding import MAX_SHIFT
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Unfold, View
+from trainwright.graph.ir import RELU_SUM, SUM, Einsum, Graph, Kernel, Unfold, View
 from trainwright.network import Layer, Network, Widths, network_from_dict, rank_bounds
 
 HEADROOM = 0.7
@@ -155,17 +155,18 @@ def bounds(
             error[op.out] = (
                 evaluate_float(single, far)[op.out] - evaluate_float(single, near)[op.out]
             )
-        elif isinstance(op, Add):
-            total = graph.part([replace(op, relu=False)], op.operands, (op.out,))
+        elif is_mask(op):
+            x, sign = op.operands
+            unsure = abs(values[sign]) <= error[sign]
+            error[op.out] = error[x] + np.where(unsure, abs(values[x]), 0)
+        elif isinstance(op, Kernel):
+            total = graph.part([replace(op, body=SUM)], op.operands, (op.out,))
             error[op.out] = evaluate_float(total, {n: error[n] for n in op.operands})[op.out]
-        elif isinstance(op, Mask):
-            unsure = abs(values[op.sign]) <= error[op.sign]
-            error[op.out] = error[op.x] + np.where(unsure, abs(values[op.x]), 0)
         elif isinstance(op, View):
             error[op.out] = error[op.x].reshape(graph.shape(op.out))
         else:
             error[op.out] = windowed(graph, op, error[op.x])
-        if not isinstance(op, View | Unfold | Mask):
+        if not isinstance(op, View | Unfold) and not is_mask(op):
             error[op.out] = error[op.out] + 2.0 ** (exponents[op.out] - 1)
     return error
 
@@ -268,10 +269,10 @@ def _settled(
         single = graph.part([op], op.operands, (op.out,))
         given = {name: words[name] for name in op.operands}
         binding = bind(single, {}, exponents, most_alignment=most)
-        if isinstance(op, Add):
+        if isinstance(op, Kernel) and op.body in (SUM, RELU_SUM):
             moved = first, exponents, binding.exponents
             _check_alignment(graph, op, moved, least, added, most)
-        if not isinstance(op, View | Mask | Kernel | Unfold):
+        if isinstance(op, Einsum) or (isinstance(op, Kernel) and op.body in (SUM, RELU_SUM)):
             limit = 1 << (graph.tensors[op.out].format.width - 1)
             for shift in range(MAX_SHIFT):
                 exponent = binding.floors[op.out] + shift
@@ -292,7 +293,7 @@ def _settled(
 
 def _check_alignment(
     graph: Graph,
-    op: Add,
+    op: Kernel,
     exponents: tuple[dict[str, int], dict[str, int], dict[str, int]],
     least: dict[str, int],
     added: dict[str, list[str]],
@@ -303,26 +304,27 @@ def _check_alignment(
     ``added`` lists the other addends of each bias.
     """
     first, before, after = exponents
-    if op.y not in first:
-        if before[op.y] == after[op.y] and before[op.x] == after[op.x]:
+    x, y = op.operands
+    if y not in first:
+        if before[y] == after[y] and before[x] == after[x]:
             return
         finer, coarser = sorted(op.operands, key=before.__getitem__)
         least[_maker(graph, finer)] = before[coarser] - most
         raise _Again
-    addends = added.setdefault(op.y, [])
-    addends.append(op.x)
+    addends = added.setdefault(y, [])
+    addends.append(x)
     finer, *_, coarser = sorted([*addends, *addends], key=before.__getitem__)
     if before[coarser] - before[finer] > 2 * most:
         least[_maker(graph, finer)] = before[coarser] - 2 * most
         raise _Again
-    if before[op.y] != after[op.y] and len(addends) > 1:
-        first[op.y] = min(max(first[op.y], before[coarser] - most), before[finer] + most)
+    if before[y] != after[y] and len(addends) > 1:
+        first[y] = min(max(first[y], before[coarser] - most), before[finer] + most)
         raise _Again
 
 
 def _maker(graph: Graph, name: str) -> str:
     """Return the tensor that an exponent belongs to."""
     name = graph.origins[name]
-    while isinstance(maker := graph.makers[name], Mask):
-        name = graph.origins[maker.x]
+    while is_mask(maker := graph.makers[name]):
+        name = graph.origins[maker.operands[0]]
     return name

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from trainwright.fixed.align import Alignment, aligned
 from trainwright.formats.rounding import MAX_SHIFT
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
+from trainwright.functions import FunctionKernel
+from trainwright.graph.ir import MASK, Einsum, Graph, Kernel, Op, Unfold, View
 
 
 @dataclass(frozen=True)
@@ -54,24 +55,24 @@ def _bound(
             case View() | Unfold():
                 exponents[op.out] = exponents[op.x]
                 continue
-            case Kernel():
+            case Kernel(body=FunctionKernel() as body):
                 each = [exponents[name] for name in op.operands]
                 width = graph.tensors[op.out].width
-                scaling = op.function.bound(each, width, wanted.get(op.out))
+                scaling = body.bound(each, width, wanted.get(op.out))
                 floors[op.out], exponents[op.out] = scaling.floor, scaling.exponent
                 shifts[op.out] = Shifts(0, constants=scaling.constants)
-                if op.function.automatic:
+                if body.automatic:
                     alignment.limit(op.out, scaling.floor + MAX_SHIFT, op.operands)
                 continue
             case Einsum():
                 floor = sum(exponents[name] for name in op.operands)
-            case Add():
-                alignment.align(op.x, op.y)
-                floor = min(exponents[op.x], exponents[op.y])
-                x, y = exponents[op.x] - floor, exponents[op.y] - floor
-            case Mask():
-                floor = exponents[op.x]
-        still = isinstance(op, Mask) or graph.tensors[op.out].exact
+            case Kernel(operands=(first, _), body=body) if body == MASK:
+                floor = exponents[first]
+            case Kernel(operands=(first, second)):
+                alignment.align(first, second)
+                floor = min(exponents[first], exponents[second])
+                x, y = exponents[first] - floor, exponents[second] - floor
+        still = is_mask(op) or graph.tensors[op.out].exact
         exponent = floor if still else max(floor, wanted.get(op.out, floor))
         exponent = min(exponent, floor + MAX_SHIFT)
         exponents[op.out], floors[op.out] = exponent, floor
@@ -83,6 +84,11 @@ def _bound(
 
 def _passes(op: Op) -> bool:
     """Return whether a result has the exponent of its operand."""
-    if isinstance(op, Kernel):
-        return op.function.keeps_exponent
-    return isinstance(op, View | Unfold | Mask)
+    if isinstance(op, Kernel) and isinstance(op.body, FunctionKernel):
+        return op.body.keeps_exponent
+    return isinstance(op, View | Unfold) or is_mask(op)
+
+
+def is_mask(op: Op) -> bool:
+    """Return whether an operation is a mask, which rounds nothing."""
+    return isinstance(op, Kernel) and op.body == MASK

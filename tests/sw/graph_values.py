@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from graph_shifts import Shifts
 
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor, Unfold, View
+from trainwright.functions import FunctionKernel
+from trainwright.graph.ir import MASK, ArrayBody, Einsum, Graph, Kernel, Op, Tensor, Unfold, View
 from trainwright.kernels import evaluate as kernel_evaluate
 from trainwright.kernels.trace import LANES
 
@@ -70,21 +71,22 @@ def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, in
     match op:
         case Einsum():
             return _einsum(graph, op, values)
-        case Add():
-            x = values[op.x] * 2.0 ** left[0]
-            y = _broadcast(graph, op.y, op.out, values[op.y]) * 2.0 ** left[1]
-            return np.maximum(x + y, 0.0) if op.relu else x + y
-        case Mask():
-            return np.where(values[op.sign] > 0, values[op.x], 0)
+        case Kernel(operands=(x_name, y_name), body=ArrayBody() as body):
+            x, y = values[x_name], _broadcast(graph, y_name, op.out, values[y_name])
+            if body == MASK:
+                return np.where(y > 0, x, 0)
+            total = x * 2.0 ** left[0] + y * 2.0 ** left[1]
+            return np.maximum(total, 0.0) if body.relu else total
         case Kernel():
+            assert isinstance(op.body, FunctionKernel)
             operands = [torch.from_numpy(np.asarray(values[name])) for name in op.operands]
             if not op.over:
-                return op.function.real(*operands).numpy()
+                return op.body.real(*operands).numpy()
             rows = [
                 torch.from_numpy(_grouped(graph, op, name, x.numpy()))
                 for name, x in zip(op.operands, operands, strict=True)
             ]
-            return _ungrouped(graph, op, op.function.real(*rows).numpy())
+            return _ungrouped(graph, op, op.body.real(*rows).numpy())
         case View():
             return values[op.x].reshape(graph.shape(op.out))
         case Unfold():
@@ -118,8 +120,9 @@ def _kernel(graph: Graph, op: Kernel, values: Mapping[str, Values], shifts: Shif
     """Evaluate a kernel on integers, in rows as long as the engine's, the last one with zeros."""
     widths = tuple(graph.tensors[name].width for name in op.operands)
     width = graph.tensors[op.out].width
-    body = op.function.traced(widths, width)
-    if op.function.group:
+    assert isinstance(op.body, FunctionKernel)
+    body = op.body.traced(widths, width)
+    if op.body.group:
         groups = {
             f"x{n}": _grouped(graph, op, name, values[name]) for n, name in enumerate(op.operands)
         }
@@ -190,9 +193,9 @@ def evaluate(
             words[op.out] = windowed(graph, op, words[op.x])
             integers[op.out] = windowed(graph, op, integers[op.x])
             continue
-        if isinstance(op, Kernel):
+        if isinstance(op, Kernel) and isinstance(op.body, FunctionKernel):
             words[op.out] = integers[op.out] = _kernel(graph, op, integers, shifts[op.out])
-            if op.function.automatic:
+            if op.body.automatic:
                 result = graph.tensors[op.out].format
                 counted[op.out] = Counted(int(result.magnitude(words[op.out]).sum()), 0)
             continue

@@ -19,7 +19,7 @@ from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.blocks import MODES, blocks_of, places_of
 from trainwright.compiler.step.compile import compile_network, order_cost, with_ones
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.graph.ir import Add, Einsum, View
+from trainwright.graph.ir import SUM, Einsum, Kernel, View
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
 from trainwright.network import Layer, Network, Widths, network_from_dict
@@ -128,7 +128,7 @@ def test_sums_of_samples_come_after_all_blocks():
     graph = with_ones(step_graph(three_layers(), 96).backward)
     places = places_of(graph)
     assert places and "l1.db" in places.inside and not places.before
-    bias_sum = Add("late", "l2.dy", "l2.db")
+    bias_sum = Kernel("late", ("l2.dy", "l2.db"), SUM)
     tensors = {**graph.tensors, "late": graph.tensors["l2.dy"]}
     assert places_of(replace(graph, ops=(*graph.ops, bias_sum), tensors=tensors)) is None
 

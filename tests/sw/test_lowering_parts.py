@@ -15,7 +15,7 @@ from trainwright.compiler.forms.choices import Choice, Given, Work
 from trainwright.compiler.forms.layout import Layout
 from trainwright.compiler.step import compile as compile_module
 from trainwright.compiler.step.compile import MOST_TRIED, compile_network
-from trainwright.graph.ir import Add, Einsum
+from trainwright.graph.ir import Einsum, Kernel
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -171,7 +171,7 @@ def test_small_operations_go_along_with_slices_of_samples():
     chains = [
         stage
         for stage in step.forward.lowered.stages
-        if any(isinstance(choice.op, Add) for choice in stage.choices)
+        if any(isinstance(choice.op, Kernel) for choice in stage.choices)
     ]
     (chain,) = chains
     results = {choice.op.out for choice in chain.choices}

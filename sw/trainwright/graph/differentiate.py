@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from trainwright.graph.ir import Add, Graph, Op, Slide, Tensor, Unfold, gradient_name
+from trainwright.graph.ir import SUM, Graph, Kernel, Op, Slide, Tensor, Unfold, gradient_name
 
 
 class Backward:
@@ -41,7 +41,7 @@ class Backward:
         for number, part in enumerate(parts[1:], 2):
             last = number == len(parts)
             whole = gradient_name(name) if last else f"{gradient_name(name)}.sum{number}"
-            self.ops.append(Add(self.tensor(whole, name), total, part))
+            self.ops.append(Kernel(self.tensor(whole, name), (total, part), SUM))
             total = whole
         return total
 

@@ -69,14 +69,8 @@ class GraphOp:
     Each kind of operation is a class with its fields, which overrides the members that differ.
     """
 
-    exponents: ClassVar[ExponentRule | None] = ExponentRule()
-    """How the exponent of the result follows from those of operands; None: the operation knows."""
-    scaling: ClassVar[int | None] = None
-    """Number of operands, from the first, whose exponents count; None: all do."""
     sums: ClassVar[bool] = False
     """Whether products are summed, over the axes of operands that the result has not."""
-    instruction: ClassVar[Operation | None] = None
-    """Operation that computes it, a row at a time; None: any array's, or nothing is computed."""
     is_alias: ClassVar[bool] = False
     """Whether the result is the operand's own values by other axes: nothing is computed."""
     is_window: ClassVar[bool] = False
@@ -143,32 +137,66 @@ class Einsum(GraphOp):
 
 
 @dataclass(frozen=True)
-class Add(GraphOp):
-    """``out`` = act(``x`` + ``y``), act being max(0, .) with ``relu``; ``y`` may lack axes of x."""
+class ArrayBody:
+    """Body of a kernel that an array computes in place of the vector engine, a row a cycle."""
+
+    operation: Operation
+    exponents: ExponentRule
+    relu: bool = False
+    """Whether negative results are 0."""
+
+
+SUM = ArrayBody(Operation.BIAS, ExponentRule(adds=True))
+"""Sum of two values; the second operand may lack axes."""
+RELU_SUM = replace(SUM, relu=True)
+"""ReLU of a sum, rounded once."""
+MASK = ArrayBody(Operation.MASK, ExponentRule(exact=True))
+"""First value where the second one is positive, else 0: the gradient of a ReLU."""
+
+
+@dataclass(frozen=True)
+class Kernel(GraphOp):
+    """``out`` = ``body`` of one value of each operand; operands have the axes of ``out``.
+
+    With axes ``over`` a value depends on all values of its group: those that differ by these axes.
+    """
 
     out: str
-    x: str
-    y: str
-    relu: bool = False
-    exponents = ExponentRule(adds=True)
-    instruction = Operation.BIAS
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """Operands, in the order of the fields."""
-        return self.x, self.y
+    operands: tuple[str, ...]
+    body: ArrayBody | FunctionKernel
+    source: Function | None = None
+    """Function with the gradient; None: not differentiable, or a sum."""
+    over: tuple[str, ...] = ()
+    """Axes of a group; none where the function is element-wise."""
 
     def gradient(self, back: "Backward", upper: str) -> None:
-        """Pass the gradient to the result on to both operands, summed over axes they lack."""
+        """Add the gradient to the operand: another kernel, of the gradient to the result.
+
+        The gradient to a sum is that to each operand. The second operand of a function is a mask,
+        which the host gives and which has no gradient.
+        """
+        x, source, body = self.operands[0], self.source, self.body
+        kernel = source.backward if source else None
+        if source and kernel is not None:
+            seconds = {"operand": (x,), "result": (self.out,), "mask": self.operands[1:], "": ()}
+            second = seconds[source.reads]
+            back.ops.append(Kernel(back.part(x), (upper, *second), kernel, over=self.over))
+            return
+        straight = source is not None and source.definition.gradient == STRAIGHT_THROUGH
+        if isinstance(body, FunctionKernel) and not straight:
+            raise FunctionError(
+                f"{body.function.definition.place}: {body.text} has no gradient: give its kernel "
+                f'one, or gradient="{STRAIGHT_THROUGH}"'
+            )
         # The mask reads the result of the ReLU, as the sum before the ReLU is never stored.
-        if self.relu:
+        if body == RELU_SUM:
             new = back.tensor(gradient_name(f"{self.out.rpartition('.')[0]}.y"), self.out)
-            back.ops.append(Mask(new, upper, self.out))
+            back.ops.append(Kernel(new, (upper, self.out), MASK))
             upper = new
         for name in self.operands:
             if name not in back.needed:
                 continue
-            # An operand with the axes of the sum has the upper gradient itself, without a copy.
+            # An operand with the axes of the result has the upper gradient itself, without a copy.
             # Other operands were broadcast along axes that they lack: the gradient is summed there.
             if set(back.tensors[name].axes) == set(back.tensors[self.out].axes):
                 back.parts[name].append(upper)
@@ -177,69 +205,11 @@ class Add(GraphOp):
 
 
 @dataclass(frozen=True)
-class Mask(GraphOp):
-    """``out`` = ``x`` where ``sign`` is positive, else 0: the gradient of a ReLU."""
-
-    out: str
-    x: str
-    sign: str
-    exponents = ExponentRule(exact=True)
-    scaling = 1
-    instruction = Operation.MASK
-    relu = False
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """Operands, in the order of the fields."""
-        return self.x, self.sign
-
-
-@dataclass(frozen=True)
-class Kernel(GraphOp):
-    """``out`` = ``function`` of one value of each operand; operands have the axes of ``out``.
-
-    With axes ``over`` a value depends on all values of its group: those that differ by these axes.
-    """
-
-    out: str
-    operands: tuple[str, ...]
-    function: FunctionKernel
-    source: Function | None = None
-    """Function with the gradient; None: not differentiable."""
-    exponents = None
-    over: tuple[str, ...] = ()
-    """Axes of a group; none where the function is element-wise."""
-    instruction = Operation.VECTOR
-
-    def gradient(self, back: "Backward", upper: str) -> None:
-        """Add the gradient to the operand: another kernel, of the gradient to the result.
-
-        A second operand is a mask, which the host gives and which has no gradient.
-        """
-        x = self.operands[0]
-        kernel = self.source.backward if self.source else None
-        if kernel is not None:
-            assert self.source
-            seconds = {"operand": (x,), "result": (self.out,), "mask": self.operands[1:], "": ()}
-            second = seconds[self.source.reads]
-            back.ops.append(Kernel(back.part(x), (upper, *second), kernel, over=self.over))
-        elif self.source and self.source.definition.gradient == STRAIGHT_THROUGH:
-            back.parts[x].append(upper)
-        else:
-            place = self.function.function.definition.place
-            raise FunctionError(
-                f"{place}: {self.function.text} has no gradient: give its kernel one, or "
-                f'gradient="{STRAIGHT_THROUGH}"'
-            )
-
-
-@dataclass(frozen=True)
 class View(GraphOp):
     """``out`` = ``x`` by other axes: the same values in row-major order. Nothing is rounded."""
 
     out: str
     x: str
-    exponents = ExponentRule(exact=True)
     is_alias = True
 
     @property
@@ -286,7 +256,6 @@ class Unfold(GraphOp):
     out: str
     x: str
     slides: tuple[Slide, ...]
-    exponents = ExponentRule(exact=True)
     is_alias = is_window = True
 
     @property
@@ -295,7 +264,7 @@ class Unfold(GraphOp):
         return (self.x,)
 
 
-Op = Einsum | Add | Mask | Kernel | View | Unfold
+Op = Einsum | Kernel | View | Unfold
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format
 from trainwright.functions import Function, definition_of
 from trainwright.graph import ir
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Op, Slide, Tensor, View
+from trainwright.graph.ir import RELU_SUM, SUM, Einsum, Graph, Kernel, Op, Slide, Tensor, View
 from trainwright.network import (
     Apply,
     Attention,
@@ -261,8 +261,12 @@ class _Build:
         self.ops.append(Einsum(y, (*factors, *read), prefix))
         b = self.give(f"{owner}.b", outputs, kind, Fixed(self.network.widths.bias))
         a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
-        self.ops.append(Add(a, y, b, relu=layer.relu))
+        self.add(a, y, b, relu=layer.relu)
         return a
+
+    def add(self, out: str, x: str, y: str, *, relu: bool) -> None:
+        """Add ``y`` to ``x``, which may have more axes."""
+        self.ops.append(Kernel(out, (x, y), RELU_SUM if relu else SUM))
 
     def scale(self, node: Apply, prefix: str, layer: Layer) -> str:
         """Multiply each value by a number of its own and add a bias."""
@@ -275,7 +279,7 @@ class _Build:
         self.ops.append(Einsum(y, (g, x)))
         b = self.give(f"{owner}.b", axes, kind, Fixed(self.network.widths.bias))
         a = self.tensor(f"{prefix}.a", (*axes, *samples), self.kind(node.name))
-        self.ops.append(Add(a, y, b, relu=layer.relu))
+        self.add(a, y, b, relu=layer.relu)
         return a
 
     def norm(self, node: Norm, prefix: str) -> str:
@@ -396,7 +400,7 @@ class _Build:
         if self.tensors[second].axes != axes:
             second = self.view(f"{prefix}.x", second, axes)
         a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
-        self.ops.append(Add(a, first, second, relu=node.relu))
+        self.add(a, first, second, relu=node.relu)
         return a
 
     def map(self, node: Map, prefix: str) -> str:

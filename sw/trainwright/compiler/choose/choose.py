@@ -28,7 +28,7 @@ from trainwright.compiler.forms.choices import (
 )
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.passes import estimated_cycles, may_lie
-from trainwright.graph.ir import Add, Einsum, Kernel, Mask, Op, Unfold, View
+from trainwright.graph.ir import ArrayBody, Einsum, Kernel, Op, Unfold, View
 from trainwright.program.fields import Engine
 
 LESSER = 0.3
@@ -249,7 +249,7 @@ class Chooser:
             case Einsum():
                 yield from self._contractions(state, op)
                 return
-            case Add() | Mask() | Kernel():
+            case Kernel():
                 states = self._elementwise(state, op)
         for new in states:
             yield _Candidate(self._score(new.dots, new.outers, new.loads, new.shared), new)
@@ -345,13 +345,13 @@ class Chooser:
             new.choices = (*new.choices, Choice(op, (), lanes))
             yield new
 
-    def _elementwise(self, state: SearchState, op: Add | Mask | Kernel) -> Iterator[SearchState]:
+    def _elementwise(self, state: SearchState, op: Kernel) -> Iterator[SearchState]:
         seen = {x.lanes for name in op.operands for x in state.replicas.get(name, ())}
         axes, result = (self.graph.tensors[name].axes for name in (op.operands[-1], op.out))
-        broadcast = axes != result and not isinstance(op, Kernel)
+        broadcast = axes != result and not op.over
         if broadcast:
             seen = {self.graph.tensors[op.out].axes[-1:]}
-        if isinstance(op, Kernel) and op.over:
+        if op.over:
             # Lanes of an operand may belong to groups in part; whole samples always do, or the
             # last axis of a group alone.
             seen |= {self.graph.tensors[op.out].axes[-1:], op.over[-1:]}
@@ -364,14 +364,14 @@ class Chooser:
                     break
                 ready = max(ready, got)
             else:
-                if isinstance(op, Kernel):
-                    cycles = estimated_cycles(
-                        op, self.graph.tensors, self.graph.sizes, lanes, self.p
-                    )
-                else:
+                if isinstance(op.body, ArrayBody):
                     # Count a sixteenth or so of the cycles, as these commands fill gaps between
                     # others. `digits` in batches of 80 to 256 takes 0.3 to 3 % more with all.
                     cycles = self.operands.rows(op.out, lanes, None) / self.p.lanes
+                else:
+                    cycles = estimated_cycles(
+                        op, self.graph.tensors, self.graph.sizes, lanes, self.p
+                    )
                 new.outers = max(new.outers, ready) + cycles
                 ready = self.operands.at(new.outers + AFTER)
                 new.replicas[op.out] = (Replica(lanes, (), None, ready),)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from trainwright.compiler.base.digits import require_weights
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.forms.passes import require_engine
-from trainwright.graph.ir import Add, Graph, Kernel, Mask, Op, Tensor
+from trainwright.graph.ir import MASK, Graph, Kernel, Op, Tensor
 from trainwright.graph.step import StepGraph
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -64,13 +64,13 @@ def require_passes(graph: Graph, p: AcceleratorParameters) -> None:
         _require(op, graph.tensors, p)
 
 
-def element_digits(op: Add | Mask, graph: Graph) -> tuple[int, int]:
+def element_digits(op: Kernel, graph: Graph) -> tuple[int, int]:
     """Return the digits in which an element-wise operation reads its two operands.
 
     Both have as many, except for a mask of one digit: its sign is all that is read.
     """
     x, g = (graph.tensors[name].digits for name in op.operands)
-    if op.scaling == 1 and g == 1:
+    if op.body == MASK and g == 1:
         return x, g
     return max(x, g), max(x, g)
 

@@ -86,7 +86,7 @@ def _over(x: Part, g: Part, step: int) -> list[Level]:
     return digit_levels(x.digits, g.digits, step)
 
 
-def _whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
+def whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
     """Divide ``count`` values along the lanes into full rows and a last row that is not full.
 
     Return (first row, rows, values of a row) for each of the two that has any values.
@@ -119,7 +119,7 @@ def _outer_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> lis
         for a in x.counts
         if a not in z.counts
     ]
-    parts = [(0, 1, count)] if g.digits == 1 else _whole_and_rest(count, p.lanes)
+    parts = [(0, 1, count)] if g.digits == 1 else whole_and_rest(count, p.lanes)
     nests = []
     for first, blocks, rows in parts:
         tiles = up(rows, p.pe2_rows)
@@ -188,7 +188,7 @@ def _transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) -
     outer.append(Level(z.blocks, g=p.lanes * entry, z=z.digits))
     outer.append(Level(x.digits, g=1, z=1))
     nests = []
-    for first, blocks, rows in _whole_and_rest(prod(x.counts[a] for a in old), p.lanes):
+    for first, blocks, rows in whole_and_rest(prod(x.counts[a] for a in old), p.lanes):
         tiles = up(rows, p.pe1_rows)
         tile = Level(tiles, x=p.pe1_rows, z=p.pe1_rows * step)
         nests.append(

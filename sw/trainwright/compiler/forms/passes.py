@@ -32,7 +32,7 @@ from trainwright.compiler.forms.layout import (
     counts_of,
 )
 from trainwright.compiler.forms.nests import address_of
-from trainwright.graph.ir import Kernel, Tensor
+from trainwright.graph.ir import ArrayBody, Kernel, Tensor
 from trainwright.kernels import KernelError, VectorPass
 from trainwright.kernels.phases import (
     SCRATCH,
@@ -52,9 +52,9 @@ PASS_CYCLES = 42
 def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` where an accelerator cannot execute a kernel."""
     # An accelerator with an engine has fixed point in words of 16 bits alone: no digits, no codes.
-    if not p.vector_engine:
+    if not p.vector_engine and not isinstance(op.body, ArrayBody):
         raise CompileError(
-            f"{op.out}: {op.function.text} is computed by the vector engine, which this "
+            f"{op.out}: {op.body.text} is computed by the vector engine, which this "
             "accelerator lacks: use one with vector_engine=1"
         )
 
@@ -118,7 +118,8 @@ class PassPlan:
         p: AcceleratorParameters,
     ) -> None:  # fmt: skip
         self.op, self.p, self.parts = op, p, tuple(parts)
-        self.kernel = op.function
+        assert not isinstance(op.body, ArrayBody)
+        self.kernel = op.body
         self.widths = tuple(tensors[name].width for name in op.operands)
         self.width = tensors[op.out].width
         self.z = parts[-1]

@@ -24,7 +24,8 @@ from trainwright.compiler.step.stored import cached_step
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.formats.exponents import ExponentRule
-from trainwright.graph.ir import Graph, Kernel, gradient_name
+from trainwright.functions import FunctionKernel
+from trainwright.graph.ir import MASK, Graph, Kernel, gradient_name
 from trainwright.graph.network import SAMPLES, SEQUENCES, result_names, upper_names
 from trainwright.network import Input, Network
 from trainwright.parameters import AcceleratorParameters
@@ -183,20 +184,17 @@ class StepAdapter:
                 by = ExponentRule(adds=bias, exact=True)
                 rules[index] = Rule(name, name if bias else None, tensors[COPIES], by)
                 continue
-            op = graph.makers[product.tensor]
-            if isinstance(op, Kernel):
-                z = self._written(graph, product.tensor)
-                if not op.function.automatic:
-                    z = replace(z, counted=False)
-                operands = [self.origin(name) for name in op.operands]
-                second = operands[1] if len(operands) > 1 else None
-                rules[index] = Rule(operands[0], second, z, kernel=op.function)
+            op, z = graph.makers[product.tensor], self._written(graph, product.tensor)
+            body = op.body if isinstance(op, Kernel) else None
+            # A mask has the exponent of its first operand.
+            first, *rest = (self.origin(n) for n in op.operands[: 1 if body == MASK else None])
+            second = rest[0] if rest else None
+            if isinstance(body, FunctionKernel):
+                z = replace(z, counted=z.counted and body.automatic)
+                rules[index] = Rule(first, second, z, kernel=body)
                 continue
-            by = op.exponents
-            assert by is not None
-            by = replace(by, exact=by.exact or graph.tensors[product.tensor].exact)
-            first, *rest = (self.origin(name) for name in op.operands[: op.scaling])
-            rules[index] = Rule(first, rest[0] if rest else None, tensors[product.tensor], by)
+            by = body.exponents if body else ExponentRule()
+            rules[index] = Rule(first, second, z, replace(by, exact=by.exact or not z.counted))
         return rules
 
     def _written(self, graph: Graph, name: str) -> Written:

@@ -34,10 +34,11 @@ from trainwright.compiler.forms.layout import (
     Storage,
     counts_of,
 )
+from trainwright.compiler.forms.nests import whole_and_rest
 from trainwright.compiler.forms.passes import PassPlan
 from trainwright.compiler.tile.demands import Demands
 from trainwright.compiler.tile.pieces import Pieces
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
+from trainwright.graph.ir import ArrayBody, Einsum, Graph, Kernel, Op, Unfold, View
 from trainwright.graph.network import SAMPLES
 from trainwright.program.engines import elementwise_cycles
 from trainwright.program.fields import Engine
@@ -287,8 +288,8 @@ class Tiler:
                 for work, operands in zip(choice.works, reversed(parts), strict=True):
                     if operands:
                         self._contract(choice.op, work, slice_, operands)
-            case Add() | Mask():
-                self._elementwise(choice, slice_)
+            case Kernel(body=ArrayBody() as body):
+                self._elementwise(choice.op, body, choice.lanes, slice_)
             case Kernel():
                 self._pass(choice.op, choice.lanes, slice_)
         wanted = choice.op.out in self.stored and choice.op.out in self.inside
@@ -381,45 +382,34 @@ class Tiler:
             )
         )  # fmt: skip
 
-    def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
-        op, lanes = choice.op, choice.lanes
-        assert isinstance(op, Add | Mask)
+    def _elementwise(self, op: Kernel, body: ArrayBody, lanes: Axes, slice_: Ranges) -> None:
         pieces, ranges = self.pieces, self.pieces.of(op.out, slice_)
         x_name, g_name = op.operands
         of_x, of_g = element_digits(op, self.graph)
         x = Part(pieces.widened(x_name, lanes, ranges, of_x), ranges)
         z = Part(self._target(op.out, lanes, slice_, None), ranges)
+        mine = pieces.of(g_name, ranges)
         # Both operands have all axes, or the second one lacks the samples and is broadcast along
         # them.
-        if self.graph.tensors[g_name].axes == self.graph.tensors[op.out].axes:
-            g = pieces.widened(g_name, lanes, ranges, of_g)
-            self._one(op, x, Part(g, ranges), z, (0, z.blocks), broadcast=False)
-            return
-        mine = pieces.of(g_name, ranges)
-        (samples,) = lanes
+        broadcast = self.graph.tensors[g_name].axes != self.graph.tensors[op.out].axes
         # A broadcast operand is one row for all blocks of samples. The last block needs a row of
         # its own if it is not full: lanes beyond the samples have to stay zero, for the statistics
         # and for sums.
-        whole, rest = divmod(z.counts[samples], self.p.lanes)
-        if whole:
-            g = pieces.broadcast(g_name, samples, self.p.lanes, mine, of_g)
-            self._one(op, x, Part(g, mine), z, (0, whole), broadcast=True)
-        if rest:
-            g = pieces.broadcast(g_name, samples, rest, mine, of_g)
-            self._one(op, x, Part(g, mine), z, (whole, 1), broadcast=True)
-
-    def _one(
-        self, op: Add | Mask, x: Part, g: Part, z: Part, blocks: tuple[int, int], *, broadcast: bool
-    ) -> None:
-        assert op.instruction is not None
-        rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks[1]
-        self.calls.append(
-            Elementwise(
-                engine=Engine.PE2, cycles=elementwise_cycles(rows, x.digits, z.digits),
-                reads=(x, g), writes=(z,), operation=op.instruction, relu=op.relu, blocks=blocks,
-                broadcast=broadcast,
-            )
-        )  # fmt: skip
+        every = whole_and_rest(z.counts[lanes[0]], self.p.lanes)
+        spans = every if broadcast else [(0, z.blocks, 0)]
+        for first, blocks, count in spans:
+            if broadcast:
+                g = pieces.broadcast(g_name, lanes[0], count, mine, of_g)
+            else:
+                g = pieces.widened(g_name, lanes, ranges, of_g)
+            rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks
+            self.calls.append(
+                Elementwise(
+                    engine=Engine.PE2, cycles=elementwise_cycles(rows, x.digits, z.digits),
+                    reads=(x, Part(g, mine)), writes=(z,), operation=body.operation,
+                    relu=body.relu, blocks=(first, blocks), broadcast=broadcast,
+                )
+            )  # fmt: skip
 
     def _pass(self, op: Kernel, lanes: Axes, slice_: Ranges) -> None:
         ranges = self.pieces.of(op.out, slice_)
