@@ -102,8 +102,9 @@ def test_step_moves_rows_of_the_state():
     [
         *zip((DIGITS.with_ranks(((5,), (7,))), odd()), IN_ROWS, strict=True),
         (WIDE, AUTO),
+        (wide(256, 100), AUTO),  # outputs of no class
     ],
-    ids=("digits-auto", "odd-small", "wide-auto"),
+    ids=("digits-auto", "odd-small", "wide-auto", "wider-auto"),
 )
 def test_steps_by_one_start_are_those_of_the_interpreter(network, plan):
     """With a prior, cuts, samples of a data set, and a test set behind them."""

@@ -102,8 +102,11 @@ def test_chip_step_wrong_word_of_the_state_is_found():
         (DIGITS.with_ranks(((16,), (1,))), P, 16, "take ranks of 2 to 16, layer 2 has [1]"),
         (DIGITS.with_ranks(((17,), (8,))), P, 16, "of 2 to 16, layer 1 has [17]; give others"),
         (
-            replace(DIGITS, layers=(DIGITS.layers[0], Layer((16, 16), (8, 16), (8,), relu=False))),
-            P, 16, "up to 128 outputs, as labels have 8 bits; 'l2' has 256: use --update host",
+            replace(
+                DIGITS, classes=129,
+                layers=(DIGITS.layers[0], Layer((16, 16), (8, 16), (8,), relu=False)),
+            ),
+            P, 16, "up to 128 classes, as labels have 8 bits, not 129: use --update host",
         ),
     ],
 )  # fmt: skip

@@ -50,10 +50,10 @@ class Executed:
 
 @dataclass(frozen=True)
 class LossResult:
-    """Summed loss of samples, and how many of them are correct.
+    """Summed loss of samples, over all heads, and how many of them are correct.
 
     The loss is in units of the loss function (``onchip.loss.UNITS``); a sample is correct whose
-    label has the largest logit.
+    label has the largest logit of the first head.
     """
 
     total: int
@@ -193,18 +193,23 @@ class ChipDriver(Driver):
         """Run the loss of the last ``run_forward`` and the gradient of its logits."""
         assert self._bound is not None
         self._write(TARGETS, self.memory.targets(labels))
-        exponent = self._bound.exponents[self.step.results[0]]
-        run = self._run("loss", self._loss_program(exponent), self.memory.buffers[LOSS].address)
+        exponents = tuple(self._bound.exponents[head.logits] for head in self.memory.heads)
+        run = self._run("loss", self._loss_program(exponents), self.memory.buffers[LOSS].address)
         return LossResult(int(run.sums[LOSS_SLOT]), int(run.saturations[LOSS_SLOT]))
 
     def run_backward(self, scales: Scales) -> dict[str, TensorStatistics]:
         """Run the backward pass of the gradient that ``run_loss`` left; return its statistics."""
         assert self._bound is not None
-        exponent = gradient_exponent(self.loss, self.step.batch * self.network.labels)
-        operands = self._bound.exponents | {self.step.uppers[0]: exponent}
+        operands = self._bound.exponents | self._loss_exponents
         bound = self._bind(self.step.backward, scales, operands)
         run = self._run("backward", bound.program, self.step.backward.address)
         return self._statistics(self.step.backward, bound, run)
+
+    @property
+    def _loss_exponents(self) -> dict[str, int]:
+        """Exponents of the gradients of all heads, which never move."""
+        exponent = gradient_exponent(self.loss, self.step.batch * self.network.labels)
+        return dict.fromkeys(self.step.uppers, exponent)
 
     @property
     def gradient_exponents(self) -> list[int]:

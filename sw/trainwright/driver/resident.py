@@ -29,7 +29,6 @@ from trainwright.driver.chip import ChipDriver, Executed, LossResult
 from trainwright.driver.driver import ForwardResult, Occupied
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import WeightLayout
-from trainwright.onchip.loss import gradient_exponent
 from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
 from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, KEPT
 from trainwright.onchip.rates import RateTable
@@ -167,9 +166,7 @@ class ResidentDriver(ChipDriver):
         for program in (self.step.forward, self.step.backward):
             given |= program.constants
         given |= self.resident.slots.fixed
-        given[self.step.uppers[0]] = gradient_exponent(
-            self.loss, self.step.batch * self.network.labels
-        )
+        given |= self._loss_exponents
         moments = zip(parts, state.exponents.tolist(), strict=True)
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents

@@ -131,7 +131,7 @@ def _labelled(k: Body, target: Value) -> Value:
     return where(target.positive, target, k.constant(0)).sum_lanes()
 
 
-def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
+def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool, main: bool) -> None:
     """Compute softmax, cross-entropy and the gradient of a row's logits.
 
     The label's gradient is exactly minus the sum of the others, saturated at -128: a sample of
@@ -141,7 +141,7 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     """
     row = _operands(k)
     target, at = row.target, row.at
-    top = _count_correct(k, row)
+    top = _greatest_logit(k, row, main)
     far = distances(k, top, row.logits, exponent)
     if k.reduced:  # rows keep what a later sweep reads, as registers are few
         weights = k.stored(STORED, exp2(far).clip(WORD_WIDTH))
@@ -170,7 +170,7 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     k.write(GRADIENT, share * -LEAST >> (WORD_WIDTH - 1) - (WORD_WIDTH - PROBABILITY_WIDTH))
 
 
-def squared_error_kernel(k: Body, exponent: int | None, counting: bool) -> None:
+def squared_error_kernel(k: Body, exponent: int | None, counting: bool, main: bool) -> None:
     """Compute half the squared distance of a row's logits from 1 at the label and 0 elsewhere.
 
     The gradient is the error itself: one rounding, half to even, and saturation. Beyond
@@ -178,7 +178,8 @@ def squared_error_kernel(k: Body, exponent: int | None, counting: bool) -> None:
     """
     row = _operands(k)
     target, at = row.target, row.at
-    _count_correct(k, row)
+    if main:
+        _greatest_logit(k, row, main)
     if exponent is None:
         scale, shift = k.given(0, 1, 1 << MOST_POWER), k.given_shift(0)
     else:
@@ -219,38 +220,44 @@ def _operands(k: Body) -> _Row:
     return _Row(target, target.positive, k.lane(), logits)
 
 
-def _count_correct(k: Body, row: _Row) -> Value:
-    """Count the row where the label has the greatest logit, the first of equal ones; return that.
+def _greatest_logit(k: Body, row: _Row, main: bool) -> Value:
+    """Return the greatest logit; count a row of the ``main`` head whose label is first to have it.
 
     Keys are 2^n z - lane, so that the greatest key is of the first lane among equal logits.
     """
     places = max(4, (k.lanes - 1).bit_length())
     key = row.logits * (1 << places) - row.number
     top = k.greatest(key) if k.reduced else key.greatest_lane()
-    lost = (key - top).clip(1)  # -1 where another lane wins
-    won = where(row.at, lost + 1, k.constant(0)) if k.reduced else row.target * lost + row.target
-    k.count(won.sum_lanes())
+    if main:
+        lost = (key - top).clip(1)  # -1 where another lane wins
+        own = row.target
+        won = where(row.at, lost + 1, k.constant(0)) if k.reduced else own * lost + own
+        k.count(won.sum_lanes())
     return (top + ((1 << places) - 1)) >> places
 
 
 KERNELS = {"cross-entropy": cross_entropy_kernel, "squared-error": squared_error_kernel}
 
 
-def loss_pass(loss: str, exponent: int | None, *, counting: bool = False) -> VectorPass:
+def loss_pass(
+    loss: str, exponent: int | None, *, counting: bool = False, main: bool = True
+) -> VectorPass:
     """Lower a loss for logits of ``exponent``, a row a sample; None: by the exponent file.
 
     A pass by the exponent file takes ``loss_scalars``. Lane 0's totals are the sum of the losses in
-    their units and the samples whose label has the largest logit. A ``counting`` pass writes no
-    gradient, and leaves out rows without a label.
+    their units and the samples whose label has the largest logit; only a pass of the ``main`` head
+    counts samples. A ``counting`` pass writes no gradient, and leaves out rows without a label.
     """
-    return lower(KERNELS[loss], exponent=exponent, counting=counting)
+    return lower(KERNELS[loss], exponent=exponent, counting=counting, main=main)
 
 
 def loss_phases(
-    loss: str, classes: int, layout: GroupLayout, exponent: int | None, *, counting: bool = False
-) -> tuple[GroupPass, ...]:
+    loss: str, classes: int, layout: GroupLayout, exponent: int | None, *, counting: bool = False,
+    main: bool = True,
+) -> tuple[GroupPass, ...]:  # fmt: skip
     """Lower a loss of ``classes`` classes in rows, samples along the lanes; see ``loss_pass``."""
-    return lower_groups(KERNELS[loss], classes, layout, exponent=exponent, counting=counting)
+    options = {"exponent": exponent, "counting": counting, "main": main}
+    return lower_groups(KERNELS[loss], classes, layout, **options)
 
 
 def loss_scalars(loss: str, logits: int) -> tuple[Scalar, ...]:
@@ -271,14 +278,14 @@ def batch_loss(loss: str, logits: Words, exponent: int, labels: Words, classes: 
     """
     shape, numbers = logits.shape, labels.reshape(-1, 1)
     logits = logits.reshape(len(numbers), -1)
-    outputs = logits.shape[1]
+    outputs, options = logits.shape[1], {"exponent": exponent, "counting": False, "main": True}
     if in_groups(outputs, of_words=labels.ndim > 1):
         every = np.arange(classes) * np.ones_like(numbers)
         rows = {LOGITS: logits[:, :classes], TARGETS: numbers + 0 * every, NUMBERS: every}
-        body = trace_groups(KERNELS[loss], classes, exponent=exponent, counting=False)
+        body = trace_groups(KERNELS[loss], classes, **options)
     else:
         rows = {LOGITS: logits, TARGETS: target_rows(labels, classes, outputs)}
-        body = trace(KERNELS[loss], outputs, exponent=exponent, counting=False)
+        body = trace(KERNELS[loss], outputs, **options)
     result = evaluate(body, rows)
     gradient = result.rows[GRADIENT]
     return Loss(

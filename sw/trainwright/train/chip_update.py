@@ -1,6 +1,7 @@
 """Loss and update as the accelerator does them, in integers (``trainwright.onchip``)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from trainwright.driver import BackwardResult, QuantisedModel, fitting_exponent
 from trainwright.fixed.quantise import quantise
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, WeightLayout, make_layout
-from trainwright.onchip.loss import LOSSES
+from trainwright.onchip.loss import LOSSES, Loss
 from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable, make_rates
 from trainwright.onchip.state import ChipState, UpdateStep, limits
@@ -128,12 +129,6 @@ class ChipUpdate:
         self, model: ChipModel, settings: TrainSettings, *, total: int, samples: int, classes: int
     ) -> None:
         assert settings.chip is not None
-        if len(model.network.heads) > 1:
-            raise ValueError(
-                f"the update on the chip is of one head, network {model.network.name!r} has "
-                f"{len(model.network.heads)}: omit {', '.join(model.network.heads[1:])}, or "
-                "update on the host"
-            )
         self._model, self._settings, self._chip = model, settings, settings.chip
         self._classes = classes
         self._keeps = self._chip.cut_programs == "kept"
@@ -147,15 +142,26 @@ class ChipUpdate:
         )
 
     def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> BatchLoss:
-        """Return the loss of ``logits`` float64 (batch, outputs): 16-bit integers x 2^exponent."""
+        """Return the loss of ``logits`` float64 (batch, outputs), the sum of those of all heads.
+
+        The logits of a head are 16-bit integers x 2^exponent.
+        """
+        heads = [self._loss(own, labels) for own in logits.split(self._model.network.head_sizes, 1)]
+        gradient = np.concatenate([loss.gradient for loss in heads], 1)
+        main, total = heads[0], sum(loss.total for loss in heads)
+        return BatchLoss(
+            replace(main, total=total).mean, main.correct,
+            torch.from_numpy(gradient).to(torch.float64) * 2.0**main.exponent, main.exponent,
+            main.samples if labels.dim() == 2 else 0,
+        )  # fmt: skip
+
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> Loss:
+        """Return the loss of the ``logits`` of a head."""
         # The vector engine reads logits as 16-bit words of one exponent; host and chip must start
         # from the same integers to agree in every bit.
         exponent = fitting_exponent(logits, 16)
         integers = (logits * 2.0**-exponent).to(torch.int64).numpy()
-        loss = LOSSES[self._chip.loss](integers, exponent, labels.numpy(), self._classes)
-        gradient = torch.from_numpy(loss.gradient).to(torch.float64) * 2.0**loss.exponent
-        words = loss.samples if labels.dim() == 2 else 0
-        return BatchLoss(loss.mean, loss.correct, gradient, loss.exponent, words)
+        return LOSSES[self._chip.loss](integers, exponent, labels.numpy(), self._classes)
 
     def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
         """Update the weights once; return the learning rate and the prior weight used."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 from trainwright.compiler.base.memory import Region
-from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
-from trainwright.compiler.chip.memory import NUMBERS, TARGETS, WORD_BYTES, ChipMemory, LabelGrid
+from trainwright.compiler.chip.exponents import LOSS_SLOT
+from trainwright.compiler.chip.memory import NUMBERS, TARGETS, WORD_BYTES, Head, LabelGrid
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.forms.calls import PassCall
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
@@ -22,7 +22,8 @@ from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels.phases import GroupLayout, GroupPass
 from trainwright.onchip import loss as kernels
 from trainwright.onchip.layout import LANES
-from trainwright.program.descriptors import Program, TransferLevel
+from trainwright.program.descriptors import TransferLevel
+from trainwright.program.exponents import Scalar
 from trainwright.program.fields import Engine
 
 CLASS, SEQUENCE, SAMPLE = "class", "sequence", "sample"
@@ -43,6 +44,7 @@ class ClassLoss:
     """Classes."""
     exponent: int | None
     counting: bool
+    main: bool
     automatic: ClassVar[bool] = True
     """Whether passes collect statistics: then no two passes may compute the same group."""
 
@@ -51,51 +53,53 @@ class ClassLoss:
     ) -> tuple[GroupPass, ...]:
         """Return the passes of the loss, whose operands have words of 16 bits."""
         return kernels.loss_phases(
-            self.loss, self.group, layout, self.exponent, counting=self.counting
+            self.loss, self.group, layout, self.exponent, counting=self.counting, main=self.main
         )
 
 
-def class_rows_program(
-    memory: ChipMemory, loss: str, exponent: int | None, slots: ExponentSlots | None, *,
+def add_class_rows(
+    work: Passes, head: Head, loss: str, exponent: int | None, scalars: tuple[Scalar, ...], *,
     counting: bool = False,
-) -> Program:  # fmt: skip
-    """Return the program of a loss; the arguments are those of ``loss.loss_program``.
-
-    A ``counting`` program writes no gradient.
-    """
-    work, step = Passes(memory, slots), memory.step
-    network, logits, gradient = step.network, step.results[0], step.uppers[0]
+) -> None:  # fmt: skip
+    """Add the loss of a head to a program; a ``counting`` program writes no gradient."""
+    step, network = work.memory.step, work.memory.step.network
+    logits, gradient, outputs = head.logits, head.gradient, head.outputs
     grid = LabelGrid.of(network, step.batch)
-    outputs, columns = network.output_size // network.labels, grid.sequences * grid.blocks
-    numbers, labels = work.load(NUMBERS), work.load(TARGETS)
-    scalars = kernels.loss_scalars(loss, slots[logits]) if slots else ()
+    columns = grid.sequences * grid.blocks
+    numbers, labels = (work.constant(name, None) for name in (NUMBERS, TARGETS))
     # Take as many groups at a time as leave room for the gradient next to the logits.
     room = work.pad.largest_gap // (2 * outputs * grid.blocks)
     count = grid.blocks * max(1, min(grid.sequences, room))
     used, result = (work.pad.allocate(name, outputs * count) for name in (logits, gradient))
-    kernel = ClassLoss(loss, network.classes, exponent, counting)
+    kernel = ClassLoss(loss, network.classes, exponent, counting, head.main)
     for first in range(0, columns, count):
         piece = min(count, columns - first)
         levels = (TransferLevel(outputs, columns * WORD_BYTES * LANES, piece),)
         work.load(logits, first=first, rows=piece, to=used, levels=levels)
         counts = {SEQUENCE: piece // grid.blocks, SAMPLE: grid.samples}
         own = (used, replace(labels, start=labels.start + first), numbers, result)
-        call, at = _call(work, kernel, own, counts)
+        call, at, scratch = _call(work, kernel, own, counts)
         for code, vector in pass_vectors(call, at):
             work.issue(code, replace(vector, scalars=scalars), slot=LOSS_SLOT)
+        for region in scratch:
+            work.pad.free(region)
         if counting:
             continue
         # Outputs of no class have no gradient.
         if rest := (outputs - network.classes) * piece:
             work.zeros(result.start + network.classes * piece, rest)
         work.store(gradient, result.start, piece, levels, first=first)
-    return work.finish("the program of the loss")
+    for region in (used, result):
+        work.pad.free(region)
 
 
 def _call(
     work: Passes, kernel: ClassLoss, regions: Sequence[Region], sizes: Mapping[str, int]
-) -> tuple[PassCall, dict[Storage, int]]:
-    """Return the passes of a loss on ``regions`` (operands, then the result), and their rows."""
+) -> tuple[PassCall, dict[Storage, int], list[Region]]:
+    """Return the passes of a loss on ``regions`` (operands, then the result).
+
+    Also return their rows, and regions that only the passes use.
+    """
     counts, at = {CLASS: kernel.group, **sizes}, dict[Storage, int]()
 
     def part(region: Region, layout: Layout, counts: Mapping[str, int]) -> Part:
@@ -114,12 +118,11 @@ def _call(
     }  # fmt: skip
     op = Kernel(names[-1], tuple(names[:-1]), cast(Any, kernel), over=(CLASS,))
     plan = PassPlan(op, tensors, [*operands, z], work.p)
-    writes = [z]
-    if plan.scratch_rows:
-        scratch = work.pad.allocate("sums of threads", plan.scratch_rows)
-        writes.append(part(scratch, Layout(("row",), ()), {"row": scratch.count}))
+    rows = plan.scratch_rows
+    scratch = [work.pad.allocate("sums of threads", rows)] if rows else list[Region]()
+    writes = [z, *(part(r, Layout(("row",), ()), {"row": r.count}) for r in scratch)]
     call = PassCall(
         engine=Engine.PE2, cycles=0.0, op=op, passes=plan, reads=tuple(operands),
         writes=tuple(writes),
     )  # fmt: skip
-    return call, at
+    return call, at, scratch

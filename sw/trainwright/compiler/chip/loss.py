@@ -5,14 +5,16 @@ a sample. So PE1 transposes blocks of 16 samples before the pass and the gradien
 the engine works on other blocks.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import IDENTITY
-from trainwright.compiler.chip.class_rows import class_rows_program
+from trainwright.compiler.chip.class_rows import add_class_rows
 from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
-from trainwright.compiler.chip.memory import TARGETS, ChipMemory, classes_in_rows
+from trainwright.compiler.chip.memory import TARGETS, ChipMemory, Head, classes_in_rows
 from trainwright.compiler.chip.passes import Passes
+from trainwright.kernels import VectorPass
 from trainwright.onchip import loss as kernels
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Program, TransferLevel
@@ -29,45 +31,46 @@ def blocks_of(batch: int) -> int:
     return -(-batch // LANES)
 
 
-def load_logits(work: Passes) -> Region:
+def load_logits(work: Passes, head: Head) -> Region:
     """Load the logits into rows for ``LANES`` outputs, with rows of zeros where there are fewer."""
-    step = work.memory.step
-    name, outputs = step.results[0], step.network.output_size
-    to = work.pad.allocate(name, LANES * blocks_of(step.batch))
-    rows = outputs * blocks_of(step.batch)
+    blocks = blocks_of(work.memory.step.batch)
+    to = work.pad.allocate(head.logits, LANES * blocks)
+    rows = head.outputs * blocks
     # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of loss
     # and gradient.
     if rows < to.count:
         work.zeros(to.start + rows, to.count - rows)
-    return work.load(name, rows=rows, to=to)
-
-
-def _scalars(work: Passes, loss: str) -> tuple[Scalar, ...]:
-    """Return what a pass takes from the exponent file, if there is one."""
-    last = work.memory.step.results[0]
-    return kernels.loss_scalars(loss, work.slots[last]) if work.slots else ()
+    return work.load(head.logits, rows=rows, to=to)
 
 
 class _Loss:
-    def __init__(self, work: Passes, loss: str, exponent: int | None) -> None:
-        self._work = work
-        self._pass, self._scalars = kernels.loss_pass(loss, exponent), _scalars(work, loss)
-        step = work.memory.step
-        self._gradient = step.uppers[0]
-        self._batch, self.blocks = step.batch, blocks_of(step.batch)
+    def __init__(
+        self, work: Passes, head: Head, kernel: VectorPass, scalars: tuple[Scalar, ...], *,
+        counting: bool,
+    ) -> None:  # fmt: skip
+        self._work, self._head, self._counting = work, head, counting
+        self._pass, self._scalars = kernel, scalars
+        self._batch = work.memory.step.batch
+        self.blocks = blocks_of(self._batch)
         work.constant(IDENTITY)
-        self._logits = load_logits(work)
-        self._outputs = step.network.output_size
-        self._samples, self._results = (
-            work.pad.allocate(name, LANES * self.blocks) for name in (SAMPLES, GRADIENTS)
-        )
+        self._logits = load_logits(work, head)
+        self._samples = work.pad.allocate(SAMPLES, LANES * self.blocks)
+        self._held = [self._logits, self._samples]
+        if counting:
+            return
+        self._results = work.pad.allocate(GRADIENTS, LANES * self.blocks)
         # Lanes without a sample hold zeros: sums over samples read them.
-        if rest := -step.batch % LANES:
+        if rest := -self._batch % LANES:
             work.zeros(self._results.stop - rest, rest)
-        rows = self._outputs * self.blocks
+        rows = head.outputs * self.blocks
         # From the top: the rows at the bottom hold what engines read and write at the same time.
-        self._back = work.pad.allocate(self._gradient, rows, top=True)
-        self._targets: Region | None = None
+        self._back = work.pad.allocate(head.gradient, rows, top=True)
+        self._held += [self._results, self._back]
+
+    def leave(self) -> None:
+        """Release the rows of the head, for the next head."""
+        for region in self._held:
+            self._work.pad.free(region)
 
     def transpose(self, first: int, stop: int) -> None:
         """Transpose blocks of 16 samples to a row a sample."""
@@ -78,49 +81,62 @@ class _Loss:
 
     def run(self, first: int, stop: int) -> None:
         """Emit the pass over these blocks."""
-        if self._targets is None:
-            # Only now: nothing before the first pass needs them, and the logits' load goes first.
-            self._targets = self._work.load(TARGETS)
         regions = {
             kernels.LOGITS: self._samples,
-            kernels.TARGETS: self._targets,
-            kernels.GRADIENT: self._results,
+            # Only now: nothing before the first pass needs them, and the logits' load goes first.
+            kernels.TARGETS: self._work.constant(TARGETS, None),
         }
+        if not self._counting:
+            regions[kernels.GRADIENT] = self._results
         streams = {n: Stream(r.start + LANES * first, 0, 1) for n, r in regions.items()}
         self._work.run(
             self._pass, streams, inner=min(LANES * stop, self._batch) - LANES * first,
-            slot=LOSS_SLOT, tensor=GRADIENTS, scalars=self._scalars,
+            slot=LOSS_SLOT, tensor=COUNTS if self._counting else GRADIENTS, scalars=self._scalars,
         )  # fmt: skip
 
     def put(self, first: int, stop: int) -> None:
         """Transpose the gradients of these blocks to a row an output, and store them."""
-        work, count = self._work, stop - first
+        work, head, count = self._work, self._head, stop - first
         work.transpose(
             self._results.start + LANES * first, self._back.start + first, blocks=count,
-            source=(LANES, 1), to=(1, self.blocks), rows=self._outputs, tensor=self._gradient,
+            source=(LANES, 1), to=(1, self.blocks), rows=head.outputs, tensor=head.gradient,
         )  # fmt: skip
-        row_bytes = work.buffer(self._gradient).element_bytes * LANES * self.blocks
-        level = TransferLevel(self._outputs, row_bytes, self.blocks)
-        work.store(self._gradient, self._back.start + first, count, (level,), first=first)
+        row_bytes = work.buffer(head.gradient).element_bytes * LANES * self.blocks
+        level = TransferLevel(head.outputs, row_bytes, self.blocks)
+        work.store(head.gradient, self._back.start + first, count, (level,), first=first)
 
 
 def loss_program(
-    memory: ChipMemory, loss_name: str, exponent: int | None = None, *,
-    slots: ExponentSlots | None = None,
+    memory: ChipMemory, loss_name: str, exponents: Sequence[int] = (), *,
+    slots: ExponentSlots | None = None, counting: bool = False,
 ) -> Program:  # fmt: skip
     """Return the program from logits to the gradient of a loss of ``onchip.loss.LOSSES``.
 
-    The logits have ``exponent``; None takes it from their slot. Losses and correct samples are
-    counted in ``LOSS_SLOT``.
+    The logits of each head have one of ``exponents``; without any, slots have them. The losses of
+    all heads, and the correct samples of the main head, are counted in ``LOSS_SLOT``. A
+    ``counting`` program writes no gradient, and rows of targets without a label count for nothing.
     """
-    if classes_in_rows(memory.step.network):
-        return class_rows_program(memory, loss_name, exponent, slots)
     work = Passes(memory, slots)
-    loss = _Loss(work, loss_name, exponent)
+    add = add_class_rows if classes_in_rows(memory.step.network) else _add
+    for number, head in enumerate(memory.heads):
+        scalars = kernels.loss_scalars(loss_name, slots[head.logits]) if slots else ()
+        exponent = exponents[number] if exponents else None
+        add(work, head, loss_name, exponent, scalars, counting=counting)
+    return work.finish("the program of the evaluation" if counting else "the program of the loss")
+
+
+def _add(
+    work: Passes, head: Head, loss_name: str, exponent: int | None, scalars: tuple[Scalar, ...], *,
+    counting: bool,
+) -> None:  # fmt: skip
+    """Add the loss of a head whose samples take a row each."""
+    kernel = kernels.loss_pass(loss_name, exponent, counting=counting, main=head.main)
+    loss = _Loss(work, head, kernel, scalars, counting=counting)
     blocks = loss.blocks
     # The transpose before the first pass and the one after the last are hidden by nothing, so these
-    # two passes take a single block.
-    pieces = list(pairwise(sorted({0, 1, blocks - 1, blocks} & set(range(blocks + 1)))))
+    # two passes take a single block. Without gradients a single pass takes all.
+    ends = {0, blocks} if counting else {0, 1, blocks - 1, blocks} & set(range(blocks + 1))
+    pieces = list(pairwise(sorted(ends)))
     loss.transpose(*pieces[0])
     for number, piece in enumerate(pieces):
         loss.run(*piece)
@@ -128,29 +144,6 @@ def loss_program(
             loss.transpose(*pieces[number + 1])
         if number:
             loss.put(*pieces[number - 1])
-    loss.put(*pieces[-1])
-    return work.finish("the program of the loss")
-
-
-def counting_program(memory: ChipMemory, loss_name: str, slots: ExponentSlots) -> Program:
-    """Return the program that counts losses and correct samples of the logits, without a gradient.
-
-    The exponent of the file is used. Rows of targets without a label count for nothing.
-    """
-    if classes_in_rows(memory.step.network):
-        return class_rows_program(memory, loss_name, None, slots, counting=True)
-    work = Passes(memory, slots)
-    step = memory.step
-    blocks = blocks_of(step.batch)
-    work.constant(IDENTITY)
-    logits = load_logits(work)
-    samples = work.pad.allocate(SAMPLES, LANES * blocks)
-    work.transpose(logits.start, samples.start, blocks=blocks, source=(1, blocks), to=(LANES, 1),
-                   tensor=SAMPLES)  # fmt: skip
-    regions = {kernels.LOGITS: samples, kernels.TARGETS: work.load(TARGETS)}
-    work.run(
-        kernels.loss_pass(loss_name, None, counting=True),
-        {name: Stream(region.start, 0, 1) for name, region in regions.items()},
-        inner=step.batch, slot=LOSS_SLOT, tensor=COUNTS, scalars=_scalars(work, loss_name),
-    )  # fmt: skip
-    return work.finish("the program of the evaluation")
+    if not counting:
+        loss.put(*pieces[-1])
+    loss.leave()

@@ -71,6 +71,19 @@ class ColumnRows:
 
 
 @dataclass(frozen=True)
+class Head:
+    """Logits with a loss of their own."""
+
+    logits: str
+    gradient: str
+    """Tensor of the gradient of the logits."""
+    outputs: int
+    """Logits for each label."""
+    main: bool
+    """Whether the head classifies: correct samples are counted for one head only."""
+
+
+@dataclass(frozen=True)
 class FactorPlace:
     """Buffer of a part's factors, and the row at which they begin."""
 
@@ -127,6 +140,16 @@ class ChipMemory:
             if not is_prefix(columns):
                 memory.add(select_name(number), (2 * LANES, LANES), 1)
         return cls(step, layout, memory.buffers, tuple(rows), memory.top, kept)
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """Heads of the network; losses are summed, and the first head classifies."""
+        step, network = self.step, self.step.network
+        tensors = zip(step.results, step.uppers, network.head_sizes, strict=True)
+        return tuple(
+            Head(logits, gradient, size // network.labels, main=not number)
+            for number, (logits, gradient, size) in enumerate(tensors)
+        )
 
     @property
     def sides(self) -> tuple[SideRows, ...]:
@@ -246,9 +269,10 @@ class ChipMemory:
 def classes_in_rows(network: Network) -> bool:
     """Return whether logits have classes in rows, and samples or words along the lanes.
 
-    Up to 16 outputs with one label for each sample have a row for each sample instead.
+    Heads of up to 16 outputs with one label for each sample have a row for each sample instead. All
+    heads read the same targets, so the largest head decides.
     """
-    return in_groups(network.output_size // network.labels, of_words=network.labels > 1)
+    return in_groups(max(network.head_sizes), of_words=network.labels > 1)
 
 
 @dataclass(frozen=True)

@@ -116,12 +116,17 @@ class Passes:
         self._move(Operation.LOAD, name, first, region.start, rows, levels)
         return region
 
-    def constant(self, name: str, bank: int = Bank.CONSTANTS) -> Region:
-        """Return a buffer whose rows stay in the scratchpad, loaded when first asked for."""
+    def constant(self, name: str, bank: int | None = Bank.CONSTANTS) -> Region:
+        """Return a buffer whose rows stay in the scratchpad, loaded when first asked for.
+
+        They lie in a ``bank`` if it has room, or in the first free rows where it is None.
+        """
         if name not in self._constants:
             buffer = self.buffer(name)
             count = buffer.size // (buffer.element_bytes * LANES)
-            self._constants[name] = self.load(name, to=self.rows(name, count, bank))
+            within = None if bank is None else self._bank(bank)
+            to = self.pad.allocate(name, count, within=within)
+            self._constants[name] = self.load(name, to=to)
         return self._constants[name]
 
     def first_lanes(self, count: int) -> Region:

@@ -22,7 +22,7 @@ from trainwright.compiler.chip.exponents import (
     scales,
     with_slots,
 )
-from trainwright.compiler.chip.loss import counting_program, loss_program
+from trainwright.compiler.chip.loss import loss_program
 from trainwright.compiler.chip.memory import ChipMemory, gradient_of
 from trainwright.compiler.chip.prior import renewal_program
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
@@ -121,6 +121,6 @@ def resident_evaluation(
     phases = [
         Phase("samples", samples_program(memory, test, slots=slots).descriptors[:-1]),
         Phase("forward", with_slots(step.forward, slots, 0, row, p)),
-        Phase("loss", counting_program(memory, loss, slots).descriptors[:-1]),
+        Phase("loss", loss_program(memory, loss, slots=slots, counting=True).descriptors[:-1]),
     ]
     return Program((*woven(phases, p), Halt()), p.fingerprint)

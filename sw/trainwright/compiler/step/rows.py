@@ -109,8 +109,11 @@ def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: s
 def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for a step that a loop on the chip does not take."""
     what = f"{network.name}: loss and update on the chip"
-    if len(network.heads) != 1:
-        raise CompileError(f"{what} take one head, not {', '.join(network.heads)}; give one")
+    if len({network.rows_of(name) for name in network.heads}) > 1:
+        raise CompileError(
+            f"{what} take heads with one label each: {', '.join(network.heads)} are of tokens and "
+            "of whole sequences; give heads of one kind"
+        )
     if network.coded_used or p.wide_tensors:
         raise CompileError(f"{what} take fixed point of one word; use --update host")
     if network.widths.factor > 8:
@@ -135,10 +138,10 @@ def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None
     what = f"{network.name}: loss and update on the chip"
     if not p.vector_engine:
         raise CompileError(f"{what} need a vector engine; use vector_engine=1")
-    if (outputs := network.output_size // network.labels) > MOST_OUTPUTS:
+    if network.classes > MOST_OUTPUTS:
         raise CompileError(
-            f"{what} take up to {MOST_OUTPUTS} outputs, as labels have 8 bits; "
-            f"{network.heads[0]!r} has {outputs}: use --update host"
+            f"{what} take up to {MOST_OUTPUTS} classes, as labels have 8 bits, not "
+            f"{network.classes}: use --update host"
         )
     # Columns of a bond lie along the lanes of one row, and a bond of rank 1 has nothing to cut.
     for number, layer in enumerate(network.layers, 1):
