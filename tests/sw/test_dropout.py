@@ -1,32 +1,45 @@
 """Dropout: masks, exact programs, gradients against plain torch, and training with a seed."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from sequence_networks import dropping_classifier
 from test_lowering import checked
+from test_onchip_training import same
 from torch.utils.checkpoint import checkpoint
 
 import trainwright
 import trainwright.nn as tnn
+from trainwright.accelerator.counted import counted
 from trainwright.check.step import random_inputs
+from trainwright.check.training import check_training
+from trainwright.compiler import CompileError
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
+from trainwright.compiler.chip import masks
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.driver.dropout import dropout_words, dropped, step_mask_seed
 from trainwright.fixed.quantise import dequantise
+from trainwright.fixed.random_bits import STREAM_STEP, mixed, unit_bytes
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import NetworkError, network_from_dict
+from trainwright.onchip.mask_pass import mask_rows
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.chip_update import operands_of
 from trainwright.train.functional import outputs
 from trainwright.train.host_engine import HostEngine
 from trainwright.train.parallel import ParallelDriver, micro_seed
-from trainwright.train.settings import TrainSettings
+from trainwright.train.resident import ResidentEngine
+from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 from trainwright.train.workers import Workers
 
 ENGINE = AcceleratorParameters(vector_engine=1)
+ALONE = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 
 
 def tables(probability=0.3, **keys):
@@ -69,11 +82,41 @@ def test_mask_of_a_step_follows_from_its_seed_alone():
     assert (masks_of(network, 3, None)[0] == -1).all()
 
 
+def twice(probability):
+    """Return tables with two dropouts, one behind the other."""
+    result = tables(probability)
+    result["layers"].insert(2, {"name": "again", "dropout": 0.5})
+    return result
+
+
 def test_masks_of_two_dropouts_are_independent():
-    twice = tables(0.5)
-    twice["layers"].insert(2, {"name": "again", "dropout": 0.5})
-    first, second = masks_of(network_from_dict(twice), 500, 3)
+    first, second = masks_of(network_from_dict(twice(0.5)), 500, 3)
     assert abs(float((first == second).double().mean()) - 0.5) < 0.02
+
+
+@pytest.mark.parametrize("probability", (0, 2**-16, 0.3, 0.99))
+def test_mask_word_follows_from_two_random_bytes_of_its_row_and_lane(probability):
+    """Take bytes of the cipher one by one; 33 samples are three rows of lanes."""
+    batch, seed = 33, step_mask_seed(4, 1 << 31)
+    first, second = masks_of(network_from_dict(twice(probability)), batch, seed)
+    for sample, value in ((0, 0), (15, 3), (16, 3), (32, 19), (20, 11)):
+        row, lane = 3 * value + sample // 16, sample % 16
+        u, v = (int(unit_bytes(mixed(seed + n * STREAM_STEP, 16 * row), 16)[lane]) for n in (0, 1))
+        assert first[sample, value] == (256 * u + v >= round(65536 * probability))
+        u = int(unit_bytes(mixed(seed, 16 * (row + 3 * 20)), 16)[lane])
+        assert second[sample, value] == (u >= 128)
+
+
+@pytest.mark.parametrize("tokens", (False, True), ids=("samples", "tokens"))
+def test_mask_of_a_batch_has_one_row_of_lanes_a_value_and_sequence(tokens):
+    network = dropping_classifier(0.5) if tokens else network_from_dict(tables(0.5))
+    (_, node), *_ = dropped(network)
+    mask = dropout_words(network, node, 0, 3, 9)
+    rows = mask_rows(0.5, 9, range(3 * 24 if tokens else 20))
+    if tokens:
+        assert (mask.reshape(3, 16, 24).permute(2, 0, 1).reshape(-1, 16).numpy() == rows).all()
+    else:
+        assert (mask.T.numpy() == rows[:, :3]).all()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +234,7 @@ def test_compiled_dropout_is_repeated_by_a_checkpoint():
     model, x = compiled(torch.nn.Dropout(0.5)), torch.randn(16, 32)
     gradients = []
     for kept in (False, True):
-        for _ in range(2):  # the first step chooses exponents
+        for _ in range(4):  # exponents settle
             torch.manual_seed(7)
             model.zero_grad()
             y = checkpoint(model, x, use_reentrant=False) if kept else model(x)
@@ -217,10 +260,15 @@ def test_compiled_dropout_that_evaluation_keeps_active_is_left_to_torch():
         assert not torch.equal(*values) and len(model.chains) == chains
 
 
+def of_digits(dropouts):
+    """Return the network of ``dropouts``, with outputs for the digits."""
+    layers = [*dropouts["layers"][:-1], {"outputs": [2, 5], "inputs": [4, 5], "ranks": [3]}]
+    return network_from_dict({**dropouts, "layers": layers, "classes": 10})
+
+
 def trained(parts, stops=()):
     """Train 6 steps on the golden model in ``parts`` micro-batches, interrupted at ``stops``."""
-    layers = [*tables(0.3)["layers"][:2], {"outputs": [2, 5], "inputs": [4, 5], "ranks": [3]}]
-    network = network_from_dict(tables(layers=layers, classes=10))
+    network = of_digits(tables(0.3))
     settings = TrainSettings(steps=6, batch=32, micro_batches=parts, prior=None)
     state = initial_state(network, settings)
 
@@ -249,3 +297,34 @@ def test_micro_batches_with_dropout_draw_masks_of_their_own():
     network = network_from_dict(tables(0.5))
     first, second = (masks_of(network, 400, seed)[0] for seed in seeds)
     assert abs(float((first == second).double().mean()) - 0.5) < 0.03
+
+
+def test_training_alone_with_dropout_equals_the_host_and_writes_nothing(monkeypatch):
+    """Draw masks of two dropouts in several pieces; a test set comes between two epochs."""
+    monkeypatch.setattr(masks, "PIECE", 24)
+    whole, network = load_data_set("digits"), of_digits(twice(0.3))
+    data = replace(whole, train=whole.train.first(100), test=whole.test.first(40))
+    prior = PriorSettings(weight=0.5, warmup=0.0, threshold=0.5, interval=2)
+    settings = TrainSettings(
+        epochs=2, batch=48, learning_rate=0.3, prior=prior, chip=ChipSettings()
+    )  # fmt: skip
+    golden = partial(GoldenAccelerator, ALONE, memory_bytes=1 << 19)
+    alone = ResidentEngine(counted(golden()))
+    by_host = HostEngine(lambda network: Driver(golden(), network, 48, plan=IN_ROWS[AUTO]))
+    states = []
+    for engine in (by_host, alone):
+        states.append(initial_state(network, settings))
+        run = Trainer(states[-1], data, engine)
+        run.run()
+    assert same(*states) and run.host_writes == 0 and alone.driver.evaluation
+    assert len({str(state.history.evaluations) for state in states}) == 1
+    assert not any((step.correct, step.loss) == (0, 0.0) for step in states[1].history.steps)
+
+
+def test_masks_of_more_rows_than_keys_are_one_error(monkeypatch):
+    monkeypatch.setattr(masks, "LOCAL_WIDTH", 5)  # two masks of 20 values have 40 rows
+    with (
+        GoldenAccelerator(ALONE, memory_bytes=1 << 20) as golden,
+        pytest.raises(CompileError, match=r"more than 32 rows.*--update host"),
+    ):
+        check_training(network_from_dict(twice(0.5)), 16, golden, alone=True, steps=1)

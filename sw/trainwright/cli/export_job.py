@@ -107,7 +107,7 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
     parameters = accelerator_of(new.options, new.network, new.settings)
     if not reads_images(new.network):
         raise OptionError(
-            f"a job is for images with one label, without tokens and dropout, which "
+            f"a job is for images with one label, without tokens, which "
             f"{new.network.name} has: train it with trainwright train"
         )
     if update_place(parameters, new.network) != "alone":

@@ -3,18 +3,13 @@
 from collections.abc import Iterator
 from math import prod
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from trainwright.fixed.random_bits import derived_seed, mixed
+from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.network import Dropout, Network
-
-_FIRST = 2
-"""Number of the first dropout's seed: seeds 0 and 1 are those of rounding (`step_seeds`)."""
-_VALUES = 4
-"""Values for each key of 24 bits: 16 of the key's 64 random bits decide about a value."""
-_KEYS = 1 << 24
+from trainwright.onchip.layout import LANES
+from trainwright.onchip.mask_pass import mask_rows, mask_seed
+from trainwright.onchip.update import PASSES
 
 
 def dropped(network: Network) -> Iterator[tuple[int, Dropout]]:
@@ -24,7 +19,20 @@ def dropped(network: Network) -> Iterator[tuple[int, Dropout]]:
 
 def step_mask_seed(seed: int, step: int) -> int:
     """Return the seed of a step's masks: it follows from the run's ``seed`` and ``step`` alone."""
-    return derived_seed(seed, step, _FIRST)
+    # A stream of random bits that an accelerator finds by itself, as it counts its steps.
+    return (mask_seed(seed) + PASSES * step * STREAM_STEP) % (1 << 32)
+
+
+def _shape(network: Network, node: Dropout, batch: int) -> tuple[int, int, int]:
+    """Return values of a sample, sequences, and samples or tokens that share rows of a mask."""
+    tokens = network.rows_of(node.name)
+    groups, along = (batch, tokens) if tokens > 1 else (1, batch)
+    return prod(network.shapes[node.name]), groups, along
+
+
+def _rows(network: Network, node: Dropout, batch: int) -> int:
+    count, groups, along = _shape(network, node, batch)
+    return count * groups * -(-along // LANES)
 
 
 def dropout_words(
@@ -33,22 +41,13 @@ def dropout_words(
     """Return the mask of a dropout, int64 (rows of the batch, values): 1 keeps a value, 0 drops it.
 
     ``number`` counts the network's dropouts. Without a ``seed`` the mask is -1, which makes the
-    dropout the identity. A value's bits follow from its place among the values of the batch alone:
-    neither layouts nor slices change the mask.
+    dropout the identity. A value's bits follow from its place in the batch alone: neither layouts
+    nor slices change the mask.
     """
-    rows, count = batch * network.rows_of(node.name), prod(network.shapes[node.name])
+    count, groups, along = _shape(network, node, batch)
     if seed is None:
-        return torch.full((rows, count), -1)
-    bits = _sixteen_bits(derived_seed(seed, number), rows * count)
-    kept = bits >= round(node.probability * 65536)
-    return torch.from_numpy(kept.astype(np.int64).reshape(rows, count))
-
-
-def _sixteen_bits(seed: int, count: int) -> npt.NDArray[np.uint16]:
-    keys = np.arange(-(-count // _VALUES))
-    # A stream has 2^24 keys; more values take further streams.
-    parts = [
-        mixed(derived_seed(seed, int(first)), keys[first : first + _KEYS] - first)
-        for first in range(0, len(keys), _KEYS)
-    ]
-    return np.concatenate(parts).astype("<u8").view("<u2")[:count]
+        return torch.full((groups * along, count), -1)
+    first = sum(_rows(network, other, batch) for n, other in dropped(network) if n < number)
+    rows = range(first, first + _rows(network, node, batch))
+    words = mask_rows(node.probability, seed, rows).reshape(count, groups, -1)[..., :along]
+    return torch.from_numpy(words.reshape(count, -1).T.copy())

@@ -335,7 +335,7 @@ class _Build:
         return a
 
     def dropout(self, node: Dropout, prefix: str) -> str:
-        """Drop values by a mask that the host gives: the backward pass reads it, too."""
+        """Drop values by a mask in memory: the backward pass reads it, too."""
         x = self.values[node.sources[0]].tensor
         axes = self.tensors[x].axes
         name, fmt = keep_name(self.network, node), Fixed(MASK_WIDTH)

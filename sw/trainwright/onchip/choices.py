@@ -1,6 +1,6 @@
 """Choices of the training loop on the chip, by name: options list them without importing torch."""
 
-from trainwright.network import Dropout, Network, Pool
+from trainwright.network import Network, Pool
 from trainwright.network.nodes import IMAGE
 
 LANES = 16
@@ -19,7 +19,6 @@ def reads_images(network: Network) -> bool:
         and network.output_size <= MOST_OUTPUTS
         and inputs == [IMAGE]
         and network.shapes[IMAGE] == (*network.padded, 1)
-        and not any(isinstance(node, Dropout) for node in network.nodes)
         # The host writes an identity that such a pool reads.
         and not any(isinstance(node, Pool) and network.writes_out(node) for node in network.nodes)
     )
@@ -27,5 +26,4 @@ def reads_images(network: Network) -> bool:
 
 def reads_records(network: Network) -> bool:
     """Return whether records can hold the samples of a step: images, or the digits of words."""
-    dropout = any(isinstance(node, Dropout) for node in network.nodes)
-    return reads_images(network) or (network.tokens > 1 and not dropout)
+    return reads_images(network) or network.tokens > 1

@@ -67,7 +67,7 @@ class IntegerSGD(ClosureOptimizer):
         parameters = [(p, group) for group in self.param_groups for p in group["params"]]
         rows = [-(-p.numel() // LANES) for p, _ in parameters]
         number = self.param_groups[0].setdefault("steps", 0)
-        random = update.RandomRows(self._seed, number, sum(rows))
+        random = update.RandomRows(self._seed, number, range(sum(rows)))
         bits, first = [random.of(n) for n in range(update.PASSES)], 0
         for (p, group), own in zip(parameters, rows, strict=True):
             if p.grad is not None:

@@ -102,7 +102,7 @@ class ChipState:
             raised, shifts = pull_rows(layout, self.pulls, exponents)
             streams = {LEFT: raised[0], LEFT_SHIFT: shifts[0]}
             streams |= {RIGHT: raised[1], RIGHT_SHIFT: shifts[1]}
-        random = update.RandomRows(step.seed, step.number, layout.rows)
+        random = update.RandomRows(step.seed, step.number, range(layout.rows))
         bits = [random.of(number) for number in range(update.PASSES)]
         moved = (exponents - self.exponents).tolist()
         by_part = rate_shifts(layout, step, exponents).tolist()

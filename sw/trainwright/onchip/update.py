@@ -33,12 +33,12 @@ PASSES = 2
 
 @dataclass(frozen=True)
 class RandomRows:
-    """The random bits of one update: those of rows, whatever the order they are taken in."""
+    """The random bits of one update, or of the masks of one step, by the number of a row."""
 
     seed: int
     """Seed of the run, 32 bits."""
     step: int
-    rows: int
+    rows: range
 
     def of(self, number: int) -> Words:
         """Return random bytes (rows, LANES) of pass ``number``.
@@ -47,7 +47,7 @@ class RandomRows:
         unit its lane.
         """
         stream = self.seed + (PASSES * self.step + number) * STREAM_STEP
-        state = mixed(stream, KEYS_A_ROW * np.arange(self.rows))
+        state = mixed(stream, KEYS_A_ROW * np.array(self.rows))
         return unit_bytes(state, LANES)
 
 

@@ -1,9 +1,9 @@
 """Compile a whole step as one program that is the same in every step.
 
-It has forward pass, loss, backward pass, update, the next step's samples, and the exponents of the
-next step; shifts come from the exponent file, rates from a table in memory. In: ``ChipMemory`` and
-the settings of a run. Out: ``Resident``, which ``driver.resident`` starts once for many steps.
-``weave`` orders the commands of all phases.
+It has the masks of dropout, forward pass, loss, backward pass, update, the next step's samples, and
+the exponents of the next step; shifts come from the exponent file, rates from a table in memory.
+In: ``ChipMemory`` and the settings of a run. Out: ``Resident``, which ``driver.resident`` starts
+once for many steps. ``weave`` orders the commands of all phases.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +23,14 @@ from trainwright.compiler.chip.exponents import (
     with_slots,
 )
 from trainwright.compiler.chip.loss import loss_program
+from trainwright.compiler.chip.masks import masks_program
 from trainwright.compiler.chip.memory import ChipMemory, gradient_of
 from trainwright.compiler.chip.prior import renewal_program
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.compiler.chip.update import resident_parts
 from trainwright.compiler.schedule.weave import Phase, woven
 from trainwright.fixed.scale import ScaleRanges
+from trainwright.onchip.mask_pass import mask_seed
 from trainwright.onchip.rates import RateTable
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Halt, Program, Set
@@ -90,9 +92,11 @@ def resident_step(
         renewal = beside.earliest(
             lambda rows: renewal_program(memory, table, cut_rule, rows, slots=slots)
         )
+    masks = beside.earliest(lambda rows: masks_program(memory, rows, slots=slots, drawn=True))
     # Coefficients and samples come behind what they serve or follow, although most of their
     # commands are executed earlier: a phase is as urgent as its place says.
     phases = [
+        Phase("masks", masks, Set(values=(), seed=mask_seed(seed), by_step=True)),
         Phase("forward", forward),
         Phase("renewal", renewal),
         Phase("loss", middle),
@@ -119,6 +123,7 @@ def resident_evaluation(
     p = step.parameters
     row = idle_row((step.forward,), p)
     phases = [
+        Phase("masks", masks_program(memory, slots=slots, drawn=False).descriptors[:-1]),
         Phase("samples", samples_program(memory, test, slots=slots).descriptors[:-1]),
         Phase("forward", with_slots(step.forward, slots, 0, row, p)),
         Phase("loss", loss_program(memory, loss, slots=slots, counting=True).descriptors[:-1]),

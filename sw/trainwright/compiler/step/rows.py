@@ -19,8 +19,8 @@ from trainwright.compiler.forms.choices import Given, Stored
 from trainwright.compiler.forms.digits import word_bytes
 from trainwright.compiler.forms.layout import ROW, Axes, Layout
 from trainwright.graph.ir import Graph, View
-from trainwright.graph.network import result_names, upper_names
-from trainwright.network import Network
+from trainwright.graph.network import keep_name, result_names, upper_names
+from trainwright.network import Dropout, Network
 from trainwright.network.nodes import IMAGE
 from trainwright.onchip.choices import MOST_OUTPUTS
 from trainwright.onchip.layout import LANES
@@ -67,6 +67,11 @@ def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
         *axes, samples = graph.tensors[result].axes
         stored[result] = Layout(tuple(axes), (samples,))
         given[upper] = Given(stored[result], again=True)
+    for node in network.nodes:
+        if isinstance(node, Dropout):
+            *axes, samples = graph.tensors[keep_name(network, node)].axes
+            # An accelerator draws masks in these rows (``onchip.mask_pass``).
+            given[keep_name(network, node)] = Given(Layout(tuple(axes), (samples,)), again=True)
     always = {name: External(name, ROW, {}, 1) for name in (IDENTITY, ZEROS)}
     # Inputs lie in both orders: samples along the lanes, and pixels along them. Views of the image
     # have its pixels in the same order.
