@@ -448,3 +448,12 @@ def test_npz_prior_s_default_weight(dataset, samples, weight):
     assert prior is not None and prior.weight == weight
     given = make_settings(parser.parse_args(["--prior-weight", "3"]), dataset, samples).prior
     assert given is not None and given.weight == 3
+
+
+@pytest.mark.parametrize("gap", ["nan", "", "None", " NA "])
+def test_npz_label_that_stands_for_none_is_refused(tmp_path, gap):
+    path = tmp_path / "t.npz"
+    labels = np.array(["cat", "dog", gap, "dog"] * 5)
+    np.savez(path, x=np.zeros((20, 2, 2), np.uint8), y=labels)
+    with pytest.raises(DataError, match=r"at \(2,\), which stands for no label"):
+        load_npz(path)

@@ -786,3 +786,84 @@ def test_animated_picture_is_refused_by_its_frames(tmp_path):
     for n in range(3, 8):
         frames[n % 3].save(tmp_path / "a" / f"{n}.png")
     assert len(load_data_set("pictures", tmp_path).train) == 8
+
+
+@pytest.mark.parametrize(
+    ("cells", "note"),
+    [
+        (["007", "010", "123"] * 10, "column 'x': numbers begin with 0, such as 007"),
+        ([n % 7 if n % 5 else -999 for n in range(30)], "column 'x' is -999 in 6 rows"),
+        (["#N/A", 1, 2, 3, 2] * 6, "column 'x' is taken for 4 categories such as '#N/A'"),
+        (["1E2", "100", "z"] * 10, "column 'x': '100', '1E2' are one category"),
+        ([f"user{n}" for n in range(30)], "column 'x' has a category of its own in each row"),
+        (["a", "b"] * 15, "column 'Row No' numbers the rows: --ignore Row No"),
+        (["Zoë", "Zoe\u0308", "ab", "a\u200bb"] * 8, "'ab', 'a\\u200bb' differ only in the codes"),
+    ],
+)
+def test_table_with_cells_of_two_readings_has_a_note(tmp_path, cells, note):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "Row No,x,k\n"
+        + "".join(f"{n},{cell},{'ab'[n % 3 == 0]}\n" for n, cell in enumerate(cells)),
+        "utf-8",
+    )
+    assert any(note in text for text in load(path).notes)
+
+
+def test_table_with_spaces_before_quotes_has_the_columns_of_one_without(tmp_path):
+    spaced, dense = tmp_path / "spaced.csv", tmp_path / "dense.csv"
+    spaced.write_text('x, "a, b", k\n' + '1, "2", "yes"\n2, "3", "no"\n' * 10)
+    dense.write_text('x,"a, b",k\n' + '1,"2","yes"\n2,"3","no"\n' * 10)
+    assert load(spaced).class_names == ("no", "yes")
+    assert load(spaced).preparation == load(dense).preparation
+    assert np.array_equal(load(spaced).train.images, load(dense).train.images)
+
+
+def test_table_numbers_far_from_zero_have_levels_of_their_exact_distances(tmp_path):
+    values = [1_700_000_000_000_000_000 + 4096 * n for n in range(40)]
+    path = tmp_path / "t.csv"
+    path.write_text("x,k\n" + "".join(f"{v},{'ab'[n % 2]}\n" for n, v in enumerate(values)))
+    data = load(path)
+    order = np.random.RandomState(0).permutation(40)
+    mean, deviation = (Fraction(data.preparation["columns"][0][m]) for m in ("mean", "deviation"))
+    wanted = [
+        round(((values[n] - mean) / deviation + 3) / 6 * 255) for n in order[: len(data.train)]
+    ]
+    assert data.train.images.ravel().tolist() == wanted
+
+
+def test_parquet_texts_with_spaces_and_accents_equal_those_of_csv(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"c": [" red", "red ", "blue", "  "] * 5, "k": ["é", "e\u0301", "z", "z"] * 5}
+    rows = [f"{c},{k}\n" for c, k in zip(*columns.values(), strict=True)]
+    (tmp_path / "t.csv").write_text("c,k\n" + "".join(rows), "utf-8")
+    parquet.write_table(parquet.pa.table(columns), tmp_path / "t.parquet")
+    text, binary = load(tmp_path / "t.csv"), load(tmp_path / "t.parquet")
+    assert text.class_names == binary.class_names == ("z", "é")
+    assert text.preparation == binary.preparation
+    assert np.array_equal(text.train.images, binary.train.images)
+
+
+def test_load_samples_beside_a_constant_column_or_without_words_says_so(tmp_path):
+    train, new = tmp_path / "t.csv", tmp_path / "new.csv"
+    texts = [f"word{n} and other words {'!' * (n % 2)}" for n in range(100)]
+    train.write_text("x,t,k\n" + "".join(f"3,{t},{'ab'[n % 2]}\n" for n, t in enumerate(texts)))
+    new.write_text("x,t,k\n4,\N{GRINNING FACE}!,a\n3,a word,b\n")
+    notes = load_samples(new, load(train).preparation).notes
+    for text in ("1 of 2 values, such as 4, are not 3", "1 of 2 texts have no letter or digit"):
+        assert any(text in note for note in notes)
+
+
+def test_eval_of_a_table_with_one_more_row_says_that_all_are_classified(tmp_path, capsys):
+    path, longer = tmp_path / "t.csv", tmp_path / "longer.csv"
+    path.write_text("x,k\n" + "".join(f"{n % 7},{'ab'[n % 2]}\n" for n in range(40)))
+    longer.write_text(path.read_text() + "5,a\n")
+    out = tmp_path / "run"
+    options = ["--epochs", "1", "--batch", "16", "--out", str(out)]
+    assert main(["train", "--data", str(path), *options]) == 0
+    for file, is_new in ((path, False), (longer, True)):
+        capsys.readouterr()
+        assert main(["eval", str(out / "model.safetensors"), "--data", str(file)]) == 0
+        captured = capsys.readouterr()
+        assert ("is not what the model was trained on" in captured.err) == is_new
+        assert f"of {41 if is_new else 8} test rows" in captured.out

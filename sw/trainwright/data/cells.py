@@ -119,7 +119,7 @@ def _csv(path: Path, content: bytes) -> Cells:
         text = text[stated.end() :]
     delimiter = stated[1] if stated else _delimiter(text)
     # A cell may have line breaks in quotes: the reader's own count of lines is the one to report.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = _reader(text, delimiter)
     skipped = 1 if stated else 0
     rows: list[list[str]] = []
     places: list[str] = []
@@ -154,6 +154,13 @@ def _csv(path: Path, content: bytes) -> Cells:
     return _cells(path, zip(head, texts, strict=True), places, notes=notes)
 
 
+def _reader(text: str, delimiter: str) -> Any:
+    """Return a reader of rows; a quoted cell may follow a separator and a space."""
+    return csv.reader(
+        io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True
+    )
+
+
 def _delimiter(text: str) -> str:
     """Return the separator by which every row has as many cells as the first line has names.
 
@@ -161,7 +168,7 @@ def _delimiter(text: str) -> str:
     """
     head = text.lstrip().splitlines()[:1] or [""]
     for delimiter in "\t;|,":
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        reader = _reader(text, delimiter)
         try:
             lengths = {len(row) for row in islice(reader, _SAMPLE_ROWS) if "".join(row).strip()}
         except csv.Error:
@@ -256,8 +263,13 @@ def _parquet(path: Path, content: bytes) -> Cells:
                     f"--ignore {name}"
                 )
                 break
-        columns.append((name, ["" if cell is None else str(cell) for cell in cells]))
+        columns.append((name, ["" if cell is None else _as_in_csv(cell) for cell in cells]))
     return _cells(path, columns, places, unreadable)
+
+
+def _as_in_csv(cell: object) -> str:
+    """Return the text that a CSV file with the same cell gives."""
+    return normalize("NFC", str(cell)).strip()
 
 
 _READABLE = (bool, int, float, Decimal, date, str, type(None))

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from statistics import fmean, pstdev
 from typing import Any
+from unicodedata import category, normalize
 
 import numpy.typing as npt
 
@@ -177,17 +179,39 @@ def _class_doubts(data: DataSet) -> list[str]:
 
 
 def alike_names(names: Sequence[str]) -> list[str]:
-    """List the names that differ only in capital letters or spaces, a text for each such group."""
+    """List names that differ only in capital letters, spaces or invisible characters.
+
+    Returns a text for each group of such names.
+    """
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(" ".join(name.lower().split()), []).append(name)
+        visible = (
+            c for c in normalize("NFKC", name) if c.isspace() or category(c) not in _INVISIBLE
+        )
+        groups.setdefault(" ".join("".join(visible).lower().split()), []).append(name)
     alike: list[str] = []
     for group in groups.values():
-        cased = len({name.lower() for name in group}) == 1
-        what = "capital letters" if cased else "spaces or capital letters"
-        if len(group) > 1:
-            alike.append(f"{', '.join(map(repr, group))} differ only in {what}")
+        if len(group) == 1:
+            continue
+        what, shown = "capital letters", repr
+        if len({name.lower() for name in group}) > 1:
+            what = "spaces or capital letters"
+        if len({" ".join(name.lower().split()) for name in group}) > 1:
+            # Letters with combined accents look equal, too, unless they are written as codes.
+            what, shown = "the codes of characters that look alike or are invisible", ascii
+        alike.append(f"{', '.join(map(shown, group))} differ only in {what}")
     return alike
+
+
+_INVISIBLE = ("Cc", "Cf")
+"""Categories of control characters and of marks such as U+200B."""
+
+
+def standardised(value: float, mean: float, deviation: float) -> float:
+    """Return how many deviations a value is above the mean."""
+    difference = value - mean
+    # The difference may overflow. Quotients do not, and lose digits of values far from zero.
+    return difference / deviation if isfinite(difference) else value / deviation - mean / deviation
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.data.arrays import read_arrays
+from trainwright.data.cells import MISSING
 from trainwright.data.dataset import (
     CLASSIFICATION,
     MOST_CLASSES,
@@ -23,6 +24,7 @@ from trainwright.data.dataset import (
     DataSet,
     Split,
     moments,
+    standardised,
 )
 from trainwright.support.text import amount
 
@@ -71,7 +73,10 @@ def load_npz(
     if _is_regression(path, values, task):
         preparation = preparation or {"kind": "npz", "scale": _scale(path, parts[0])}
         names, scale = ("number",), tuple(preparation["scale"])
-        labels = [part.astype(np.float64) / scale[1] - scale[0] / scale[1] for part in parts]
+        labels = [
+            np.array([standardised(value, *scale) for value in part.astype(np.float64).tolist()])
+            for part in parts
+        ]
     elif values.dtype.kind == "U":
         preparation = preparation or {"kind": "npz", "classes": sorted(set(values.tolist()))}
         names = tuple(preparation["classes"])
@@ -229,6 +234,13 @@ def _labels(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         where = int(np.argmin(np.isfinite(array)))
         raise DataError(f"{path}: {name} has {array[where]} at ({where},); labels are finite")
+    if array.dtype.kind == "U":
+        gaps = [n for n, text in enumerate(array.tolist()) if text.strip().lower() in MISSING]
+        if gaps:
+            raise DataError(
+                f"{path}: {name} has {str(array[gaps[0]])!r} at ({gaps[0]},), which stands for no "
+                "label: remove the sample, or spell the class differently"
+            )
     return array.astype(np.int64) if array.dtype.kind == "b" else array
 
 

@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
@@ -36,6 +37,7 @@ from trainwright.data.dataset import (
     Split,
     alike_names,
     moments,
+    standardised,
 )
 from trainwright.data.npz import FULL_SCALE, cut_off_test
 from trainwright.data.picture_files import (
@@ -66,6 +68,8 @@ MOST_FAR = 0.05
 distribution has a share of 0.003, heavy tails 0.02."""
 MOST_LEVELS = 64
 """Different texts of a column of categories, each an input of its own; above, it must be text."""
+GAP_MARKS = (-99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
+"""Numbers that stand for missing values in tables of instruments and surveys."""
 MANY_LEVELS = 8
 """Categories of a column above which a note says so where they look like numbers."""
 CROWDED = 4
@@ -290,10 +294,21 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     notes += cells.notes
     notes += [note for name in inputs if (note := _gaps(cells, name))]
     notes += _doubts(columns)
+    for column in columns:
+        if len(column.get("levels", ())) == len(order) - test > MANY_LEVELS:
+            notes.append(
+                f"column {column['name']!r} has a category of its own in each row, which teaches "
+                f"nothing about other rows: --ignore {column['name']}"
+            )
     written = [(c["name"], "category") for c in columns if c["type"] == "category"]
     written += [(target, "class")] if scale is None else []
     notes += [note for name, what in written for note in _merged(cells, name, what)]
     notes += [note for column in columns for note in _crowded(cells, column, order[:-test])]
+    for column in columns:
+        if column["type"] == "number":
+            notes += _perhaps_meant_otherwise(cells, column["name"])
+        elif column["type"] == "text" and (note := _speechless(cells, column["name"])):
+            notes.append(note)
     if scale is None:
         notes += _like_numbers(target, classes, "classes")
     return DataSet(
@@ -394,7 +409,7 @@ def _merged(cells: Cells, name: str, what: str) -> list[str]:
     merged = [
         group
         for group in texts.values()
-        if len(group) > 1 and any(re.match(r"[+-]?0\d", text) for text in group)
+        if len(group) > 1 and not all(re.fullmatch(r"-?(0|[1-9]\d*)(\.0*)?", t) for t in group)
     ]
     return [
         f"column {name!r}: {', '.join(map(repr, group))} are one {what}: write a letter in front "
@@ -403,11 +418,42 @@ def _merged(cells: Cells, name: str, what: str) -> list[str]:
     ]
 
 
+_ROW_NAMES = re.compile(r"(.*[_ ])?(id|idx|index|row|nr|no|number|#)", re.IGNORECASE)
+"""Names of columns that probably number the rows, where they rise by 1: a year may do so, too."""
+
+
+def _perhaps_meant_otherwise(cells: Cells, name: str) -> list[str]:
+    """Return notes on numbers that may be codes, numbers of rows, or marks of missing values."""
+    texts = [text for text in cells.columns[name] if text is not None]
+    notes = []
+    padded = [text for text in texts if re.match(r"0\d", text)]
+    if len(padded) > MOSTLY * len(texts) or (padded and len({len(text) for text in texts}) == 1):
+        notes.append(
+            f"column {name!r}: numbers begin with 0, such as {padded[0]}: --category {name} if "
+            "they are codes"
+        )
+    values = [value for text in texts if (value := number(text)) is not None]
+    if _ROW_NAMES.fullmatch(name) and all(b - a == 1 for a, b in pairwise(values)):
+        notes.append(
+            f"column {name!r} numbers the rows: --ignore {name}, or a network learns their order"
+        )
+    for mark in {value for value in (min(values), max(values)) if value in GAP_MARKS}:
+        rest = [value for value in values if value != mark]
+        if values.count(mark) > 1 and rest and abs(mark) > 3 * max(map(abs, rest)):
+            notes.append(
+                f"column {name!r} is {mark:g} in {amount(values.count(mark), 'row')}, far from its "
+                "other numbers: leave cells empty where a value is missing"
+            )
+    return notes
+
+
 def _like_numbers(name: str, levels: Sequence[str], what: str) -> list[str]:
     """Return a note on many levels that look like numbers with currencies, units or gaps."""
     digits = [level for level in levels if re.match(r"\W*\d", level)]
     odd = [level for level in levels if number(level) is None]
-    if len(levels) <= MANY_LEVELS or len(digits) <= len(levels) / 2 or not odd:
+    # Few levels are a note only if most are plain numbers: 0-9, 10-19 and 20-29 are categories.
+    few = len(levels) <= MANY_LEVELS and len(odd) >= len(levels) / 2
+    if few or len(digits) <= len(levels) / 2 or not odd:
         return []
     return [
         f"column {name!r} is taken for {len(levels)} {what} such as {shown(odd[0])}: "
@@ -450,7 +496,28 @@ def _surprises(cells: Cells, column: Preparation) -> list[str]:
                 f"outside {mean:g} +- {reach:g}, the range of the training split, and are clipped "
                 "to it: check their unit"
             )
+    elif column["type"] == "number":
+        new = [cell for cell in present if number(cell) != column["mean"]]
+        if new:
+            notes.append(
+                f"column {name!r}: {len(new):,} of {len(present):,} values, such as {new[0]}, "
+                f"are not {column['mean']:g}, the only value of the training split: they are taken "
+                "for it"
+            )
+    elif column["type"] == "text":
+        notes.append(_speechless(cells, name))
     return [note for note in notes if note]
+
+
+def _speechless(cells: Cells, name: str) -> str:
+    """Return a note on texts of symbols alone, which set no input, "" where there are none."""
+    texts = [cell for cell in cells.columns[name] if cell is not None]
+    if not (odd := [text for text in texts if not _words(text)]):
+        return ""
+    return (
+        f"column {name!r}: {len(odd):,} of {len(texts):,} texts have no letter or digit, such as "
+        f"{shown(odd[0])}: they set no input"
+    )
 
 
 def _gaps(cells: Cells, name: str) -> str:
@@ -551,7 +618,7 @@ def _numbers(cells: Cells, column: Preparation) -> npt.NDArray[np.uint8]:
 def _level(value: float, column: Preparation) -> int:
     """Return the level of a number in a column of more than one value."""
     mean, deviation = column["mean"], column["deviation"]
-    distance = min(max(value / deviation - mean / deviation, -REACH), REACH)
+    distance = min(max(standardised(value, mean, deviation), -REACH), REACH)
     return round((distance + REACH) / (2 * REACH) * FULL_SCALE)
 
 
@@ -583,8 +650,7 @@ def _labels(cells: Cells, preparation: Preparation) -> npt.NDArray[Any] | None:
     if target not in cells.columns:
         return None
     if (scale := preparation.get("scale")) is not None:
-        mean, deviation = scale  # a difference of targets may overflow, that of quotients does not
-        return np.array([v / deviation - mean / deviation for v in _target_values(cells, target)])
+        return np.array([standardised(v, *scale) for v in _target_values(cells, target)])
     places = {name: n for n, name in enumerate(classes)}
     labels = []
     for row, cell in enumerate(cells.columns[target]):

@@ -12,14 +12,13 @@ from trainwright.cli.errors import require_packages
 from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.output import check_results, tell, teller, to_json, write_results
 from trainwright.data import DataError, DataSet, Split, load_data_set, load_samples, own_data
-from trainwright.data.npz import TEST_PART, cut_off_test
 from trainwright.data.registry import OWN
 from trainwright.data.sentences import NO_TAG, PADDING
 from trainwright.driver import Driver
 from trainwright.report.classes import class_results, class_table
 from trainwright.train.batches import check_fit, class_names, data_notes, input_quantiser
 from trainwright.train.evaluate import Evaluation, evaluate
-from trainwright.train.export import Origin, TrainedModel, samples_crc
+from trainwright.train.export import Origin, TrainedModel, held_back
 from trainwright.train.float_driver import FloatDriver
 from trainwright.train.interfaces import StepDriver
 from trainwright.train.stored import load_trained
@@ -88,11 +87,11 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
     images, labels = samples.images, samples.labels
     if by_word := "tags" in preparation:
         labels = samples.tags
-    if labels is not None and len(labels) >= TEST_PART:
-        order, count = cut_off_test(path, len(labels))
-        train, held = order[:-count], order[-count:]
-        if samples_crc(images[train], labels[train]) == origin.data_crc:
+    if labels is not None:
+        if (held := held_back(path, images, labels, origin.data_crc)) is not None:
             images, labels = images[held], labels[held]
+        elif path != parts[1] and (name != "text" or path.is_file()):
+            tell([f"{path} is not what the model was trained on: all samples are classified"])
     unknown = np.zeros(len(images), np.uint8)
     if by_word:
         unknown = np.where(images[:, 0] == PADDING, NO_TAG, 0).astype(np.int16)
