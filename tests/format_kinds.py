@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -71,7 +72,10 @@ class MinifloatOracle(Oracle):
                 assert integer.denominator == 1
                 word = e << m_bits | m
                 self.integers |= {word: int(integer), -word: -int(integer)}
-        self._sizes = sorted(size for size in self.integers.values() if size >= 0)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return sorted(size for size in self.integers.values() if size >= 0)
 
     def nearest(self, total: int, shift: int, to_zero: bool) -> int:
         size = Fraction(abs(total), 1 << shift)

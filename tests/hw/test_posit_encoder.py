@@ -19,6 +19,7 @@ SETS = {
     "of 18 bits": (Posit(10, 0), Posit(6, 1), Posit(4, 2)),
     "whole": (Posit(8, 1), Posit(5, 2)),  # whose exponents are cut off by more than a bit
     "one": (Posit(3, 0),),
+    "ends at a power of two": (Posit(5, 2, True), Posit(3, 4, True)),
     **{f"samples of {kind.__name__}": formats for kind, formats in BYTES.items()},
     "a sample of each class": tuple(formats[0] for formats in BYTES.values()),
 }

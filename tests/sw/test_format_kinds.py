@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from trainwright.formats import (
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 
+REFERENCE = Path(__file__).parents[2] / "docs/reference/formats.md"
 SHIFTS = (0, 1, *(pytest.param(shift, marks=pytest.mark.slow) for shift in (2, 12)), 5, 33)
 
 
@@ -31,6 +33,12 @@ def test_every_coded_class_has_samples_of_its_own() -> None:
     missing = ", ".join(sorted(kind.__name__ for kind in coded - set(KINDS)))
     assert not missing, f"add samples and an oracle of {missing} to KINDS in tests/format_kinds.py"
     assert coded == set(KINDS) == {type(fmt) for fmt in SAMPLES}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_reference_shows_every_class_of_formats(kind: type[Coded]) -> None:
+    shown = kind.spelling.search(REFERENCE.read_text())
+    assert shown, f"explain {kind.allowed} in {REFERENCE}, with an example such as float(4,3)"
 
 
 def test_identifiers_of_samples_tell_them_apart() -> None:

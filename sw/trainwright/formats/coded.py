@@ -209,6 +209,10 @@ def _binades(fmt: Coded) -> tuple[Binade, ...]:
 
 def _binade(fmt: Coded, place: int) -> Binade:
     first, bits = fmt.knot(place), slope(fmt, place)
+    if place == fmt.most.bit_length() - 1:
+        # Where words end at a power of two, larger sums show by the bits that are cut off: the
+        # encoder cuts no bit of the greatest integer itself.
+        bits = max(bits, 0)
     if bits >= 0:
         return Binade(place - bits, int(first) ^ (1 << bits), False)
     # the place's exponent is cut off in part: its first lost bit is the half, the others are sticky

@@ -43,6 +43,7 @@ def kernel(body: Callable[..., Any], /) -> Definition: ...
 @overload
 def kernel(
     *,
+    name: str | None = None,
     gradient: Callable[..., Any] | str | None = None,
     over: str | Sequence[str] = (),
     reduces: bool = False,
@@ -61,6 +62,8 @@ def kernel(body: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     Parameters
     ----------
+    name
+        Name to register it under where a builtin of Python has that name, such as ``abs``.
     gradient
         Function of the gradient to the result and, as a second operand, of the operand or the
         ``result``; or ``"straight-through"``. None: a network with the kernel cannot be trained.
@@ -95,7 +98,12 @@ def kernel(body: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition:
-    name, place = getattr(body, "__name__", ""), place_of(body)
+    place, given = place_of(body), options.get("name")
+    name = getattr(body, "__name__", "") if given is None else given
+    if not isinstance(name, str) or not name.isidentifier():
+        raise FunctionError(
+            f"{place}: a kernel needs a name, not {shown(name)}: define it by def, or give name="
+        )
     over, own = options.get("over", ()), body.__module__.startswith(_LIBRARY)
     over = (over,) if isinstance(over, str) else tuple(over)
     for axis in over:
@@ -141,15 +149,14 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
     attributes = options.get("attributes") or {}
     calls = tuple(options.get("calls", ()))
     new = {
+        "name": name,
         "over": over,
         "attributes": attributes,
         "calls": calls,
         "source": source,
         "reduces": reduces,
     }
-    definition = Definition(name, body, **{"gradient": None, **options, **new})
-    if not isinstance(name, str) or not _TEXT.fullmatch(name):
-        raise FunctionError(f"{place}: a kernel needs a name, not {shown(name)}: define it by def")
+    definition = Definition(body=body, **{"gradient": None, **options, **new})
     _DEFINITIONS[name] = definition
     function_of.cache_clear()
     return definition

@@ -479,10 +479,13 @@ def _function_called(
 
 
 def _computes(function: Any, name: str) -> bool:
-    """Tell whether a function of torch, or the name of a method, is that of ``name``."""
+    """Tell whether a function of torch, or the name of a method, is that of ``name``.
+
+    torch.fx records a builtin of Python, such as ``abs(x)``, as the function of ``operator``.
+    """
     if isinstance(function, str):
         return function == name
-    owners = torch, torch.nn.functional, torch.Tensor
+    owners = torch, torch.nn.functional, torch.Tensor, operator
     return any(function == getattr(owner, name, None) for owner in owners)
 
 
