@@ -10,7 +10,7 @@ from graph_values import Counted, constants
 
 from trainwright.accelerator import Accelerator, Run
 from trainwright.compiler.emit.emit import COPIES, Emitted
-from trainwright.compiler.emit.outer import Packing, constant
+from trainwright.compiler.forms.external import constant
 from trainwright.compiler.step.compile import StepPrograms
 from trainwright.program.descriptors import Compute, Descriptor, Program
 from trainwright.program.vector import Vector
@@ -62,8 +62,7 @@ class Runner:
             if values is None:
                 values = given.get(outer.tensor)
             if values is not None:
-                data = Packing(emitted.lowered.graph, outer, lanes).pack(values)
-                self.accelerator.write(step.buffers[outer.name].address, data)
+                self.accelerator.write(step.buffers[outer.name].address, outer.pack(values))
 
     def run(
         self,
@@ -86,15 +85,12 @@ class Runner:
         results = {op.out for op in graph.ops}
         for outer in emitted.lowered.outer.values():
             if outer.tensor in results:
-                packing = Packing(graph, outer, self.step.parameters.lanes)
                 buffer = self.step.buffers[outer.name]
                 whole = words.setdefault(
                     outer.tensor, np.zeros(graph.shape(outer.tensor), np.int64)
                 )
-                within = (slice(*outer.ranges.get(a, (None,))) for a in packing.axes)
-                whole[tuple(within)] = packing.unpack(
-                    self.accelerator.read(buffer.address, packing.size)
-                )
+                data = self.accelerator.read(buffer.address, outer.size)
+                whole[outer.whole] = outer.unpack(data)
         counted = {
             name: Counted(int(run.sums[slot]), int(run.saturations[slot]))
             for slot, name in enumerate(emitted.slots)

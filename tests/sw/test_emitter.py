@@ -1,6 +1,7 @@
 """Transfers that the emitter makes of a move: which row of outer memory goes to which local row."""
 
 import random
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -9,7 +10,8 @@ import pytest
 
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.emit.emit import Emitter
-from trainwright.compiler.forms.calls import Elementwise, External, Move
+from trainwright.compiler.forms.calls import Elementwise, Move
+from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.layout import ROW, Layout, Part, Piece, Storage, counts_of
 from trainwright.compiler.forms.nests import nests
 from trainwright.fixed.scale import TensorClass
@@ -32,9 +34,10 @@ def emitted(sizes, here, outside, ranges, *, load, element_bytes=2, digits=1):
     counts = counts_of((*layout.rows, *layout.lanes), sizes, cut)
     storage = Storage("t", 0)
     piece = Piece("t", layout, counts, cut, LANES, storage, digits=digits)
-    outer = External("t", outside[0], outside[1], element_bytes, digits=digits)
     axes = (*layout.rows, *layout.lanes)
     graph = Graph(sizes, {"t": Tensor("t", axes, TensorClass.ACTIVATION, Fixed(8))}, (), ("t",), ())
+    outer = External.of(graph, "t", *outside, LANES, digits=digits)
+    outer = replace(outer, element_bytes=element_bytes)
     rows = len(literal(sizes, outside, {}, digits))
     buffer = Buffer(outer.name, ADDRESS, (rows, LANES), element_bytes)
     emitter = Emitter(graph, P, {outer.name: buffer})

@@ -192,7 +192,7 @@ def _plain_buffers(driver: ResidentDriver) -> Iterator[dict[str, Any]]:
             "lane": buffer.element_bytes,
         }
         if isinstance(buffer, PackedBuffer):
-            sizes, strides = buffer.packing.counts, buffer.packing.strides
+            sizes, strides = buffer.outer.piece.counts, buffer.outer.strides
         yield {
             "name": name,
             "address": buffer.address,

@@ -3,7 +3,7 @@
 The digits of a row are rows of their own, one behind the other, the highest first. So a tensor of n
 digits has n times as many rows: addresses and strides are n times as large, and wherever it is an
 operand, one more summed level runs over its digits. ``forms.nests`` builds the levels,
-``emit.outer`` packs the digits.
+``forms.external`` packs the digits.
 """
 
 from typing import TYPE_CHECKING, TypeVar

@@ -76,11 +76,11 @@ class RecordFormat:
                 assert isinstance(packed, PackedBuffer)
                 _require_rows(step, packed, axis)
                 arranged = packed.of_each(axis)
-                outer = arranged.packing.outer
+                outer = arranged.outer
                 # Buffers that differ only in the place of the sample axis share rows of a record.
                 key = (tensor, outer.layout, outer.element_bytes, tuple(outer.ranges.items()))
                 if key not in contents:
-                    rows = arranged.packing.piece.strides[axis]
+                    rows = outer.piece.strides[axis]
                     contents[key] = Content(tensor, beats, rows * outer.element_bytes, arranged)
                     beats += contents[key].beats
                 fields.append(_field(packed, arranged, axis, contents[key], step.batch))
@@ -107,7 +107,7 @@ def sample_tensors(step: CompiledStep) -> Iterator[str]:
 
 
 def _require_rows(step: CompiledStep, packed: PackedBuffer, axis: str) -> None:
-    layout = packed.packing.outer.layout
+    layout = packed.outer.layout
     if axis not in layout.rows or axis in layout.padded:
         raise CompileError(
             f"{step.network.name}: {packed.name} has samples along the lanes, but records have "
@@ -119,15 +119,15 @@ def _field(
     packed: PackedBuffer, arranged: PackedBuffer, axis: str, content: Content, batch: int
 ) -> RecordField:
     """Return the part of a record that brings a content to one buffer of a step."""
-    packing, size = packed.packing, packed.element_bytes
-    strides, own = packing.piece.strides, arranged.packing.piece.strides
-    rows = packing.outer.layout.rows
+    outer, size = packed.outer, packed.element_bytes
+    strides, own = outer.piece.strides, arranged.outer.piece.strides
+    rows = outer.layout.rows
     levels = [
-        TransferLevel(packing.counts[a], strides[a] * size * LANES, own[a] * size)
+        TransferLevel(outer.piece.counts[a], strides[a] * size * LANES, own[a] * size)
         for a in rows[: rows.index(axis)]
     ]
     return RecordField(
-        packed.name, content.first, range(*packing.outer.ranges.get(axis, (0, batch))),
+        packed.name, content.first, range(*outer.ranges.get(axis, (0, batch))),
         strides[axis] * size * LANES, strides[axis] * size, tuple(_merged(levels)),
     )  # fmt: skip
 

@@ -200,8 +200,8 @@ class _PartJob:
         buffer = self.work.memory.everything.get(self.part.name)
         if self.part.index >= 0 or not isinstance(buffer, PackedBuffer):
             return LANES
-        packing = buffer.packing
-        return min(LANES, prod(packing.counts[a] for a in packing.outer.layout.lanes))
+        outer = buffer.outer
+        return min(LANES, prod(outer.piece.counts[a] for a in outer.layout.lanes))
 
     @property
     def copies(self) -> int:

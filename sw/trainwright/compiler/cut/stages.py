@@ -24,7 +24,7 @@ from typing import NamedTuple
 from trainwright.compiler.base.progress import count
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.forms.choices import Choice, Chosen, Cut, ProgramSpec
-from trainwright.compiler.forms.digits import word_bytes
+from trainwright.compiler.forms.external import word_bytes
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import share

@@ -18,11 +18,11 @@ from trainwright.compiler.forms.calls import (
     Call,
     Clear,
     Contract,
-    External,
     Move,
     PassCall,
 )
-from trainwright.compiler.forms.layout import Addresses, Part, Piece, Storage
+from trainwright.compiler.forms.external import External
+from trainwright.compiler.forms.layout import Addresses, Part
 from trainwright.compiler.forms.nests import address_of, fitted, nests
 from trainwright.compiler.forms.passes import pass_vectors
 from trainwright.compiler.tile.tile import Lowered
@@ -128,16 +128,8 @@ class Emitter:
         (part,), outer = call.writes or call.reads, call.outer
         operation = Operation.LOAD if call.writes else Operation.STORE
         buffer = self.buffers[outer.name]
-        sizes = {a: self.graph.sizes.get(a, part.piece.counts.get(a, 1)) for a in part.counts}
-        sizes |= {a: hi - lo for a, (lo, hi) in outer.ranges.items()}
-        if "row" in sizes:
-            sizes = dict(part.piece.counts)
-        placed = Piece(
-            outer.tensor, outer.layout, sizes, outer.ranges, self.p.lanes, Storage("", 0),
-            digits=outer.digits,
-        )  # fmt: skip
         # Runs of rows go between the buffer and the piece.
-        source = Part(placed, part.ranges)
+        placed, source = outer.piece, Part(outer.piece, part.ranges)
         row_bytes = outer.element_bytes * self.p.lanes
         # The same rows on both sides, padding included: one run moves all of them.
         same = part.piece.steps is None and placed.rows == part.piece.rows and source.offset == 0

@@ -7,41 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.impls import Impl
-from trainwright.compiler.forms.layout import Layout, Part, Ranges, Storage
+from trainwright.compiler.forms.layout import Part, Storage
 from trainwright.graph.ir import Kernel, Op
 from trainwright.program.fields import Engine, Operation
 
 if TYPE_CHECKING:
     from trainwright.compiler.forms.passes import PassPlan
-
-
-@dataclass(frozen=True)
-class External:
-    """Tensor in external memory, with the layout of its rows there."""
-
-    tensor: str
-    layout: Layout
-    ranges: Ranges
-    element_bytes: int
-    view_of: str = ""
-    """Tensor that this one is a view of; empty if it is none."""
-    digits: int = 1
-    """Rows of a row of values: the digits that the host cuts them into."""
-
-    @property
-    def name(self) -> str:
-        """Name of the buffer: one for each tensor, layout and range."""
-        # Constants have the layout of ``forms.layout.ROW``, and one buffer each.
-        if self.layout.lanes == ("lane",):
-            return self.tensor
-        cut = "".join(f"[{a}:{lo}:{hi}]" for a, (lo, hi) in sorted(self.ranges.items()))
-        cut += f" in {self.digits} digits" if self.digits > 1 else ""
-        return f"{self.tensor}: {self.layout.text}{cut}"
-
-    # Two descriptions of one buffer are equal values; mappings in them cannot be hashed.
-    def __hash__(self) -> int:
-        return hash(self.name)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,11 +17,6 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, digit_count
 
 
-def word_bytes(tensor: Tensor) -> int:
-    """Return the bytes of an element, or of one of its digits, in external memory."""
-    return 1 if tensor.format.width <= 8 or tensor.digits > 1 else 2
-
-
 def between_width(network: Network, p: AcceleratorParameters) -> int:
     """Return the bits that a partial result of a contraction order may have.
 

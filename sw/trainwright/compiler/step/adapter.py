@@ -10,15 +10,13 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledStep
 from trainwright.compiler.base.memory import Buffer, Image
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.compiler.emit.emit import Emitted
-from trainwright.compiler.emit.outer import Packing, constant
-from trainwright.compiler.forms.calls import External
+from trainwright.compiler.forms.external import Bytes, External, constant
 from trainwright.compiler.step.compile import StepPrograms
 from trainwright.compiler.step.stored import cached_step
 from trainwright.fixed.scale import TensorClass
@@ -35,8 +33,6 @@ from trainwright.program.fields import Operation
 if TYPE_CHECKING:
     import torch
 
-Bytes = npt.NDArray[np.uint8]
-
 
 def sample_axes(axes: tuple[str, ...]) -> int:
     """Return how many axes of a tensor count samples: the last ones."""
@@ -48,35 +44,36 @@ _SAMPLES = (SAMPLES, SEQUENCES)
 
 @dataclass(frozen=True, kw_only=True)
 class PackedBuffer(Buffer):
-    """Tensor in external memory as its ``packing`` has it; the host has samples first."""
+    """Tensor in external memory as ``outer`` has it; the host has samples first."""
 
-    packing: Packing
-    axes: tuple[int, ...]
-    """Sizes of the tensor's axes."""
-    samples: int
-    """How many axes, the last ones, count samples; 0 where the tensor is of no sample."""
+    outer: External
 
     @property
     def size(self) -> int:
         """Bytes of the buffer, padding included."""
-        return self.packing.size
+        return self.outer.size
+
+    @property
+    def _samples(self) -> tuple[int, ...]:
+        """Sizes of the axes that count samples, the last ones."""
+        return self.shape[len(self.shape) - sample_axes(self.outer.axes) :]
 
     def of_each(self, axis: str) -> "PackedBuffer":
         """Return a buffer that keeps the rows of each value of an axis together."""
-        return replace(self, packing=self.packing.of_each(axis))
+        return replace(self, outer=self.outer.of_each(axis))
 
     def pack(self, values: "torch.Tensor") -> Bytes:
         """Return the bytes of the host's array: (samples, values) or values."""
         array = values.numpy()
-        if self.samples:
-            array = array.reshape(prod(self.axes[-self.samples :]), -1).T
-        return self.packing.pack(array.reshape(self.axes))
+        if self._samples:
+            array = array.reshape(prod(self._samples), -1).T
+        return self.outer.pack(array.reshape(self.shape))
 
     def unpack(self, data: Bytes) -> "torch.Tensor":
         """Return the host's array from all bytes of the buffer."""
-        array = self.packing.unpack(data)
-        if self.samples:
-            array = array.reshape(-1, prod(self.axes[-self.samples :])).T
+        array = self.outer.unpack(data)
+        if self._samples:
+            array = array.reshape(-1, prod(self._samples)).T
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(array))
@@ -84,7 +81,7 @@ class PackedBuffer(Buffer):
 
 @dataclass(frozen=True, kw_only=True)
 class PackedImage(PackedBuffer, Image):
-    """Image as its ``packing`` has it."""
+    """Image as ``outer`` has it."""
 
     value: int = 0
     """Word that all values of a constant have."""
@@ -95,15 +92,15 @@ class PackedImage(PackedBuffer, Image):
 
     @cached_property
     def _constant(self) -> Bytes:
-        known = constant(self.packing.outer.tensor, self.packing.lanes)
-        return self.packing.pack(np.full(self.axes, self.value) if known is None else known)
+        known = constant(self.outer.tensor, self.outer.piece.width)
+        return self.outer.pack(np.full(self.shape, self.value) if known is None else known)
 
 
 class StepAdapter:
     """Buffers, images and rules of a compiled step."""
 
     def __init__(self, network: Network, step: StepPrograms):
-        self.network, self.step, self.lanes = network, step, step.parameters.lanes
+        self.network, self.step = network, step
         self.host = set(step.graph.whole.given)
         self.buffers: dict[str, Buffer] = {}
         self.aliases: dict[str, tuple[str, ...]] = {}
@@ -141,11 +138,9 @@ class StepAdapter:
             self.buffers[key] = PackedBuffer(
                 name=key,
                 address=stored.address,
-                shape=graph.shape(outer.tensor),
+                shape=outer.shape,
                 element_bytes=outer.element_bytes,
-                packing=Packing(graph, outer, self.lanes),
-                axes=graph.shape(outer.tensor),
-                samples=sample_axes(tensor.axes),
+                outer=outer,
             )
             self.aliases[name] = (*self.aliases.get(name, ()), key)
 
@@ -159,11 +154,9 @@ class StepAdapter:
                 PackedImage,
                 name=outer.name,
                 address=self.step.buffers[outer.name].address,
-                shape=graph.shape(outer.tensor) if tensor else (),
+                shape=outer.shape,
                 element_bytes=outer.element_bytes,
-                packing=Packing(graph, outer, self.lanes),
-                axes=graph.shape(outer.tensor) if tensor else (),
-                samples=0,
+                outer=outer,
             )
             if outer.tensor in self.host and dot and index.isdigit():
                 yield image(layer=int(layer[1:]) - 1, index=int(index) - 1)

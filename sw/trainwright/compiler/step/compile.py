@@ -18,9 +18,9 @@ from trainwright.compiler.base.limits import require_memory, require_words
 from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.base.progress import MOST_EFFORT, followed, is_spent, rest
 from trainwright.compiler.emit.emit import Emitted, emitted
-from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.forms.digits import between_width, cost_digits, in_digits, require_passes
+from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.layout import Layout
 from trainwright.compiler.step.lower import add_buffers, descriptors_of, lower
 from trainwright.compiler.step.rows import Rows, rows_of
@@ -291,8 +291,8 @@ def _memory(
     # Views that cross get no buffer of their own: they have the one of the forward pass.
     views = {name for name, origin in origins.items() if name != origin}
     for _, lowered in both.named:
-        add_buffers(memory, lowered.graph, lowered.outer.values(), p, views)
-    add_buffers(memory, both.forward.graph, always, p)
+        add_buffers(memory, lowered.outer.values(), views)
+    add_buffers(memory, always)
     names = {outer.tensor: outer.name for outer in both.forward.outer.values()}
     for outer in both.backward.outer.values():
         if outer.name not in memory.buffers:

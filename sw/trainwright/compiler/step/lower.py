@@ -16,9 +16,8 @@ from trainwright.compiler.base.progress import HOPELESS, count, enter_phase, is_
 from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.choose.huge import sliced_axes
 from trainwright.compiler.emit.emit import emitted
-from trainwright.compiler.emit.outer import Packing
-from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import ProgramSpec, SearchMode
+from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import CutError
 from trainwright.compiler.schedule.place import WAITED, place
@@ -253,16 +252,12 @@ def _refusal(
 
 
 def add_buffers(
-    memory: MemoryMap,
-    graph: Graph,
-    every: Collection[External],
-    p: AcceleratorParameters,
-    without: Collection[str] = (),
+    memory: MemoryMap, every: Collection[External], without: Collection[str] = ()
 ) -> None:
     """Add the buffers of tensors, ``without`` some of them; views have those of their origins."""
     for outer in every:
         if not outer.view_of and outer.tensor not in without and outer.name not in memory.buffers:
-            memory.add(outer.name, (Packing(graph, outer, p.lanes).size,))
+            memory.add(outer.name, (outer.size,))
     names = {outer.tensor: outer.name for outer in every if not outer.view_of}
     for outer in every:
         if outer.view_of and outer.tensor not in without:
@@ -274,7 +269,7 @@ def descriptors_of(
 ) -> tuple[Descriptor, ...]:
     """Return the ``which`` program of a step, its tensors anywhere. Raises ``CompileError``."""
     memory = MemoryMap()
-    add_buffers(memory, lowered.graph, lowered.outer.values(), p)
+    add_buffers(memory, lowered.outer.values())
     descriptors = emitted(lowered, p, memory.buffers).descriptors
     count("timed", len(descriptors))
     STREAMED.require(len(descriptors), p, f"the {which} program")

@@ -15,10 +15,9 @@ from trainwright.compiler.base.limits import require_memory
 from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.base.progress import MOST_EFFORT, followed
 from trainwright.compiler.emit.emit import emitted
-from trainwright.compiler.emit.outer import Packing, constant
-from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.forms.digits import require_passes
+from trainwright.compiler.forms.external import constant
 from trainwright.compiler.step.lower import add_buffers, descriptors_of, lower
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.fixed.scale import TensorClass
@@ -48,9 +47,6 @@ class ProductPrograms:
         """Address of the program in external memory."""
         return self.buffers[_PROGRAM].address
 
-    def _packing(self, outer: External) -> Packing:
-        return Packing(self.lowered.graph, outer, self.parameters.lanes)
-
     def write(self, accelerator: Accelerator, left: Words, right: Words) -> None:
         """Put the operands and the constants of the program into an accelerator's memory."""
         given = {"left": left, "right": right}
@@ -58,18 +54,15 @@ class ProductPrograms:
             values = constant(outer.tensor, self.parameters.lanes)
             values = given.get(outer.tensor) if values is None else values
             if values is not None:
-                data = self._packing(outer).pack(values)
-                accelerator.write(self.buffers[outer.name].address, data)
+                accelerator.write(self.buffers[outer.name].address, outer.pack(values))
 
     def read(self, accelerator: Accelerator) -> npt.NDArray[np.int64]:
         """Return the sums (count, m, n) that a run left in an accelerator's memory."""
         sums = np.zeros(self.lowered.graph.shape("sums"), np.int64)
         for outer in self.lowered.outer.values():
             if outer.tensor == "sums":
-                packing = self._packing(outer)
-                data = accelerator.read(self.buffers[outer.name].address, packing.size)
-                whole = [slice(*outer.ranges.get(axis, (None,))) for axis in packing.axes]
-                sums[tuple(whole)] = packing.unpack(data)
+                data = accelerator.read(self.buffers[outer.name].address, outer.size)
+                sums[outer.whole] = outer.unpack(data)
         return sums
 
 
@@ -105,7 +98,7 @@ def compile_products(
     memory = MemoryMap()
     length = len(descriptors_of(lowered, p, "product")) + 1  # one more may set a seed
     memory.add(_PROGRAM, (length * DESCRIPTOR_BYTES,))
-    add_buffers(memory, graph, lowered.outer.values(), p)
+    add_buffers(memory, lowered.outer.values())
     require_memory(memory.top, p)
     emission = emitted(lowered, p, memory.buffers)
     program = Program(emission.descriptors, p.fingerprint, emission.slots)

@@ -14,10 +14,9 @@ from math import prod
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.names import IDENTITY, SAMPLES_INSIDE, SAMPLES_OUTSIDE, ZEROS
-from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import Given, Stored
-from trainwright.compiler.forms.digits import word_bytes
-from trainwright.compiler.forms.layout import ROW, Axes, Layout
+from trainwright.compiler.forms.external import External
+from trainwright.compiler.forms.layout import Axes, Layout
 from trainwright.graph.ir import Graph, View
 from trainwright.graph.network import keep_name, result_names, upper_names
 from trainwright.network import Dropout, Network
@@ -72,7 +71,7 @@ def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
             *axes, samples = graph.tensors[keep_name(network, node)].axes
             # An accelerator draws masks in these rows (``onchip.mask_pass``).
             given[keep_name(network, node)] = Given(Layout(tuple(axes), (samples,)), again=True)
-    always = {name: External(name, ROW, {}, 1) for name in (IDENTITY, ZEROS)}
+    always = {name: External.constant(name, lanes) for name in (IDENTITY, ZEROS)}
     # Inputs lie in both orders: samples along the lanes, and pixels along them. Views of the image
     # have its pixels in the same order.
     for name in (op.out for op in graph.ops if isinstance(op, View) and op.x == IMAGE):
@@ -83,9 +82,8 @@ def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
             Layout((samples, *axes[: len(axes) - len(inner)]), inner),
         )
         given[name] = Given(parts=tuple(Given(layout, again=True) for layout in both), again=True)
-        size = word_bytes(graph.tensors[name])
         for buffer, layout in zip((SAMPLES_INSIDE, SAMPLES_OUTSIDE), both, strict=True):
-            always[buffer] = External(name, layout, {}, size)
+            always[buffer] = External.of(graph, name, layout, {}, lanes)
     return Rows(given, stored, always)
 
 

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from trainwright.compiler.cut.slices import overlap
-from trainwright.compiler.forms.calls import Call, Clear, Elementwise, External, Move, Transpose
+from trainwright.compiler.forms.calls import Call, Clear, Elementwise, Move, Transpose
 from trainwright.compiler.forms.choices import Given, ranges_of
-from trainwright.compiler.forms.digits import word_bytes
+from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import (
-    ROW,
     Axes,
     CutError,
     Layout,
@@ -280,7 +279,7 @@ class Pieces:
 
     def _clear(self, piece: Piece, *, always: bool = False) -> None:
         if always or piece.is_padded:
-            self.outer.setdefault("zeros", External("zeros", ROW, {}, 1))
+            self.outer.setdefault("zeros", External.constant("zeros", self.p.lanes))
             # Only the gaps are cleared where that is known to be enough; elsewhere the whole piece.
             padding = self.spare and not always and piece.steps is None
             first, rows, step = piece.padding if padding else (0, piece.rows, piece.rows)
@@ -328,8 +327,10 @@ class Pieces:
 
     def external(self, piece: Piece, layout: Layout, ranges: Ranges, view_of: str = "") -> External:
         """Describe ``ranges`` of a piece's tensor in external memory, in a layout."""
-        bytes_ = word_bytes(self.graph.tensors[piece.tensor])
-        return External(piece.tensor, layout, ranges, bytes_, view_of, piece.digits)
+        return External.of(
+            self.graph, piece.tensor, layout, ranges, self.p.lanes,
+            digits=piece.digits, view_of=view_of,
+        )  # fmt: skip
 
     def move(self, engine: Engine, piece: Piece, ranges: Ranges, outer: External) -> None:
         """Append a load of a piece, or a store."""
@@ -338,13 +339,12 @@ class Pieces:
         touched = {"writes" if engine is Engine.LOAD else "reads": part}
         self.calls.append(Move(engine=engine, cycles=cycles, outer=outer, **touched))
 
-    def constant(self, name: str, rows: int) -> Part:
+    def constant(self, name: str) -> Part:
         """Return ``identity`` or ``zeros``, loaded when first needed."""
         if name not in self._constants:
-            counts = {"row": rows, "lane": self.p.lanes}
-            piece = Piece.new(name, ROW, counts, {}, self.p.lanes)
-            self._constants[name] = piece
-            self.move(Engine.LOAD, piece, {}, External(name, ROW, {}, 1))
+            outer = External.constant(name, self.p.lanes)
+            self._constants[name] = outer.piece
+            self.move(Engine.LOAD, outer.piece, {}, outer)
         return Part(self._constants[name], {})
 
     # -- other layouts -----------------------------------------------------------------------------
@@ -391,7 +391,7 @@ class Pieces:
     def _transposed(self, source: Piece, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
         old = source.layout.lanes
         source = self.ensure(source.tensor, old, ranges, lanes)
-        identity = self.constant("identity", self.p.lanes)
+        identity = self.constant("identity")
         piece = self.result_piece(source.tensor, lanes, ranges, [old, *([group] if group else [])])
         x, z = Part(source, ranges), Part(piece, ranges)
         if z.joint(old) is None:
@@ -488,7 +488,7 @@ class Pieces:
         x, z = Part(source, ranges), Part(piece, ranges)
         # Cycles are those of all rows of the piece, also where only a part is copied.
         cycles = Part(piece, {}).rows * piece.digits
-        reads = x, self.constant("zeros", self.p.lanes)
+        reads = x, self.constant("zeros")
         self.calls.append(
             Elementwise(
                 engine=Engine.PE2, cycles=cycles, reads=reads, writes=(z,),

@@ -17,11 +17,11 @@ from trainwright.compiler.forms.calls import (
     Call,
     Contract,
     Elementwise,
-    External,
     PassCall,
 )
 from trainwright.compiler.forms.choices import Choice, Cut, Pad, ProgramSpec, Work, ranges_of
 from trainwright.compiler.forms.digits import element_digits
+from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import (
     ROW,
