@@ -111,14 +111,17 @@ class Accelerator(wiring.Component):
             m.d.comb += sequencer.format_error.eq(pe1.invalid | pe2.invalid)
         self._memories(m, sequencer, load, store, pe1, pe2, vector, write_back)
         if self.trace:
-            status = [engine.status for engine in engines.values()]
             # Recorded for `trainwright profile` alone: without a trace none of this exists.
+            events = [self._events(unit) for unit in engines.values()]
+            if vector is not None:  # a command of either is one of PE2's, as both share its port
+                shared = list(engines).index("pe2")
+                events[shared] = [
+                    mine | theirs
+                    for mine, theirs in zip(events[shared], self._events(vector), strict=True)
+                ]
             m.d.comb += [
                 self.trace_events.eq(
-                    Cat(
-                        *(unit.command.valid & unit.command.ready for unit in engines.values()),
-                        *(getattr(flags, name) for name in EVENTS[1:] for flags in status),
-                    )
+                    Cat(*(bits for by_event in zip(*events, strict=True) for bits in by_event))
                 ),
                 self.trace_number.eq(
                     Mux(sequencer.loading, MOST_DESCRIPTORS, sequencer.descriptor)
@@ -126,6 +129,12 @@ class Accelerator(wiring.Component):
             ]
         self._host(m, sequencer, statistics, engines, busy)
         return m
+
+    @staticmethod
+    def _events(unit) -> list[Value]:
+        """Return the bits of an engine in the order of ``EVENTS``."""
+        accepts = unit.command.valid & unit.command.ready
+        return [accepts, *(getattr(unit.status, name) for name in EVENTS[1:])]
 
     def _in_turn(self, m: Module, sequencer, pe2, vector) -> Value:
         """Let PE2 and the vector engine alternate; return whether either is busy."""

@@ -1,17 +1,24 @@
 """The cycle model beside the simulation, and what the profiler says of both."""
 
 import json
+from collections import Counter
 
 import pytest
 
 from trainwright.accelerator import backend_names
+from trainwright.check.parts import RandomStep
+from trainwright.check.training import check_training
 from trainwright.cli import main
+from trainwright.cli.options import accelerator_parameters
 from trainwright.compiler import compile_step
+from trainwright.compiler.base.compiled import AUTO
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import Engine
 from trainwright.timing import predict
+from trainwright.timing.lost import lost_cycles
+from trainwright.timing.profile import predicted_steps, profiled
 from trainwright.timing.random_networks import random_network
 from trainwright_sim.backend import RtlAccelerator
 
@@ -76,6 +83,26 @@ def test_commands_of_a_traced_run():
         own = [command for command in run.commands if command.engine is engine]
         covered = {c for command in own for c in range(command.start, command.end)}
         assert abs(len(covered) - getattr(run.counters, busy)) <= len(own)
+
+
+def test_profile_of_chip_step_has_cycles_of_check_and_every_pass():
+    """The simulated hardware records the vector engine's commands as those of PE2."""
+    network = load_network("digits")
+    p = accelerator_parameters((), network, alone=True)
+    with RtlAccelerator(p, memory_bytes=1 << 22) as rtl:
+        checked = check_training(network, 16, rtl, alone=True)
+        (part,) = RandomStep(network, 16, rtl, "alone", plan=AUTO).run_step()
+    assert part.run.commands is not None
+    profile = profiled(part.name, part.program.descriptors, part.macs, part.run, p, part.steps)
+    assert profile.cycles == checked.counters.cycles
+    predicted, model_cycles = predicted_steps(part.program.descriptors, p, part.steps)
+    executed = Counter(c.number for c in part.run.commands if c.number >= 0)
+    assert executed == Counter(c.number for c in predicted if c.number >= 0)
+    assert abs(model_cycles / profile.cycles - 1) < 0.05
+    for engine in ("PE1", "PE2"):
+        causes = lost_cycles("", profile.descriptors, profile.commands, profile.cycles, p)
+        own = [line for line in causes if line.engine == engine]
+        assert abs(sum(line.cycles for line in own) - profile.cycles) <= len(own) / 2
 
 
 @pytest.mark.parametrize("backend", ["rtl", "golden"])

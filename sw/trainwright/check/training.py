@@ -142,8 +142,8 @@ def _random_data(network: Network, batch: int, seed: int) -> DataSet:
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Training that all sides run."""
+class RandomTraining:
+    """Training on random data that all sides of a comparison run."""
 
     network: Network
     batch: int
@@ -202,10 +202,12 @@ def _ignore() -> None:
     """Do nothing."""
 
 
-class _Side:
-    """Side of the comparison: an engine with its task, and all that it ran."""
+class TrainingSide:
+    """Engine of a random training with its task, and all programs that it ran."""
 
-    def __init__(self, plan: _Plan, accelerator: Accelerator, *, defined: bool = False) -> None:
+    def __init__(
+        self, plan: RandomTraining, accelerator: Accelerator, *, defined: bool = False
+    ) -> None:
         """Open the engine of ``plan``, or, if ``defined``, that of the definitions."""
         self.accelerator: Any = CountedWrites(accelerator)
         self._plan = plan
@@ -271,7 +273,7 @@ class _Side:
             self.executed += [(executed.name, executed) for executed in done]
 
 
-def _perturbed(side: _Side) -> Scales:
+def _perturbed(side: TrainingSide) -> Scales:
     """Return calibrated exponents; an accelerator that trains alone gets some that are off.
 
     Such an accelerator moves exponents itself: the check has to see them move.
@@ -285,7 +287,7 @@ def _perturbed(side: _Side) -> Scales:
     return scales
 
 
-def _compare_executed(golden: _Side, other: _Side) -> Comparison:
+def _compare_executed(golden: TrainingSide, other: TrainingSide) -> Comparison:
     comparison, p = Comparison(), golden.accelerator.parameters
     for (name, ours), (_, theirs) in zip(golden.executed, other.executed, strict=True):
         program = RunProgram(name, theirs.program.descriptors, p)
@@ -294,7 +296,7 @@ def _compare_executed(golden: _Side, other: _Side) -> Comparison:
     return comparison
 
 
-def _compare_memory(golden: _Side, other: _Side, *, programs: bool) -> Comparison:
+def _compare_memory(golden: TrainingSide, other: TrainingSide, *, programs: bool) -> Comparison:
     """Compare all bytes; those beyond the step's buffers are not counted.
 
     Without ``programs``, those that the host starts are left out: hardware reads them from memory,
@@ -322,7 +324,7 @@ def _compare_memory(golden: _Side, other: _Side, *, programs: bool) -> Compariso
     return comparison
 
 
-def _compare_file(golden: _Side, other: _Side) -> Comparison:
+def _compare_file(golden: TrainingSide, other: TrainingSide) -> Comparison:
     """Compare the exponent file and the order of the samples."""
     comparison, sides = Comparison(), (golden.accelerator, other.accelerator)
     files = [np.array(side.exponents) for side in sides]
@@ -333,7 +335,7 @@ def _compare_file(golden: _Side, other: _Side) -> Comparison:
     return comparison
 
 
-def _compare_definitions(defined: _Side, other: _Side) -> Comparison:
+def _compare_definitions(defined: TrainingSide, other: TrainingSide) -> Comparison:
     """Compare losses, correct samples and the state after the last step."""
     comparison = Comparison()
     losses = [
@@ -365,11 +367,11 @@ def check_training(
         state = random_state(network, seed)
         state = weakened(state) if alone else state
     steps = steps or (STEPS if alone else STARTS)
-    training = _Plan(network, batch, state, alone, steps, seed, loss, plan)
+    training = RandomTraining(network, batch, state, alone, steps, seed, loss, plan)
     p = accelerator.parameters
-    other = _Side(training, accelerator)
+    other = TrainingSide(training, accelerator)
     with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
-        golden = _Side(training, model)
+        golden = TrainingSide(training, model)
         other.clear()
         scales = _perturbed(golden)
         for side in (golden, other):
@@ -380,7 +382,7 @@ def check_training(
             comparison.merge(_compare_file(golden, other))
     if not alone:
         with GoldenAccelerator(p, memory_bytes=size) as model:
-            defined = _Side(training, model, defined=True)
+            defined = TrainingSide(training, model, defined=True)
             defined.run(scales)
         comparison.merge(_compare_definitions(defined, other))
     runs = [executed.run for executed in other.last_start]

@@ -3,22 +3,16 @@
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from trainwright.accelerator import Accelerator
 from trainwright.cli import options as shared
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sizes import ExplainedAccelerator
 from trainwright.fixed.random_bits import ROUNDINGS
-from trainwright.network import Network
 from trainwright.onchip.choices import LOSS_NAMES
 from trainwright.support.settings import OneOf, Option, Positive
-
-if TYPE_CHECKING:
-    from trainwright.check.step import StepCheck
-
 
 PRODUCT_TYPES = ("fp32-i8", "fp64-i8", "fp128-i8")
 """Types of ``--product``, as ``trainwright.ape`` names them; importing it would take torch."""
@@ -88,17 +82,6 @@ class CheckOptions(
     """loss of --update chip (default: cross-entropy)"""
 
 
-def _check_chip(options: CheckOptions, network: Network, accelerator: Accelerator) -> "StepCheck":
-    from trainwright.check.training import check_training
-
-    shared.tell_update_place(accelerator.parameters, network)
-    alone = shared.update_place(accelerator.parameters, network) == "alone"
-    return check_training(
-        network, options.batch, accelerator, alone=alone, seed=options.seed,
-        loss=options.loss or LOSS_NAMES[0], steps=options.steps, plan=options.plan,
-    )  # fmt: skip
-
-
 def _check_product(options: CheckOptions, sizes: tuple[int, int, int]) -> int:
     from trainwright.check.product import check_product, summary
 
@@ -120,7 +103,7 @@ def _check_product(options: CheckOptions, sizes: tuple[int, int, int]) -> int:
 def _run(options: CheckOptions) -> int:
     from trainwright.check.hazards import check_hazards
     from trainwright.check.step import HARDWARE, check_step, summary
-    from trainwright.compiler.step.rows import require_chip
+    from trainwright.check.training import check_training
 
     if options.product is not None:
         return _check_product(options, options.product)
@@ -130,25 +113,23 @@ def _run(options: CheckOptions) -> int:
     for name in ("loss", "steps"):
         if getattr(options, name) and not on_chip:
             raise OptionError(f"--{name} is for a step on the chip: add --update chip")
-    if on_chip:
-        if options.rounding_mode != ROUNDINGS[0]:
-            raise OptionError(
-                f"--update chip takes --rounding-mode {ROUNDINGS[0]} only, not "
-                f"{options.rounding_mode}: omit it"
-            )
-        shared.check_chip_plan(options.plan)
-    network = options.network_named(options.network)
     stochastic = options.rounding_mode != ROUNDINGS[0]
-    parameters = shared.accelerator_parameters(
-        options.accelerator, network, stochastic=stochastic, alone=on_chip
-    )
-    if on_chip:  # refused before a simulator is built
-        require_chip(network, options.batch, parameters)
-        if options.steps is not None and not parameters.exponents:
-            raise OptionError("--steps needs one start for all: add --accelerator exponents=64")
+    if on_chip and stochastic:
+        raise OptionError(
+            f"--update chip takes --rounding-mode {ROUNDINGS[0]} only, not "
+            f"{options.rounding_mode}: omit it"
+        )
+    network = options.network_named(options.network)
+    # Refused before a simulator is built.
+    parameters, place = shared.accelerator_and_place(options, network, stochastic=stochastic)
+    if options.steps is not None and not parameters.exponents:
+        raise OptionError("--steps needs one start for all: add --accelerator exponents=64")
     with opened_for(options, parameters) as accelerator:
         if on_chip:
-            outcome = _check_chip(options, network, accelerator)
+            outcome = check_training(
+                network, options.batch, accelerator, alone=place == "alone", seed=options.seed,
+                loss=options.loss or LOSS_NAMES[0], steps=options.steps, plan=options.plan,
+            )  # fmt: skip
         else:
             outcome = check_step(
                 network, options.batch, accelerator, seed=options.seed, plan=options.plan,

@@ -15,7 +15,7 @@ from trainwright.parameters import (
     AcceleratorParameters,
     parse_overrides,
 )
-from trainwright.support.settings import Natural, Option, Positive, SettingsModel
+from trainwright.support.settings import Natural, OneOf, Option, Positive, SettingsModel
 
 if TYPE_CHECKING:
     from trainwright.posit.format import PositFormat
@@ -120,6 +120,13 @@ class StepOptions(NetworkOptions, FormOptions, PlanOptions, AcceleratorOptions):
     """Training step to compile, and the accelerator to compile for."""
 
 
+class UpdateOptions(SettingsModel):
+    """Place of loss and update in the step that a command looks at."""
+
+    update: Annotated[str, OneOf(("host", "chip"))] = "host"
+    """chip: a step with loss and update on the accelerator, as in `train --update chip`"""
+
+
 class SeedOptions(SettingsModel):
     """Seed of a command's random operands."""
 
@@ -162,6 +169,25 @@ def check_chip_plan(plan: str) -> None:
         raise OptionError(
             f"--update chip takes --plan {' or '.join(IN_ROWS)}, not {plan}: omit --plan"
         )
+
+
+def accelerator_and_place(
+    options: Any, network: Network, *, stochastic: bool = False
+) -> tuple[AcceleratorParameters, str]:
+    """Return the accelerator of a step, and its place of loss and update (``check.parts.PARTS``).
+
+    ``options`` are ``StepOptions`` with ``update``, host or chip.
+    """
+    on_chip = options.update == "chip"
+    p = accelerator_parameters(options.accelerator, network, stochastic=stochastic, alone=on_chip)
+    if not on_chip:
+        return p, "host"
+    from trainwright.compiler.step.rows import require_chip
+
+    check_chip_plan(options.plan)
+    require_chip(network, options.batch, p)
+    tell_update_place(p, network)
+    return p, update_place(p, network)
 
 
 def with_ranks(network: Network, given: Ranks | None) -> Network:

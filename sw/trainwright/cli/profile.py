@@ -1,6 +1,6 @@
 """``trainwright profile``: where the cycles of a training step go."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +11,9 @@ from trainwright.cli.options import (
     JsonOptions,
     SeedOptions,
     StepOptions,
+    UpdateOptions,
     WideOptions,
-    accelerator_parameters,
+    accelerator_and_place,
     check_wide,
 )
 from trainwright.cli.output import check_results, show, to_json, write_results
@@ -24,10 +25,12 @@ from trainwright.support.tables import markdown
 
 if TYPE_CHECKING:
     from trainwright.timing.energy import EnergyModel
-    from trainwright.timing.profile import ProfiledProgram
+    from trainwright.timing.profile import ProfiledProgram, ProfileLine
 
 
-class ProfileOptions(StepOptions, SeedOptions, WideOptions, JsonOptions, SimulationOptions):
+class ProfileOptions(
+    StepOptions, UpdateOptions, SeedOptions, WideOptions, JsonOptions, SimulationOptions
+):
     """Profile one training step, a line a descriptor.
 
     A line has cycles, multiply-accumulates, occupancy of the array, stalls by cause (operands or
@@ -47,6 +50,9 @@ class ProfileOptions(StepOptions, SeedOptions, WideOptions, JsonOptions, Simulat
     A second table divides every cycle of both arrays among causes: computing, copying, stalls, and
     the commands that the array waited for, each cause with the descriptor that has most of its
     cycles.
+
+    With --update chip a step has loss and update, too. An accelerator that trains alone runs eight
+    steps by one start: figures of a descriptor are those of the eight, `step` is their mean.
 
     --energy multiplies counted events with published energies (docs/reference/energy.md). It is a
     model of dynamic energy: static power, clock tree and processor are left out. With --liberty
@@ -77,12 +83,11 @@ CAUSE_COLUMNS = ("array", "cause", "cycles", "share", "no", "tensor")
 
 
 def _profiled(
-    options: ProfileOptions, network: Network, p: AcceleratorParameters
+    options: ProfileOptions, network: Network, p: AcceleratorParameters, place: str
 ) -> tuple[list["ProfiledProgram"], "EnergyModel"]:
-    """Return the profile of each program, and the energy of them all."""
+    """Return the profile of each program of a step, and the energy of them all."""
     from trainwright.check.operands import toggle_energy
-    from trainwright.check.step import random_inputs
-    from trainwright.driver import Driver
+    from trainwright.check.parts import RandomStep
     from trainwright.timing.energy import EnergyModel
     from trainwright.timing.profile import profiled
 
@@ -91,45 +96,26 @@ def _profiled(
             options.liberty, network, options.batch, accelerator,
             seed=options.seed, plan=options.plan,
         )  # fmt: skip
-        driver = Driver(accelerator, network, options.batch, plan=options.plan, trace=True)
-        given = random_inputs(network, driver, options.seed)
-        forward = driver.forward(given.inputs, given.model, given.scales)
-        backward = driver.backward(given.gradient, given.scales)
-        step = driver.step
-    parts, energy = [], EnergyModel(p, network.factor_width, toggles)
-    for name, done in (("forward", forward), ("backward", backward)):
-        part = profiled(name, getattr(step, name), done.run, p)
-        energy.add_program(part.program.descriptors, part.commands)
-        parts.append(part)
+        step = RandomStep(
+            network, options.batch, accelerator, place, seed=options.seed, plan=options.plan
+        )
+        parts = [
+            profiled(part.name, part.program.descriptors, part.macs, part.run, p, part.steps)
+            for part in step.run_step()
+        ]
+    energy = EnergyModel(p, network.factor_width, toggles)
+    for part in parts:
+        energy.add_program(part.descriptors, part.commands, len(part.steps))
     return parts, energy
 
 
-def _files(
-    options: ProfileOptions, parts: list["ProfiledProgram"], p: AcceleratorParameters, results: Any
-) -> dict[str, str | bytes]:
-    """Return the files of ``--out`` by name."""
-    from trainwright.report.engines import draw_engines
-    from trainwright.report.roofline import draw_roofline
-    from trainwright.timing import MemoryTiming
-    from trainwright.timing.profile import trace_events
-
-    bandwidth = options.memory_bandwidth or MemoryTiming().bandwidth
-    points = [(t["part"], t["macs"], t["bytes"], t["cycles"]) for t in results["totals"]]
-    trace = trace_events([(part.name, part.program.descriptors, part.commands) for part in parts])
-    return {
-        "profile.json": to_json(results),
-        "trace.json": json.dumps(trace),
-        "roofline.png": draw_roofline(points, p, bandwidth),
-        "engines.png": draw_engines([(x.name, x.commands) for x in parts], results["network"]),
-    }
-
-
-def _descriptor_table(rows: list[dict[str, Any]], names: UserNames, *, wide: bool) -> str:
+def _descriptor_table(rows: list["ProfileLine"], names: UserNames, *, wide: bool) -> str:
     """Return a table of descriptors; unless ``wide`` for the terminal, by the user's names."""
+    if not wide:
+        rows = [replace(row, tensor=names.short(row.tensor)) for row in rows]
+    cells = [[getattr(row, column) for column in COLUMNS] for row in rows]
     if wide:
-        return markdown(tuple(COLUMNS), [[row[column] for column in COLUMNS] for row in rows])
-    rows = [row | {"tensor": names.short(row["tensor"])} for row in rows]
-    cells = [[row[column] for column in COLUMNS] for row in rows]
+        return markdown(tuple(COLUMNS), cells)
     return fitted(list(COLUMNS.values()), cells, screen_width(), SPARE)
 
 
@@ -155,8 +141,10 @@ def _energy_text(energy: "EnergyModel", cycles: int) -> str:
 
 
 def _run(options: ProfileOptions) -> int:
+    from trainwright.report.engines import profile_files
+    from trainwright.timing import MemoryTiming
     from trainwright.timing.lost import lost_cycles
-    from trainwright.timing.profile import as_rows, total_of
+    from trainwright.timing.profile import total_of
 
     check_wide(options)
     if options.seed and options.backend == "golden":
@@ -166,40 +154,43 @@ def _run(options: ProfileOptions) -> int:
         )
     if options.liberty is not None and not (options.energy and options.backend == "rtl"):
         raise OptionError("--liberty is for --energy with --backend rtl: add both, or omit it")
+    if options.liberty is not None and options.update == "chip":
+        raise OptionError("--liberty takes operands of forward and backward: omit --update chip")
     if options.out:
         check_results(options.out)
     network = options.network_named(options.network)
-    p = accelerator_parameters(options.accelerator, network)
-    parts, energy = _profiled(options, network, p)
-    descriptors = {part.name: as_rows(part.rows) for part in parts}
+    p, place = accelerator_and_place(options, network)
+    parts, energy = _profiled(options, network, p, place)
     causes = [
         line
         for part in parts
-        for line in lost_cycles(part.name, part.program.descriptors, part.commands, part.cycles, p)
+        for line in lost_cycles(part.name, part.descriptors, part.commands, part.cycles, p)
     ]
-    totals = [*(total_of(part.name, [part], p) for part in parts), total_of("step", parts, p)]
+    totals = [*(total_of(part.name, [part], p) for part in parts),
+              total_of("step", parts, p, len(parts[0].steps))]  # fmt: skip
     cycles_are = "measured" if options.backend == "rtl" else "predicted"
     results: dict[str, Any] = {
         "network": network.name, "batch": options.batch, "plan": options.plan,
         "cycles_are": cycles_are, "totals": totals, "causes": causes,
-        "descriptors": [row for rows in descriptors.values() for row in rows],
+        "descriptors": [row for part in parts for row in part.rows],
     }  # fmt: skip
     if options.energy:
         results |= {"energy": energy.lines(), "energy_sources": energy.sources}
     names = UserNames.of_network(network)
     text = []
-    for name, rows in descriptors.items():
-        text += [f"{name}, cycles {cycles_are}", _descriptor_table(rows, names, wide=options.wide)]
-    for name in descriptors:
+    for part in parts:
+        text += [f"{part.title}, cycles {cycles_are}",
+                 _descriptor_table(part.rows, names, wide=options.wide)]  # fmt: skip
+    for part in parts:
         cells = [
             [
                 line.engine, line.cause, line.cycles, f"{line.share:.1%}", line.number,
                 names.short(line.tensor),
             ]
             for line in causes
-            if line.part == name and line.cycles
+            if line.part == part.name and line.cycles
         ]  # fmt: skip
-        text += [f"{name}, cycles of each array by cause, and the descriptor with most of them",
+        text += [f"{part.title}, cycles of each array by cause, and the descriptor with most",
                  fitted(CAUSE_COLUMNS, cells, screen_width())]  # fmt: skip
     keys = [name for name in totals[0] if name != "utilisation"]
     width = 10**9 if options.wide else screen_width()
@@ -208,7 +199,9 @@ def _run(options: ProfileOptions) -> int:
     if options.energy:
         text.append(_energy_text(energy, totals[-1]["cycles"]))
     if options.out:
-        files = _files(options, parts, p, results)
+        bandwidth = options.memory_bandwidth or MemoryTiming.bandwidth
+        files = {"profile.json": to_json(results)}
+        files |= profile_files(parts, totals, p, network.name, bandwidth)
         write_results(options.out, files)
         text.append(f"written to {options.out}: {', '.join(files)}")
     return show(options.json, results, "\n".join(text))

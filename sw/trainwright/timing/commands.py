@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Transfer
+from trainwright.program.descriptors import Compute, Descriptor, Transfer
 from trainwright.program.engines import (
     ENGINE_OF,
     EngineSpec,
@@ -102,6 +102,13 @@ def work_of(
     rates = dict(enumerate(array.rates(p)))
     cycles = array.cycles(d.tiles, d.steps // d.tiles, digits, p)
     return CommandWork(engine, cycles, _reads(d, rates, p), _macs(d, array, p))
+
+
+def bytes_moved(d: Descriptor, p: AcceleratorParameters) -> int:
+    """Return the bytes that an execution of a descriptor moves from or to external memory."""
+    if isinstance(d, Transfer):
+        return d.runs * d.beats * p.beat_bytes
+    return d.samples * d.record_beats * p.beat_bytes if isinstance(d, Samples) else 0
 
 
 def _macs(d: Compute, array: EngineSpec, p: AcceleratorParameters) -> int:

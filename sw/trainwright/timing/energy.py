@@ -4,7 +4,7 @@ Sources and what the model leaves out: docs/reference/energy.md.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,9 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Transfer
 from trainwright.program.fields import DESCRIPTOR_BYTES, Operation
 from trainwright.program.footprint import footprint, rows_written
+from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
-from trainwright.timing.commands import work_of
+from trainwright.timing.commands import bytes_moved, work_of
 
 _FACTOR = re.compile(r"\.G\d+$")
 """Names of factors: external memory holds their words of ``factor_width`` bits in whole bytes."""
@@ -118,7 +119,7 @@ class EnergyModel:
         """Sources by name, with the part of the model that each is for."""
         if toggles:
             self.sources[f"{toggles.liberty}, multiply"] = toggles.source
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, float] = defaultdict(float)
         self._joules: dict[str, tuple[float, float]] = {}
 
     def _add(self, event: str, count: float, low_units: float, high_units: float, label: str = ""):
@@ -134,31 +135,32 @@ class EnergyModel:
         )
 
     def _note(self, name: str, count: float, low_joules: float, high_joules: float) -> None:
-        self._counts[name] += round(count)
+        self._counts[name] += count
         low, high = self._joules.get(name, (0.0, 0.0))
         self._joules[name] = low + count * low_joules, high + count * high_joules
 
     def add_program(
-        self, descriptors: Sequence[Descriptor], commands: Iterable[CommandRecord]
+        self, descriptors: Sequence[Descriptor], commands: Iterable[CommandRecord], steps: int = 1
     ) -> None:
-        """Count the events of every execution in a run."""
+        """Count the events of a step: those of every execution in a run, over its ``steps``."""
         executions = Counter(command.number for command in commands)
         widths = self._operand_widths(descriptors)
-        self._add_bytes(len(descriptors) * DESCRIPTOR_BYTES)
+        # A program that the program memory holds is loaded once for all steps of a start.
+        loads = 1 if len(descriptors) <= self.parameters.program_depth else steps
+        self._add_bytes(len(descriptors) * DESCRIPTOR_BYTES * loads / steps)
         executions.pop(-1, None)  # the load of the program, which predictions leave out
         for number, times in executions.items():
-            self._add_execution(descriptors[number], times, widths.get(number))
+            self._add_execution(descriptors[number], times / steps, widths.get(number))
 
-    def _add_execution(self, d: Any, times: int, widths: tuple[int, int] | None) -> None:
+    def _add_execution(self, d: Any, times: float, widths: tuple[int, int] | None) -> None:
         p = self.parameters
         row_bits = p.lanes * p.word_width
         work = work_of(d, p)
         rows = sum(stream.rate * work.cycles for stream in work.streams)
-        if isinstance(d, Transfer):
-            self._add_bytes(times * d.runs * d.beats * p.beat_bytes)
+        self._add_bytes(times * bytes_moved(d, p))
         if isinstance(d, Vector):
             rows += d.rows * (len(d.users(d.reads)) + len(d.users(d.writes)))
-        elif isinstance(d, Compute | Transfer):
+        elif isinstance(d, Compute | Transfer | Samples):
             rows += rows_written(d, p)
         self._add("scratchpad", times * rows, row_bits, row_bits)
         if not work.macs:
@@ -174,7 +176,7 @@ class EnergyModel:
         # both operands and the sum are each stored in a register
         self._add("register", macs, x + g, 2 * array + p.accumulator_width)
 
-    def _add_bytes(self, count: int) -> None:
+    def _add_bytes(self, count: float) -> None:
         self._add("external", count, 8, 8)
 
     def _operand_widths(self, descriptors: Sequence[Descriptor]) -> dict[int, tuple[int, int]]:
@@ -185,7 +187,7 @@ class EnergyModel:
         """
         p, written, widths = self.parameters, [], {}
         for number, d in enumerate(descriptors):
-            if not isinstance(d, Compute | Transfer | Vector):
+            if not isinstance(d, Compute | Transfer | Samples | Vector):
                 continue
             touches = footprint(d, p)
             reads = [touch for touch in touches if not touch.write]
@@ -198,17 +200,22 @@ class EnergyModel:
             written += [(touch, self._width(d)) for touch in touches if touch.write]
         return widths
 
-    def _width(self, d: Compute | Transfer | Vector) -> int:
+    def _width(self, d: Compute | Transfer | Samples | Vector) -> int:
         p = self.parameters
         if isinstance(d, Compute):
             return p.number_formats[d.z_format].width if d.z_format else d.out_width
+        if isinstance(d, Samples):
+            return d.input_bits + 1  # the sign, which is 0
         if isinstance(d, Transfer) and d.operation is Operation.LOAD:
             return self.factor_width if _FACTOR.search(d.tensor) else 8 * d.element_bytes
         return p.word_width
 
     def lines(self) -> list[EnergyLine]:
         """Return a line for each kind of event, and their total."""
-        rows = [EnergyLine(name, self._counts[name], self._joules[name]) for name in self._counts]
+        rows = [
+            EnergyLine(name, round(count), self._joules[name])
+            for name, count in self._counts.items()
+        ]
         low, high = (sum(line.joules[end] for line in rows) for end in (0, 1))
         return [*sorted(rows, key=lambda line: line.event), EnergyLine("total", 0, (low, high))]
 

@@ -1,9 +1,10 @@
 """Cycles of an array by cause: what it computed, and what it lost to which command.
 
 Every cycle of a run has one cause. Inside a command an array computes, stalls, or fills and empties
-its pipeline. Between two commands the sequencer holds back a descriptor: either the array's next
-one or one before it, as descriptors are issued in order. The cause of such cycles is the command
-that the descriptor waits for longest.
+its pipeline. The passes of the vector engine count as commands of PE2, whose ports they use.
+Between two commands the sequencer holds back a descriptor: either the array's next one or one
+before it, as descriptors are issued in order. The cause of such cycles is the command that the
+descriptor waits for longest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from trainwright.accelerator import CommandRecord
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop
+from trainwright.program.exponents import MoveScales
 from trainwright.program.fields import Engine
 from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import LATENCIES, finish, work_of
@@ -61,6 +63,8 @@ class _Held:
     """Command that was waited for longest."""
     released: int
     """Cycle from which ``blocker`` held nothing back."""
+    issue: tuple[str, int]
+    """Cause of the cycles from ``released`` on, and the descriptor that they are for."""
 
 
 def lost_cycles(
@@ -89,6 +93,16 @@ def lost_cycles(
         name = engine.name or ""
         lines.append(Lost(part, name, cause, total, total / max(1, cycles), most, tensor))
     return sorted(lines, key=lambda line: (line.engine, -line.cycles))
+
+
+def purpose_of(d: Code | Vector) -> str:
+    """Return what a pass of the vector engine computes, without the tensor that it does so for."""
+    if isinstance(d, Code):
+        return "instructions"
+    tensor, _, purpose = d.tensor.partition(" ")
+    if "." not in tensor:  # such as "looks at the columns"
+        return d.tensor
+    return purpose or "functions"
 
 
 def _tensor(d: Descriptor) -> str:
@@ -145,7 +159,7 @@ def _command(
         # A tile of few steps waits for the port by which the results of the tile before leave.
         yield take("results drained", work.cycles - taken)
     else:
-        cause = "bias, mask" if isinstance(d, Compute) else "vector passes"
+        cause = "bias, mask" if isinstance(d, Compute) else f"passes: {purpose_of(d)}"
         yield take(cause, work.cycles)
     yield take("operands awaited", command.stall_operand)
     yield take("results blocked", command.stall_result)
@@ -167,7 +181,7 @@ def _gap(
             yield WAITS[held.blocker.engine], held.blocker.number, min(high, held.released) - low
             low = min(high, held.released)
         if low < high:
-            yield "issue", held.command.number, high - low
+            yield *held.issue, high - low
 
 
 def _held_commands(
@@ -181,24 +195,42 @@ def _held_commands(
     begin, before = 0, -1
     for command in sorted(commands, key=lambda command: (command.start, command.number)):
         blockers: list[tuple[int, CommandRecord]] = []
+        issue = "issue", command.number
         if command.number >= 0:
+            issue = _issue(descriptors, before, command.number)
             idle, older = _waits(descriptors, before, command.number)
             for engine, done in last.items():
                 if engine & idle:
                     blockers += [(ended.end, ended) for ended in done[-1:]]
                 elif engine is command.engine:
-                    # An array takes its next command while results of the last one leave.
-                    early = finish(engine, p) if engine in ARRAYS else 0
+                    # An array takes its next command while results of the last one leave. PE2 and
+                    # the vector engine wait for each other's last row.
+                    alone = any(_is_engine(descriptors[c.number]) for c in (command, *done[-1:]))
+                    early = finish(engine, p) if engine in ARRAYS and not alone else 0
                     blockers += [(ended.end - early, ended) for ended in done[-1:]]
                     blockers += [(ended.end, ended) for ended in done[-2:-1]]
                 elif engine & older:
                     blockers += [(ended.end, ended) for ended in done[-2:-1]]
             before = command.number
         released, blocker = max(blockers, key=lambda pair: pair[0], default=(0, None))
-        held_commands.append(_Held(command, begin, not held_commands, blocker, released))
+        held_commands.append(_Held(command, begin, not held_commands, blocker, released, issue))
         begin = command.start
         last[command.engine].append(command)
     return held_commands
+
+
+def _is_engine(d: Descriptor) -> bool:
+    """Return whether the vector engine executes a descriptor."""
+    return isinstance(d, Code | Vector)
+
+
+def _issue(descriptors: Sequence[Descriptor], before: int, number: int) -> tuple[str, int]:
+    """Return the cause of cycles in which nothing holds command ``number`` back but its issue."""
+    if number <= before:  # the next step of a program that is repeated
+        for passed in range(before + 1, len(descriptors)):
+            if isinstance(descriptors[passed], MoveScales):
+                return "scales", passed
+    return "passes: set up" if _is_engine(descriptors[number]) else "issue", number
 
 
 def _waits(descriptors: Sequence[Descriptor], before: int, number: int) -> tuple[Engine, Engine]:

@@ -1,16 +1,15 @@
 """Profile of a step: cycles of each descriptor, from measured or predicted commands."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwright.accelerator import CommandRecord, Run
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor, Transfer
+from trainwright.program.descriptors import Compute, Descriptor
 from trainwright.program.engines import PE1, PE2
 from trainwright.program.fields import Engine
-from trainwright.program.vector import Vector
-from trainwright.timing.commands import work_of
+from trainwright.timing.commands import bytes_moved, work_of
 from trainwright.timing.timeline import Timeline, predict
 
 PROGRAM = "the program"
@@ -42,12 +41,27 @@ class ProfileLine:
     """Multiply-accumulates executed, over the engine's own multipliers times ``cycles``."""
 
 
-def predicted(timeline: Timeline) -> tuple[CommandRecord, ...]:
-    """Return the commands of a predicted run; the body of a loop appears once per iteration."""
+def predicted(timeline: Timeline, begin: int = 0) -> tuple[CommandRecord, ...]:
+    """Return the commands of a predicted run from cycle ``begin`` on.
+
+    The body of a loop appears once per iteration.
+    """
     return tuple(
-        CommandRecord(s.number, s.engine, round(s.start), round(s.end), 0, 0)
+        CommandRecord(s.number, s.engine, begin + round(s.start), begin + round(s.end), 0, 0)
         for s in timeline.executions()
     )
+
+
+def predicted_steps(
+    descriptors: Sequence[Descriptor], p: AcceleratorParameters, steps: Iterable[int]
+) -> tuple[tuple[CommandRecord, ...], int]:
+    """Return the commands of a program that one start runs in all ``steps``, and its cycles."""
+    commands, begin = [], 0
+    for step in steps:
+        timeline = predict(descriptors, p, step=step, again=begin > 0)
+        commands += predicted(timeline, begin)
+        begin += timeline.cycles
+    return tuple(commands), begin
 
 
 def lines(
@@ -75,9 +89,8 @@ def lines(
         line.stall_result += command.stall_result
         if command.number >= 0:
             d = descriptors[command.number]
-            if isinstance(d, Transfer):
-                line.bytes += d.runs * d.beats * p.beat_bytes
-            elif isinstance(d, Compute):
+            line.bytes += bytes_moved(d, p)
+            if isinstance(d, Compute):
                 line.macs += work_of(d, p).macs
     rows = {spec.engine.name: spec.rows(p) for spec in (PE1, PE2)}
     for line in by_number.values():
@@ -92,36 +105,84 @@ class ProfiledProgram:
     """Program of a step with its execution, and a line for each descriptor."""
 
     name: str
-    program: Any
+    descriptors: Sequence[Descriptor]
+    macs: int
+    """Useful multiply-accumulates."""
     commands: Sequence[CommandRecord]
     rows: list[ProfileLine]
     cycles: int
+    steps: Sequence[int] = (0,)
+    """Numbers of the steps that one start ran: ``commands``, ``rows`` and sums are those of all."""
+
+    @property
+    def title(self) -> str:
+        """Heading of a table."""
+        return f"{self.name} by one start" if len(self.steps) > 1 else self.name
+
+    @property
+    def kinds_of_steps(self) -> dict[str, list[CommandRecord]]:
+        """Commands of the first step of each kind by title, from cycle 0 on.
+
+        Steps are of a kind if they execute the same descriptors.
+        """
+        if len(self.steps) == 1:
+            return {self.name: list(self.commands)}
+        steps: list[list[CommandRecord]] = [[]]
+        for command in sorted(self.commands, key=lambda c: c.start):
+            # A step ends when all engines are idle; the next one begins with a lower number.
+            if steps[-1] and 0 <= command.number < steps[-1][-1].number:
+                steps.append([])
+            if command.number >= 0:
+                steps[-1].append(command)
+        kinds: dict[tuple[int, ...], dict[str, list[CommandRecord]]] = {}
+        for number, own in zip(self.steps, steps, strict=True):
+            begin = own[0].start
+            moved = [replace(c, start=c.start - begin, end=c.end - begin) for c in own]
+            kinds.setdefault(tuple(c.number for c in own), {f"step {number}": moved})
+        return {name: own for kind in kinds.values() for name, own in kind.items()}
 
 
-def profiled(name: str, program: Any, run: Run, p: AcceleratorParameters) -> ProfiledProgram:
-    """Return the profile of a program's run, by predicted commands if none are measured."""
-    commands = run.commands or predicted(predict(program.descriptors, p))
-    rows = lines(name, program.descriptors, commands, p, run)
-    end = run.counters.cycles or max(command.end for command in commands)
-    return ProfiledProgram(name, program, commands, rows, end)
+def profiled(
+    name: str,
+    descriptors: Sequence[Descriptor],
+    macs: int,
+    run: Run,
+    p: AcceleratorParameters,
+    steps: Sequence[int] = (0,),
+) -> ProfiledProgram:
+    """Return the profile of a program's run, by predicted commands if none are measured.
+
+    ``steps`` are the numbers of the steps that one start ran.
+    """
+    if run.commands:
+        commands, cycles = run.commands, run.counters.cycles
+    elif len(steps) > 1:
+        commands, cycles = predicted_steps(descriptors, p, steps)
+    else:
+        timeline = predict(descriptors, p)
+        commands, cycles = predicted(timeline), timeline.cycles
+    name = f"{len(steps)} steps" if len(steps) > 1 else name
+    rows = lines(name, descriptors, commands, p, run)
+    return ProfiledProgram(name, descriptors, macs, commands, rows, cycles, steps)
 
 
 def total_of(
-    name: str, parts: Sequence[ProfiledProgram], p: AcceleratorParameters
+    name: str, parts: Sequence[ProfiledProgram], p: AcceleratorParameters, steps: int = 1
 ) -> dict[str, Any]:
-    """Return the sums over programs; ``utilisation`` is an old name of the occupancy."""
+    """Return the sums over programs, divided by ``steps``; ``utilisation`` is the occupancy."""
     rows = [row for part in parts for row in part.rows]
     cycles = sum(part.cycles for part in parts)
-    macs, useful = sum(row.macs for row in rows), sum(part.program.macs for part in parts)
+    macs, useful = sum(row.macs for row in rows), sum(part.macs for part in parts)
     most = p.multipliers * max(1, cycles)
+    sums = {"cycles": cycles, "macs": macs, "useful_macs": useful}
     total: dict[str, Any] = {
-        "part": name, "cycles": cycles, "macs": macs, "useful_macs": useful,
+        "part": name, **{key: round(value / steps) for key, value in sums.items()},
         "utilisation": macs / most, "occupancy": macs / most, "mac_utilisation": useful / most,
-        "bytes": sum(row.bytes for row in rows),
+        "bytes": round(sum(row.bytes for row in rows) / steps),
     }  # fmt: skip
     for engine in ("LOAD", "STORE", "PE1", "PE2"):
         busy = sum(row.cycles for row in rows if row.engine == engine)
-        total[f"{engine.lower()}_cycles"] = busy
+        total[f"{engine.lower()}_cycles"] = round(busy / steps)
     return total
 
 
@@ -129,13 +190,11 @@ def _line(part: str, descriptors: Sequence[Descriptor], command: CommandRecord) 
     if command.number < 0:
         return ProfileLine(part, -1, "LOAD", PROGRAM, "LOAD")
     d = descriptors[command.number]
-    tensor = d.tensor if isinstance(d, Compute | Transfer | Vector) else ""
+    tensor = getattr(d, "tensor", "")
     return ProfileLine(part, command.number, d.operation.name, tensor, command.engine.name or "")
 
 
-def trace_events(
-    parts: Sequence[tuple[str, Sequence[Descriptor], Sequence[CommandRecord]]],
-) -> dict[str, Any]:
+def trace_events(parts: Sequence[ProfiledProgram]) -> dict[str, Any]:
     """Return a trace for Perfetto or chrome://tracing: a row an engine, a cycle a microsecond."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 1, "tid": engine.value, "name": "thread_name", "args": {"name": name}}
@@ -143,9 +202,9 @@ def trace_events(
         if (name := engine.name)
     ]
     begun = 0
-    for part, descriptors, commands in parts:
-        for command in commands:
-            line = _line(part, descriptors, command)
+    for part in parts:
+        for command in part.commands:
+            line = _line(part.name, part.descriptors, command)
             events.append(
                 {
                     "ph": "X",
@@ -154,7 +213,7 @@ def trace_events(
                     "ts": begun + command.start,
                     "dur": max(1, command.end - command.start),
                     "name": f"{line.operation} {line.tensor}",
-                    "cat": part,
+                    "cat": part.name,
                     "args": {
                         "descriptor": command.number,
                         "stall_operand": command.stall_operand,
@@ -162,10 +221,5 @@ def trace_events(
                     },
                 }
             )
-        begun += max((command.end for command in commands), default=0)
+        begun += part.cycles
     return {"traceEvents": events, "displayTimeUnit": "ms"}
-
-
-def as_rows(rows: Iterable[ProfileLine]) -> list[dict[str, Any]]:
-    """Return the lines as plain values."""
-    return [asdict(line) for line in rows]

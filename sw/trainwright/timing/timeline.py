@@ -23,7 +23,7 @@ from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, MOST_REFILL, Engine
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
-from trainwright.timing.commands import LATENCIES, CommandWork, finish, work_of
+from trainwright.timing.commands import LATENCIES, CommandWork, bytes_moved, finish, work_of
 
 ISSUE = 4
 """Cycles of the sequencer for a descriptor."""
@@ -406,10 +406,7 @@ def _run(
             machine.until_idle(d.wait)
             machine.until_free(ENGINE_OF[d.operation])
             machine.start(index, work)
-            if isinstance(d, Transfer):
-                timeline.bytes_moved += times * d.runs * d.beats * p.beat_bytes
-            elif isinstance(d, Samples):
-                timeline.bytes_moved += times * d.samples * d.record_beats * p.beat_bytes
+            timeline.bytes_moved += times * bytes_moved(d, p)
         else:
             machine.until_idle(d.wait)
         index += 1

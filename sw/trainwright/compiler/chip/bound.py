@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trainwright.compiler.chip.memory import ChipMemory
-from trainwright.compiler.chip.update import update_program
+from trainwright.compiler.chip.update import pass_name, update_program
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Descriptor, Program, Set
 from trainwright.program.vector import Code, Instruction, Vector
@@ -22,7 +22,7 @@ class UpdatePrograms:
 
     def __init__(self, memory: ChipMemory) -> None:
         self._memory = memory
-        self._names = {part.name: n for n, part in enumerate(memory.layout.parts)}
+        self._names = {pass_name(part): n for n, part in enumerate(memory.layout.parts)}
         self._kept: dict[tuple, tuple[Program, tuple[PartUpdate, ...]]] = {}
 
     def get(self, parts: Sequence[PartUpdate], seed: int) -> Program:
@@ -59,7 +59,7 @@ class UpdatePrograms:
         if isinstance(d, Set) and d.seed is not None:
             return d if d.seed == seed else replace(d, seed=seed)
         if isinstance(d, Vector):
-            # The tensor of a pass is its part's name: look up the part's constants of this step.
+            # A pass is named after its part: look up the part's constants of this step.
             constants = parts[self._names[d.tensor]].lowered().constants
             return d if d.constants == constants else replace(d, constants=constants)
         if isinstance(d, Code):

@@ -143,7 +143,7 @@ class Prior:
             }
             self._work.run(
                 lower(by.words_kernel, flagged=self._flagged), streams, inner=count,
-                tensor=f"{part.name} pulls", scalars=scalars,
+                tensor=f"{part.name} pulls of the prior", scalars=scalars,
             )  # fmt: skip
 
     # -- sums --------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Prior:
         streams: dict[str, Stream] | None = None,
         **nest: int,
     ) -> None:
-        self._work.run(kernel, streams, tensor=f"{part.name} sums", **nest)
+        self._work.run(kernel, streams, tensor=f"{part.name} sums of the prior", **nest)
 
     def _squares(
         self, part: WeightPart, state: int, factors: int, *, outer: int, inner: int,

@@ -108,6 +108,11 @@ def update_program(
     return work.finish("the program of the update")
 
 
+def pass_name(part: WeightPart) -> str:
+    """Return the name of the passes that update a part."""
+    return f"{part.name} update"
+
+
 def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
     """Return the parts in the order of their passes.
 
@@ -347,7 +352,7 @@ class _Chunk:
         # order has the same bits.
         job.work.run(
             what.lowered(), streams, outer=self.blocks, inner=per, key=part.row + self._first,
-            tensor=part.name, scalars=_scalars(what, part, slots) if slots else (),
+            tensor=pass_name(part), scalars=_scalars(what, part, slots) if slots else (),
         )  # fmt: skip
 
     def sum(self) -> None:
