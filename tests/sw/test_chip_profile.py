@@ -72,12 +72,12 @@ def test_profile_of_step_alone_names_passes_by_purpose(part, results):
             times = {0: STEPS, 8: 1, 15: 1}[d.eighth]  # in every step, or in one of eight
             wanted[purpose_of(d)] += times * pass_cycles(d.rows, d.length, P)
     assert {"update", "cuts", "coefficients of the prior", "gradient of a sample"} <= set(wanted)
-    found = {
+    cycles_of = {
         line["cause"].removeprefix("passes: "): line["cycles"]
         for line in results["causes"]
         if line["engine"] == "PE2" and line["cause"].startswith("passes: ")
     }
-    assert {purpose: found[purpose] for purpose in wanted} == dict(wanted)
+    assert {purpose: cycles_of[purpose] for purpose in wanted} == dict(wanted)
 
 
 def test_profile_of_step_alone_counts_bytes_that_the_golden_model_moves(part, results):
@@ -148,6 +148,6 @@ def test_lost_cycles_before_a_pass_are_those_of_its_set_up(part):
         (["--liberty", "x.lib", "--energy", "--backend", "rtl"], "--update chip"),
     ],
 )
-def test_profile_on_chip_of_what_cannot_run_names_the_option(words, named, capsys):
+def test_profile_on_chip_with_unusable_option_names_it(words, named, capsys):
     assert main([*LINE, *words]) == 2
     assert named in capsys.readouterr().err
