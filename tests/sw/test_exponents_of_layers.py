@@ -261,6 +261,27 @@ def test_gradient_of_few_samples_does_not_saturate_on_the_accelerator():
         assert relative_error(mine.grad, wanted.grad) < 0.05
 
 
+CODED = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
+FLOATS = "factor=float(2,1),activation=float(4,3),intermediate=float(4,3),gradient=float(4,3)"
+
+
+@pytest.mark.parametrize("numbers", [CODED, f"factor=posit(4,0),{CODED}", FLOATS])
+def test_compiled_products_of_factors_keep_their_bits_in_coded_formats(numbers):
+    # In words of the class they had two or three bits: outputs and gradients were 16 to 60 % off.
+    layers = [tnn.TTLinear(40, 48, rank=6, numbers=numbers), torch.nn.ReLU()]
+    layers += [tnn.TTLinear(48, 48, rank=6, numbers=numbers), torch.nn.ReLU()]
+    model = compile(torch.nn.Sequential(*layers, tnn.TTLinear(48, 10, numbers=numbers)), batch=32)
+    x, y = torch.randn(32, 40), torch.randint(0, 10, (32,))
+    dense = model.to_torch().double()
+    wanted = dense(x.double())
+    outputs = model(x)
+    torch.nn.functional.cross_entropy(wanted, y).backward()
+    torch.nn.functional.cross_entropy(outputs, y).backward()
+    assert relative_error(outputs, wanted) < 0.13
+    for number in (0, 2, 4):  # gradients of the biases are those of the layers' outputs
+        assert relative_error(model[number].bias.grad, dense[number].bias.grad) < 0.25
+
+
 def test_recurrent_layer_whose_first_state_is_zeros_gives_no_warning():
     # The first call has zeros in its words by right, and took the exponent of the others down.
     torch.manual_seed(0)

@@ -429,7 +429,12 @@ class _Names:
         if gradients:
             return replace(gradients[0], name=name, axes=axes)
         # Coded formats apply to whole classes: a partial result follows the results of its site.
-        for result in (graph.tensors[out] for out in self.site.wanted):
+        # A product of factors alone does not: its integers are small, and no exponent lies below
+        # that of exact products, so coded words of it would keep two or three bits.
+        of_factors = all(
+            leaf.kind is TensorClass.INTERMEDIATE and leaf.name in graph.given for leaf in leaves
+        )
+        for result in (graph.tensors[out] for out in self.site.wanted if not of_factors):
             if result.kind is TensorClass.INTERMEDIATE and result.format.coded:
                 return replace(result, name=name, axes=axes)
         # A partial result that fits its word exactly needs no shift, and loses nothing.
@@ -446,7 +451,7 @@ class _Names:
     def _bits(self, mask: int, tree: Tree) -> int:
         """Count the bits that hold every sum of a partial result's products."""
         if not mask & (mask - 1):
-            return self.site.graph.tensors[self.of(mask)].width
+            return self.site.graph.tensors[self.of(mask)].format.decoded_width
         a, b = tree[mask]
         axes = (self.site.leaf_axes(a) & self.site.leaf_axes(b)) - self.site.kept(mask)
         terms = prod(self.site.graph.sizes[axis] for axis in axes)
@@ -467,8 +472,9 @@ def ordered(
 ) -> list[Order]:
     """Find orders of the contractions of one site by products of two, the cheapest first.
 
-    A partial result is coded if the site's results of its class are; else it has at most ``word``
-    bits, and fewer if sums would otherwise need more than ``accumulator`` bits.
+    A partial result is coded if the site's results of its class are, unless factors alone are
+    multiplied; else it has at most ``word`` bits, and fewer if sums would otherwise need more than
+    ``accumulator`` bits.
     """
     cost = cost or Cost()
     site = Site(graph, contractions, cost)
