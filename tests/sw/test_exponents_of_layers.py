@@ -261,6 +261,21 @@ def test_gradient_of_few_samples_does_not_saturate_on_the_accelerator():
         assert relative_error(mine.grad, wanted.grad) < 0.05
 
 
+@pytest.mark.parametrize("size", [1e-40, 1e-44])
+def test_gradients_and_biases_below_the_normal_numbers_are_numbers(size):
+    # 2^128 is infinite in float32: zeros of a gradient became NaN in a layer that decayed.
+    layer = tnn.TTLinear(16, 8, rank=2)
+    with torch.no_grad():
+        layer.bias.fill_(size)[3] = 0
+    gradient = torch.full((4, 8), size)
+    gradient[:, 5] = 0
+    out = layer(torch.randn(4, 16))
+    out.backward(gradient)
+    assert torch.allclose(layer.bias.grad, gradient.sum(0), rtol=1e-2, atol=1e-44)
+    assert torch.allclose(layer.used_bias(), layer.bias, rtol=1e-2, atol=1e-44)
+    assert all(bool(factor.grad.isfinite().all()) for factor in layer.factors)
+
+
 CODED = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
 FLOATS = "factor=float(2,1),activation=float(4,3),intermediate=float(4,3),gradient=float(4,3)"
 

@@ -17,13 +17,11 @@ from trainwright.fixed.scale import (
     TensorStatistics,
 )
 from trainwright.formats import Format
-from trainwright.nn.straight_through import rounded, straight_through
+from trainwright.nn.straight_through import LEAST, rounded, straight_through
 from trainwright.nn.untyped import transforming
 from trainwright.train.connect import clip
 from trainwright.train.pretrained import quantisation
 
-LEAST = -126
-"""Least exponent: below it the normal numbers of float32 end."""
 MOST = 2.0**128
 """Bound of float32: every finite number is smaller."""
 

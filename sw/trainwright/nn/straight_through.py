@@ -15,6 +15,9 @@ from trainwright.fixed.quantise import dequantise, extremes, quantise
 from trainwright.formats import Format
 from trainwright.nn.untyped import node
 
+LEAST = -126
+"""Least exponent: below it the normal numbers of float32 end."""
+
 
 def rounded(
     values: torch.Tensor, exponent: int, fmt: Format, *, underflow: str = "zero"
@@ -27,7 +30,10 @@ def rounded(
         words = quantise(values.detach().cpu(), exponent, fmt, underflow=underflow)
         return dequantise(words, exponent, fmt).to(values)
     least, greatest = extremes(fmt)
-    return torch.round(values * 2.0**-exponent).clamp_(least, greatest).mul_(2.0**exponent)
+    # 2^128 is infinite in float32, and 0 times it NaN: gradients of weights that decayed to nothing.
+    real = values.double() if exponent < LEAST else values
+    words = torch.round(real * 2.0**-exponent).clamp_(least, greatest)
+    return words.mul_(2.0**exponent).to(values.dtype)
 
 
 class _StraightThrough(torch.autograd.Function):
