@@ -1,6 +1,7 @@
 """Calls of compiled models: optional arguments, keywords, nested inputs and outputs."""
 
 import copy
+import threading
 import time
 import warnings
 from collections import OrderedDict, namedtuple
@@ -13,6 +14,7 @@ import trainwright.nn as tnn
 from trainwright import compile, from_torch
 from trainwright.compiler import CompileError
 from trainwright.offload.segment import Segment
+from trainwright.offload.trace import trace
 
 cross_entropy = torch.nn.functional.cross_entropy
 Pair = namedtuple("Pair", "loss logits")
@@ -365,6 +367,50 @@ def test_wider_numbers_after_compile_are_one_error_with_remedy():
     model.module[0].set_numbers("factor=fixed(8)")
     with pytest.raises(CompileError, match=r"0 has factors of 8 bits .* call trainwright.compile"):
         model(x)
+
+
+_POOL = ThreadPoolExecutor(2)
+
+
+class _Meeting(torch.nn.Module):
+    """Layer whose forward gives work to other threads, also while it is traced."""
+
+    def __init__(self, meet):
+        super().__init__()
+        self.layer, self.meet = tnn.TTLinear(64, 10, rank=4), meet
+
+    def __deepcopy__(self, memo):
+        copied = _Meeting(self.meet)
+        copied.load_state_dict(self.state_dict())
+        return copied
+
+    def forward(self, x):
+        self.meet()
+        return self.layer(x)
+
+
+def test_threads_call_other_modules_while_a_module_is_traced():
+    other, x, seen = torch.nn.Linear(4, 2), torch.ones(3, 4), []
+    model = compile(_Meeting(lambda: seen.append(_POOL.submit(other, x).result())), batch=16)
+    assert model(torch.rand(16, 64)).shape == (16, 10)
+    assert len(seen) > 1
+    assert all(torch.equal(value, other(x)) for value in seen)
+
+
+def test_traces_of_two_threads_leave_torch_as_it_was():
+    call, ended, second = torch.nn.Module.__call__, threading.Event(), []
+    inner = _Meeting(ended.wait)
+
+    def begin_second():
+        if not second:
+            second.append(_POOL.submit(trace, inner))
+            for _ in range(1000):  # the other trace begins here, where nothing keeps it out
+                time.sleep(0)
+
+    trace(_Meeting(begin_second))
+    ended.set()
+    assert len(second[0].result().nodes) == 3
+    assert torch.nn.Module.__call__ is call
 
 
 def test_threads_of_one_compiled_model_take_turns(monkeypatch):

@@ -209,7 +209,7 @@ class CompiledModule(torch.nn.Module):
         hidden = self.__dict__["_hidden"]
         plans: dict[Any, Plan] = hidden["plans"]
         if key not in plans:
-            with self.machine.lock:  # torch.fx changes torch.nn.Module while it traces
+            with self.machine.lock:
                 plan = Plan(
                     self.module,
                     pattern,

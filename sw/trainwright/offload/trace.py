@@ -3,6 +3,7 @@
 import inspect
 import operator
 import random
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -158,6 +159,7 @@ class _Tracer(fx.Tracer):
         self.traced_func_name = pattern.method
         self._pattern, self._whole = pattern, whole
         self._error: Exception | None = None
+        self._thread = threading.get_ident()
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         if type(m) is torch.nn.Identity and not is_changed(m):
@@ -178,6 +180,8 @@ class _Tracer(fx.Tracer):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
+        if threading.get_ident() != self._thread:  # torch.fx intercepts modules of all threads
+            return forward(*args, **kwargs)
         if isinstance(m, TensorTrain) and kwargs:  # layer(x=x) is layer(x)
             bound = _signature(type(m).forward).bind(m, *args, **kwargs)
             args, kwargs = bound.args[1:], bound.kwargs
@@ -301,6 +305,10 @@ def _functions_recorded(tracer: fx.Tracer) -> Generator[None]:
             setattr(library, name, make)
 
 
+_TRACING = threading.RLock()
+"""Traces of two threads would restore what the other one has replaced in torch."""
+
+
 def trace_call(module: torch.nn.Module, pattern: Pattern) -> fx.Graph:
     """Trace a call of a module; its tensor-train layers are nodes. The module is not changed.
 
@@ -313,7 +321,7 @@ def trace_call(module: torch.nn.Module, pattern: Pattern) -> fx.Graph:
     while True:
         tracer = _Tracer(pattern, whole)
         try:
-            with _generators_kept(), torch.enable_grad(), _functions_recorded(tracer):
+            with _TRACING, _generators_kept(), torch.enable_grad(), _functions_recorded(tracer):
                 return tracer.trace(_copied(module))
         except Exception as error:  # whatever the user's forward meets with in place of tensors
             if tracer.failed is None or tracer.failed in whole:
