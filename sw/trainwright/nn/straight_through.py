@@ -30,7 +30,7 @@ def rounded(
         words = quantise(values.detach().cpu(), exponent, fmt, underflow=underflow)
         return dequantise(words, exponent, fmt).to(values)
     least, greatest = extremes(fmt)
-    # 2^128 is infinite in float32, and 0 times it NaN: gradients of weights that decayed to nothing.
+    # 2^128 is infinite in float32, and 0 times it NaN: gradients of weights that decayed away.
     real = values.double() if exponent < LEAST else values
     words = torch.round(real * 2.0**-exponent).clamp_(least, greatest)
     return words.mul_(2.0**exponent).to(values.dtype)
