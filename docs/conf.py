@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def _sources() -> str:
-    """A digest of what notebooks execute: other sources, and their outputs are made anew."""
+    """Return a digest of the sources: notebooks are executed again where it differs."""
     found = sha256()
     for folder in ("sw", "hw", "sim"):
         for path in sorted((ROOT / folder).rglob("*.*")):
@@ -54,7 +54,7 @@ _AWAY = re.compile(rf"\[([^\]]*)\]\((?:\.\./)*((?:{_FOLDERS})/[^)]*|{_FILES})\)"
 
 
 def _read(app: object, page: str, source: list[str]) -> None:
-    """The README where the first page says so; links to files that are no pages become text."""
+    """Insert the README into the first page; turn links to files that are no pages into text."""
     if page == "index":
         readme = (ROOT / "README.md").read_text()
         readme = re.sub(r"\[docs/[\w/-]+\.md\]\(", "[](", readme)  # by the pages' titles
@@ -63,5 +63,5 @@ def _read(app: object, page: str, source: list[str]) -> None:
 
 
 def setup(app) -> None:
-    """Called by Sphinx."""
+    """Let Sphinx call ``_read``."""
     app.connect("source-read", _read)

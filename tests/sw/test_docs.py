@@ -1,6 +1,8 @@
 """The documents: links and names lead somewhere, the tour's commands print what it says."""
 
 import ast
+import inspect
+import pkgutil
 import re
 import tomllib
 from pathlib import Path
@@ -123,6 +125,33 @@ def test_files_and_names_exist(page):
     gone = [path for path in paths(page) if not (ROOT / path).exists()]
     gone += [reference for reference in references(page) if missing(reference)]
     assert not gone
+
+
+def documented() -> dict[str, str]:
+    """Return the docstrings that the site shows, by their names: of classes and their members."""
+    texts = {}
+    for page in PAGES:
+        for name in re.findall(r"^\.\. auto\w+:: ([\w.]+)$", page.read_text(), re.MULTILINE):
+            value = pkgutil.resolve_name(name)
+            texts[name] = inspect.getdoc(value) or ""
+            if inspect.isclass(value):
+                members = {n: v for n, v in vars(value).items() if not n.startswith("_")}
+                texts |= {f"{name}.{n}": inspect.getdoc(v) or "" for n, v in members.items()}
+    return texts
+
+
+def test_docstrings_of_the_site_have_no_broken_markup():
+    """Find what Sphinx warns of: ``*name``, ``|name|``, and letters behind a literal."""
+    texts = documented()
+    assert len(texts) > 100
+    broken = []
+    for name, text in texts.items():
+        plain = re.sub(r"^>>> .*?(?:\n\n|\Z)", "", text, flags=re.DOTALL | re.MULTILINE)
+        plain = re.sub(r"``[^`]+``(?![\w`])", "", plain)
+        plain = re.sub(r"(?<!\w)\*\S[^*]*\*(?!\w)", "", plain)
+        if fault := re.search(r"``|(?<!\w)\*[\w,/].*|\|\w+\|", plain):
+            broken.append((name, fault[0]))
+    assert not broken
 
 
 def tables_of_files(page: Path) -> list[tuple[Path, str]]:

@@ -138,7 +138,7 @@ def scheme(dtype: str) -> Scheme:
 
 
 def value_range(dtype: str) -> tuple[float, float]:
-    """Return (smallest, largest) |x| that ``dtype`` represents to its precision; 0 always is.
+    """Return the least and the greatest size that ``dtype`` represents to its precision, besides 0.
 
     ``int16``: (0, 32768), every value of the type.
 

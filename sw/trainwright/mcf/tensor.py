@@ -17,7 +17,7 @@ class MCTensor(Tensor):
     """Tensor whose every number is the unevaluated sum of nc floats, largest first.
 
     The object is its own leading component: shape, dtype, device, gradient and place in the graph
-    are those of ``fc``. ``components`` (*shape, nc) holds all of them and shares memory with it.
+    are those of ``fc``. ``components`` (..., nc) holds all of them and shares memory with it.
     df/dx is df/dfc, a plain tensor, as in the paper. Made by ``from_components`` and
     ``trainwright.mcf.tensor``. Torch functions without an implementation for it raise
     ``TypeError``.
@@ -68,7 +68,7 @@ class MCTensor(Tensor):
 
     @property
     def components(self) -> Tensor:
-        """Components (*shape, nc), a plain tensor outside the graph that shares memory."""
+        """Components (..., nc), a plain tensor outside the graph that shares memory."""
         return self._components
 
     @property
@@ -94,11 +94,11 @@ class MCTensor(Tensor):
         return exact.converted(self._components, torch.float64, 1)[..., 0]
 
     def fractions(self) -> Any:
-        """Return exact ``Fraction``s (floats where not finite) in nested lists."""
+        """Return a ``Fraction`` for each number (a float where not finite) in nested lists."""
         return exact.mapped(self._components, exact.fraction_of)
 
     def decimals(self, digits: int | None = None) -> Any:
-        """Return ``Decimal``s in nested lists; by default with all digits that the numbers hold."""
+        """Return a ``Decimal`` for each number in nested lists, by default with all its digits."""
         most = digits or exact.decimal_digits(self._components.dtype, self.nc)
 
         def decimal(parts: list[float]) -> Decimal:
