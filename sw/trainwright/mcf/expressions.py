@@ -106,8 +106,8 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function of tensors that reads each of them from memory once.
 
     ``function`` uses ``+ - * /`` and negation on its arguments; some are ``MCTensor``, others may
-    be plain tensors and numbers. The result has the bits of ``function`` itself. ``function`` itself
-    is called while autograd records (which keeps the values between operations), without a kernel
+    be plain tensors and numbers. The result has the bits of ``function``. ``function`` itself is
+    called while autograd records (which keeps the values between operations), without a kernel
     (half types, one or five components, a GPU), and for more than 16 operands or operations.
 
     >>> from trainwright import mcf
