@@ -7,6 +7,7 @@ algorithms of the paper are functions on component tensors (..., nc): ``two_sum`
 from trainwright.mcf import (  # noqa: F401  fill the table
     elementwise,
     linalg,
+    measures,
     reductions,
     shapes,
     tensors,

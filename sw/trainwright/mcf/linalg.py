@@ -1,4 +1,4 @@
-"""Linear algebra of torch on ``MCTensor``: solve, inv, det, cholesky, qr, lstsq, eigh, svd.
+"""Linear algebra of torch on ``MCTensor``: solve, inv, pinv, det, cholesky, qr, lstsq, eigh, svd.
 
 Numbers are converted to float64 components with at least ``GUARD`` digits more, exactly, and
 results are rounded once at the end. ``solve`` refines: from a float64 factorisation where that
@@ -8,12 +8,13 @@ those of torch's function on the leading components, as everywhere.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trainwright.mcf import exact, products
+from trainwright.mcf import constants, exact, products
 from trainwright.mcf import factorisations as fac
 from trainwright.mcf.carriers import digits
 from trainwright.mcf.expansion import padded
@@ -129,7 +130,7 @@ def _refined(a: Tensor, b: Tensor, bits: int, solve: Callable[[Tensor], Tensor])
     return None
 
 
-def _solve(A: Any, B: Any, *, left: bool = True, out: None = None) -> Tensor:
+def _solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
     if not left:
         return _solve(torch.transpose(A, -2, -1), torch.transpose(B, -2, -1)).mT
     like = model(A, B)
@@ -159,7 +160,7 @@ def _solution(name: str, a: Tensor, b: Tensor, like: MCTensor) -> Tensor:
     return _restored(solved(wide, other, digits(a.dtype, like.nc)), tuple(batch), like)
 
 
-def _inv(A: MCTensor, *, out: None = None) -> MCTensor:
+def _inv(A: MCTensor) -> MCTensor:
     a = A._components
     if a.dim() < 3 or a.shape[-2] != a.shape[-3]:
         raise LinAlgError(f"inv needs square matrices, not shape {shape_of(A)}")
@@ -169,22 +170,26 @@ def _inv(A: MCTensor, *, out: None = None) -> MCTensor:
     return result(computed, lambda lead: torch.linalg.inv(lead(A)), A)
 
 
-def _det(A: MCTensor, *, out: None = None) -> MCTensor:
+def _determinants(wide: Tensor) -> tuple[Tensor, Tensor]:
+    """Return determinants as float64 components and the powers of two that divided them."""
+    scaled, rows, columns = _equilibrated(padded(wide, wide.shape[-1] + 1))
+    upper, _, parity = fac.lu(scaled)
+    # Exponents of the scales are summed apart: their product may be out of range.
+    power = (_log2(rows).sum((1, 2)) + _log2(columns).sum((1, 2))).to(torch.int64)
+    value = upper[:, 0, 0]
+    for k in range(1, wide.shape[1]):
+        value = fac.mul(value, upper[:, k, k])
+        shift = fac.scales(value, -1).squeeze(-1)
+        value, power = value * shift.unsqueeze(-1), power + _log2(shift).to(torch.int64)
+    return torch.where(parity.unsqueeze(1) == 1, -value, value), power
+
+
+def _det(A: MCTensor) -> MCTensor:
     wide, batch = _prepared("det", A._components, square=True)
-    n = wide.shape[1]
-    if 0 in (*batch, n):
+    if 0 in (*batch, wide.shape[1]):
         computed = padded(A._components.new_ones(*batch, 1), A.nc)
     else:
-        scaled, rows, columns = _equilibrated(padded(wide, wide.shape[-1] + 1))
-        upper, _, parity = fac.lu(scaled)
-        # Exponents of the scales are summed apart: their product may be out of range.
-        power = (_log2(rows).sum((1, 2)) + _log2(columns).sum((1, 2))).to(torch.int64)
-        value = upper[:, 0, 0]
-        for k in range(1, n):
-            value = fac.mul(value, upper[:, k, k])
-            shift = fac.scales(value, -1).squeeze(-1)
-            value, power = value * shift.unsqueeze(-1), power + _log2(shift).to(torch.int64)
-        value = torch.where(parity.unsqueeze(1) == 1, -value, value)
+        value, power = _determinants(wide)
         for _ in range(3):  # in parts: a power may be out of range
             part = (-power).clamp(-1000, 1000)
             value, power = value * power_of_two(part, value.dtype).unsqueeze(1), power + part
@@ -192,11 +197,53 @@ def _det(A: MCTensor, *, out: None = None) -> MCTensor:
     return result(computed, lambda lead: torch.linalg.det(lead(A)), A)
 
 
+def _slogdet(A: MCTensor) -> Any:
+    """Return sign and logarithm; the sum of the logarithms of factor and power may cancel."""
+    wide, batch = _prepared("slogdet", A._components, square=True)
+    if 0 in (*batch, wide.shape[1]):
+        value, power = wide.new_ones(math.prod(batch), 1), wide.new_zeros(math.prod(batch))
+    else:
+        value, power = _determinants(wide)
+    with torch.no_grad():
+        nc = value.shape[-1]
+        ln2 = constants.number(constants.ln2(53 * (nc + 1)), value, nc)
+        mantissa = torch.log(torch.abs(wrap(value)))
+        logs = mantissa - wrap(ln2) * power.to(torch.float64)
+        logarithm = _restored(components_of(logs, A), batch, A)
+    sign = padded(torch.sign(value[:, 0]).reshape(*batch, 1).to(A._components.dtype), A.nc)
+    return _several(_RETURNED.linalg_slogdet, [sign, logarithm], torch.linalg.slogdet, A)
+
+
+def _pinv(A: MCTensor, rtol: Any = None, hermitian: bool = False, *, atol: Any = None) -> MCTensor:
+    """Invert the singular values above max(atol, rtol of the largest); the others count as 0."""
+    shape, bits = shape_of(A), digits(A._components.dtype, A.nc)
+    plain = partial(torch.linalg.pinv, rtol=rtol, atol=atol, hermitian=hermitian)
+    with torch.no_grad():
+        u, s, vh = _svd(A, False)
+        if not s.numel():
+            return _inverted(A, torch.transpose(A, -2, -1), plain)
+        default = 0.0 if atol else max(shape[-2:]) * 2.0**-bits
+        least = torch.maximum(s[..., :1] * (default if rtol is None else rtol),
+                              torch.zeros_like(s[..., :1]) + (atol or 0.0))  # fmt: skip
+        kept = s > least
+        inverse = torch.where(kept, 1 / torch.where(kept, s, torch.ones_like(s)), 0.0)
+        found = torch.matmul(vh.mT * inverse.unsqueeze(-2), u.mT)
+    return _inverted(A, found, plain)
+
+
+def _inverted(A: MCTensor, inverse: Any, plain: Callable[[Tensor], Tensor]) -> MCTensor:
+    return result(components_of(inverse, A), lambda lead: plain(lead(A)), A)
+
+
+def _pinverse(input: MCTensor, rcond: float = 1e-15) -> MCTensor:
+    return _pinv(input, rcond)
+
+
 def _log2(power: Tensor) -> Tensor:
     return torch.frexp(power).exponent - 1
 
 
-def _cholesky(A: MCTensor, *, upper: bool = False, out: None = None) -> MCTensor:
+def _cholesky(A: MCTensor, *, upper: bool = False) -> MCTensor:
     a = A._components
     wide, batch = _prepared("cholesky", a.transpose(-2, -3) if upper else a, square=True)
     if not wide.numel():
@@ -229,7 +276,7 @@ def _several(
     ])  # fmt: skip
 
 
-def _qr(A: MCTensor, mode: str = "reduced", *, out: None = None) -> Any:
+def _qr(A: MCTensor, mode: str = "reduced") -> Any:
     if mode not in ("reduced", "complete", "r"):
         raise ValueError(f"mode must be reduced, complete or r, not {mode!r}")
     kind = _RETURNED.linalg_qr
@@ -247,7 +294,7 @@ def _qr(A: MCTensor, mode: str = "reduced", *, out: None = None) -> Any:
     return _several(kind, parts, lambda lead: torch.linalg.qr(lead, mode), A)
 
 
-def _eigh(A: MCTensor, UPLO: str = "L", *, out: None = None) -> Any:
+def _eigh(A: MCTensor, UPLO: str = "L") -> Any:
     wide, batch = _prepared("eigh", A._components, square=True)
     if UPLO.upper() not in ("L", "U"):
         raise ValueError(f"UPLO must be L or U, not {UPLO!r}")
@@ -286,7 +333,7 @@ def _columns(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(2, order[:, None, :, None].expand_as(x))
 
 
-def _svd(A: MCTensor, full_matrices: bool = True, *, driver: Any = None, out: None = None) -> Any:
+def _svd(A: MCTensor, full_matrices: bool = True, *, driver: Any = None) -> Any:
     wide, batch = _prepared("svd", A._components)
     m, n = wide.shape[1:3]
     if not wide.numel():
@@ -356,11 +403,11 @@ def _rows(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(1, order[:, :, None, None].expand_as(x))
 
 
-def _eigvalsh(A: MCTensor, UPLO: str = "L", *, out: None = None) -> MCTensor:
+def _eigvalsh(A: MCTensor, UPLO: str = "L") -> MCTensor:
     return _eigh(A, UPLO)[0]
 
 
-def _svdvals(A: MCTensor, *, driver: Any = None, out: None = None) -> MCTensor:
+def _svdvals(A: MCTensor, *, driver: Any = None) -> MCTensor:
     return _svd(A, False)[1]
 
 
@@ -424,6 +471,9 @@ for _targets, _function in (
     ((torch.linalg.solve,), _solve),
     ((torch.linalg.inv, torch.inverse, Tensor.inverse), _inv),
     ((torch.linalg.det, torch.det, Tensor.det), _det),
+    ((torch.linalg.slogdet, torch.slogdet, Tensor.slogdet), _slogdet),
+    ((torch.linalg.pinv,), _pinv),
+    ((torch.pinverse, Tensor.pinverse), _pinverse),
     ((torch.linalg.cholesky,), _cholesky),
     ((torch.linalg.qr,), _qr),
     ((torch.linalg.eigh,), _eigh),

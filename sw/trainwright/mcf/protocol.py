@@ -56,7 +56,13 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Implement ``__torch_function__``. Raises ``TypeError`` for unsupported functions."""
     handler = HANDLERS.get(func)
     if handler is not None:
-        kwargs = {_ALIASES.get(name, name): value for name, value in kwargs.items()}
+        if kwargs.get("out") is not None:
+            raise TypeError(
+                f"{func.__name__} of MCTensor: 'out' is not supported: assign the result"
+            )
+        kwargs = {
+            _ALIASES.get(name, name): value for name, value in kwargs.items() if name != "out"
+        }
         try:
             return handler(*args, **kwargs)
         except TypeError:

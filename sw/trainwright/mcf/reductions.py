@@ -16,23 +16,29 @@ from trainwright.mcf.protocol import handles
 from trainwright.mcf.tensor import MCTensor, shape_of
 
 
-def _dimensions(dim: Any, shape: tuple[int, ...]) -> list[int]:
-    """Return the dimensions to reduce, non-negative and ascending."""
+def dimensions(dim: Any, shape: tuple[int, ...]) -> list[int]:
+    """Return the dimensions to reduce, non-negative and ascending.
+
+    Raises as torch does for a dimension that is out of range or repeated.
+    """
     count = len(shape)
     if dim is None or (isinstance(dim, Sequence) and not dim):
         return list(range(count))
-    dims = [dim] if isinstance(dim, int) else list(dim)
     size = max(count, 1)  # torch accepts dim 0 and -1 for 0-d tensors
-    for d in dims:
+    dims = []
+    for d in [dim] if isinstance(dim, int) else dim:
         if not -size <= d < size:
             raise IndexError(f"dimension {d} is out of range for shape {shape}")
-    return sorted({d % size for d in dims})
+        if d % size in dims:
+            raise RuntimeError(f"dimension {d} is repeated in {dim} for shape {shape}")
+        dims.append(d % size)
+    return sorted(dims) if count else []
 
 
 def _sum(x: MCTensor, dim: Any, keepdim: bool) -> tuple[Tensor, int]:
     """Return the components of the sum and the terms per sum."""
     shape = shape_of(x)
-    dims = _dimensions(dim, shape) if shape else []
+    dims = dimensions(dim, shape)
     computed, count = x._components, 1
     for d in reversed(dims):
         count *= shape[d]
@@ -46,7 +52,7 @@ def _sum(x: MCTensor, dim: Any, keepdim: bool) -> tuple[Tensor, int]:
 def _total(
     input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: None = None
 ) -> MCTensor:
-    _no_dtype(dtype, "sum")
+    no_dtype(dtype, "sum")
     computed, _ = _sum(input, dim, keepdim)
     return result(computed, lambda lead: torch.sum(lead(input), dim, keepdim=keepdim), input)
 
@@ -55,13 +61,14 @@ def _total(
 def _mean(
     input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: None = None
 ) -> MCTensor:
-    _no_dtype(dtype, "mean")
+    no_dtype(dtype, "mean")
     computed, count = _sum(input, dim, keepdim)
     computed = binary("div", computed, factor_of(count, input))
     return result(computed, lambda lead: torch.mean(lead(input), dim, keepdim=keepdim), input)
 
 
-def _no_dtype(dtype: Any, name: str) -> None:
+def no_dtype(dtype: Any, name: str) -> None:
+    """Raise ``TypeError`` where a result of another type is asked for."""
     if dtype is not None:
         raise TypeError(f"{name} of MCTensor keeps its type: convert by to({dtype}) first")
 
@@ -143,12 +150,12 @@ def linear(input: Any, weight: Any, bias: Any = None) -> MCTensor:
 
 def _along(name: str, plain: Any, compute: Any) -> Any:
     def run(input: MCTensor, dim: int, _stacklevel: int = 3, dtype: None = None) -> MCTensor:
-        _no_dtype(dtype, name)
-        (at,) = _dimensions(dim, shape_of(input))
-        if shape_of(input):
-            computed = compute(input._components, at)
+        no_dtype(dtype, name)
+        dims = dimensions(dim, shape_of(input))
+        if dims:
+            computed = compute(input._components, dims[0])
         else:  # treat a 0-d tensor as one element
-            computed = compute(input._components.unsqueeze(0), at).squeeze(0)
+            computed = compute(input._components.unsqueeze(0), 0).squeeze(0)
         return result(computed, lambda lead: plain(lead(input), dim), input)
 
     return run

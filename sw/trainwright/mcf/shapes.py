@@ -55,6 +55,8 @@ def _setitem(self: MCTensor, key: Any, value: Any) -> None:
 def _each(plain: Callable[..., Any], x: MCTensor, *args: Any, **kwargs: Any) -> Any:
     """Apply ``plain`` to every component; return one result or a tuple of results."""
     with torch.no_grad():
+        # vmap takes some dimensions that torch refuses, and mixes components into the numbers.
+        plain(x._components[..., 0], *args, **kwargs)
 
         def run(part: Tensor) -> Any:
             return plain(part, *args, **kwargs)
@@ -106,7 +108,15 @@ def _swapped(c: Tensor, dims: int, first: int = -2, second: int = -1) -> Tensor:
 
 
 _moving("transpose", _swapped)
-_moving("t", lambda c, dims: c if dims < 2 else c.transpose(0, 1))
+
+
+def _turned(c: Tensor, dims: int) -> Tensor:
+    if dims > 2:
+        raise RuntimeError(f"t needs at most 2 dimensions, not shape {tuple(c.shape[:-1])}")
+    return c if dims < 2 else c.transpose(0, 1)
+
+
+_moving("t", _turned)
 _moving(
     "clone",
     lambda c, dims: c.movedim(-1, 0).clone(memory_format=torch.contiguous_format).movedim(0, -1),
@@ -135,7 +145,10 @@ def _joined(name: str) -> None:
         like = model(*tensors)
         shapes = [shape_of(t) for t in tensors]
         extra = 1 if name == "stack" else 0
-        at = dim % (len(shapes[0]) + extra)
+        count = len(shapes[0]) + extra
+        if not -count <= dim < count:
+            raise IndexError(f"dimension {dim} is out of range in {name} of shape {shapes[0]}")
+        at = dim % count
         ours = [tuple(s[d] for d in range(len(s)) if extra or d != at) for s in shapes]
         if any(shape != ours[0] for shape in ours):
             raise ValueError(
