@@ -227,8 +227,8 @@ def _pinv(A: MCTensor, rtol: Any = None, hermitian: bool = False, *, atol: Any =
                               torch.zeros_like(s[..., :1]) + (atol or 0.0))  # fmt: skip
         kept = s > least
         inverse = torch.where(kept, 1 / torch.where(kept, s, torch.ones_like(s)), 0.0)
-        found = torch.matmul(vh.mT * inverse.unsqueeze(-2), u.mT)
-    return _inverted(A, found, plain)
+        inverted = torch.matmul(vh.mT * inverse.unsqueeze(-2), u.mT)
+    return _inverted(A, inverted, plain)
 
 
 def _inverted(A: MCTensor, inverse: Any, plain: Callable[[Tensor], Tensor]) -> MCTensor:
