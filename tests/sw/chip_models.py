@@ -1,15 +1,26 @@
 """Models and exponents of steps whose weights are a state on the chip."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
 from trainwright.driver import Driver, QuantisedModel
 from trainwright.driver.resident import lay_out_data
 from trainwright.fixed.scale import Scales
+from trainwright.network import Layer, load_network
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import ChipState
 from trainwright.train.chip_update import ChipModel
 
+RANKED = replace(
+    load_network("digits"),
+    layers=(
+        Layer((4, 8, 4), (1, 8, 8), (4, 20)),
+        Layer((2, 8), (16, 8), (17,), relu=False),
+    ),
+)
+"""Network with ranks of more columns than a row has lanes."""
 ENTRY = Entry(rate=11, rate_shift=5, weight=200, weight_exponent=-14)
 
 

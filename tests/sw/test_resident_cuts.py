@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from chip_models import model_of
+from chip_models import RANKED, model_of
 from test_resident import DIGITS, MEMORY, Case, P
 from test_resident_prior import states
 
@@ -94,6 +94,7 @@ def equal(expected, actual):
     [
         (DIGITS, 3),
         (SMALL, 4),
+        (RANKED, 6),
         pytest.param(FASHION, 5, marks=pytest.mark.slow),
     ],
 )
@@ -147,6 +148,17 @@ def test_resident_cuts_of_a_bond_without_weights_the_first_column_stays():
     assert sums_of_squares(state.layout, state.weights)[state.layout.bonds[1].left.first + 3] == 0
     assert all(equal(*both) for both in stepped(case, CutRule(4, 60), 2))
     assert [own.tolist() for own in state.kept] == [[1], [0, 1, 2, 3, 4, 5, 6]]
+
+
+@pytest.mark.parametrize("kept", [[3, 17], [17, 19]])
+def test_resident_cuts_of_several_rows_without_weights_the_first_column_stays(kept):
+    case = Case(RANKED, 16, 3)
+    state = case.state
+    state.kept[1] = np.array(kept)
+    for part in state.layout.parts[1:3]:
+        state.weights.ravel()[part.places] = 0
+    assert all(equal(*both) for both in stepped(case, CutRule(4, 60), 2))
+    assert [own.tolist() for own in state.kept] == [[0], kept[:1], list(range(17))]
 
 
 def test_resident_cuts_reject_unsupported_settings():

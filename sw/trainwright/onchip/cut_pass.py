@@ -1,12 +1,12 @@
 """Cuts as kernels: the columns of each bond that are left, which numpy finds by them, too.
 
-A bond has a thread. Its columns lie along the lanes of one *flag* row, a side row's KEPT field: 0
+A bond has a thread. Its columns lie along the lanes of *flag* rows, a side row's KEPT field: 0
 where the column is left, CUT where it is not, or never was. Passes take THREADS bonds; where there
 are fewer, threads without one read rows of no bond, and nothing reads the rows that they write:
 
 * ``look_kernel``, a row a bond: whether this step is one that looks at the columns;
 * ``gather_kernel``, a row a column of the bond's right side: its sum of squares to its lane;
-* ``decide_kernel``, a row a bond: strengths of the columns, flags and number of those left;
+* ``decide_kernel``, a row or several a bond: strengths of columns, flags, number of those left;
 * ``spread_kernel``, a row a column: its flag to all lanes, as rows of the right side have it;
 * ``cost_kernel``, a row a bond: elements that a column takes at the ranks left.
 """
@@ -90,27 +90,47 @@ def _strength(left: Value, right: Value) -> Value:
     return strength
 
 
-def decide_kernel(k: Body, distance: int) -> None:
-    """Change the flags of a bond's columns in a step that looks, and count the columns left."""
+MOST, FIRST = "most", "first"
+"""Streams of ``decide_kernel`` for bonds of several rows: greatest strength, greatest place."""
+
+
+def decide_kernel(
+    k: Body, distance: int, row: int = 0, rows: int = 1, *, again: bool = False
+) -> None:
+    """Change the flags of a bond's columns in a step that looks, and count the columns left.
+
+    A bond may have several ``rows`` of LANES columns, a pass for each. Two sweeps take all of them:
+    only the second, which comes ``again``, knows what all rows have in common.
+    """
+
+    def joint(name: str, value: Value) -> Value:
+        """Return the greatest value of all rows so far."""
+        if rows > 1:
+            value = value.at_least(k.read(name)) if row or again else value
+            k.write(name, value)
+        return value
+
     left = k.take(GATHERED_HIGH) * (1 << LOW_WIDTH) + k.take(GATHERED_LOW)
     upper = k.read(HIGH, 0, MOST_WORD) * (1 << LOW_WIDTH)
     strength = _strength(left, k.read(LOW, 0, MOST_WORD) + upper)
 
     # How far above the least strength that stays.
-    most = strength.greatest_lane()
+    most = joint(MOST, strength.greatest_lane())
     above = strength - most + (min(distance, MOST_DISTANCE) - 1)
 
     # Where every sum is 0, the first column that is left stays alone.
     flags = k.read(FLAGS_IN, CUT, 0)
-    place = flags - k.lane()
-    above = where(most.negative, place - place.greatest_lane(), above)
+    place = flags - k.lane() - row * LANES
+    first = joint(FIRST, place.greatest_lane())
+    above = where(most.negative, place - first, above)
     above = where(k.held(COUNTER).positive, 0, above)
     flags = where(above.negative, flags.at_most(CUT), flags)
     k.write(FLAGS_OUT, flags)
     k.keep(FLAGS, flags)
 
     # All lanes less those that are cut: a flag shifted by CUT_SHIFT is -1.
-    k.write(LEFT, (flags >> CUT_SHIFT).sum_lanes() + LANES)
+    left = (flags >> CUT_SHIFT).sum_lanes() + LANES
+    k.write(LEFT, left + k.read(LEFT) if row else left)
 
 
 def spread_kernel(k: Body) -> None:

@@ -57,9 +57,14 @@ class WeightPart:
         return prod(self.shape)
 
     @property
+    def line_rows(self) -> int:
+        """Rows of a line: of the elements along the lanes."""
+        return -(-self.along // LANES)
+
+    @property
     def rows(self) -> int:
         """Rows that it takes."""
-        return self.size // self.along * -(-self.along // LANES)
+        return self.size // self.along * self.line_rows
 
     @property
     def blocks(self) -> int:
@@ -69,8 +74,7 @@ class WeightPart:
     @cached_property
     def places(self) -> npt.NDArray[np.int64]:
         """(size,): where its elements lie in the flat state."""
-        filled = -(-self.along // LANES) * LANES
-        lines = np.arange(self.size // self.along)[:, None] * filled
+        lines = np.arange(self.size // self.along)[:, None] * (self.line_rows * LANES)
         return self.row * LANES + (lines + np.arange(self.along)).ravel()
 
 

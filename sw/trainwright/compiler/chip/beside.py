@@ -142,13 +142,14 @@ class Beside:
         """
         regions: dict[int, Region] = {}
         for n, part in enumerate(self.memory.layout.parts):
-            name, blocks = gradient_of(part), len(self.memory.live(part).left)
+            name, live = gradient_of(part), self.memory.live(part)
             stores = [k for k, d in enumerate(self.main) if _is_store(d, name)]
             if len(stores) != 1:
                 continue
             d = self.main[stores[0]]
             assert isinstance(d, Transfer)
-            region = Region(name, d.local, blocks * part.rows // part.blocks)
+            lines = len(live.left) * part.rows // (part.blocks * part.line_rows)
+            region = Region(name, d.local, lines * live.line_rows)
             size = WORD_BYTES * LANES * region.count
             whole = not d.levels and d.beats * self._p.beat_bytes == size
             if whole and d.element_bytes == WORD_BYTES and not self._writes(stores[0], region):

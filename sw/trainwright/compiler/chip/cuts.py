@@ -21,6 +21,7 @@ from trainwright.compiler.chip.prior_rows import (
 from trainwright.kernels import VectorPass, lower
 from trainwright.onchip import cut_pass as by
 from trainwright.onchip import prior_pass
+from trainwright.onchip.layout import LANES
 from trainwright.program.vector import THREADS, Stream
 
 
@@ -45,6 +46,12 @@ class Cuts:
         self._work, self._layout, self._rows = work, layout, rows
         self._flags = work.pad.allocate(f"{PRIOR} flags", layout.spread).start
         self._identity = work.constant(IDENTITY).start
+        self._joint = {
+            name: Stream(work.pad.allocate(f"{PRIOR} {name}", THREADS).start, 0, 1)
+            for name in (by.MOST, by.FIRST)
+            if layout.line_rows > 1
+        }
+        """Rows of what several rows of a bond's columns have in common."""
 
     def decide(self, distance: int) -> int:
         """Set the flags of the columns left and the costs at these ranks; return the flags' row."""
@@ -63,22 +70,33 @@ class Cuts:
         self._work.run(kernel, streams, outer=outer, tensor="cuts")
 
     def _decide(self, bond: int, distance: int) -> None:
+        rows = self._layout.line_rows
+        # The strongest column of a bond decides about all. If columns take several rows, a first
+        # sweep finds the strongest one, and the flags of that sweep do not count.
+        for again in (False, True)[:rows]:
+            for row in range(rows):
+                decide = lower(by.decide_kernel, distance=distance, row=row, rows=rows, again=again)
+                self._decide_row(decide, bond, row, final=again or rows == 1)
+
+    def _decide_row(self, decide: VectorPass, bond: int, row: int, *, final: bool) -> None:
         low, high, kept = (
             self._rows + self._layout.field(number)
             for number in (prior_pass.LOW, prior_pass.HIGH, prior_pass.KEPT)
         )
-        identity, columns = Stream(self._identity, 1), self._layout.block - 1
+        identity, first = Stream(self._identity, 1), self._layout.line_rows + row * LANES
+        columns = min(LANES, self._layout.block - first)
         # A thread sees one word of a row. To compare the columns of a right side, which lie along a
         # row, the identity picks them out, a column a pass.
-        right = {by.LOW: self._side(low, bond, 1), by.HIGH: self._side(high, bond, 1)}
+        right = {by.LOW: self._side(low, bond, first), by.HIGH: self._side(high, bond, first)}
         self._run(lower(by.gather_kernel), right | {by.IDENTITY: identity}, outer=columns)
         left = self._rows + self._layout.of_bonds(LEFT) + 1
         bases = {by.LOW: low, by.HIGH: high, by.FLAGS_IN: kept, by.FLAGS_OUT: self._flags}
-        streams = {name: self._side(base, bond) for name, base in bases.items()}
+        streams = {name: self._side(base, bond, row) for name, base in bases.items()}
         streams[by.LEFT] = Stream(left + bond, 0, 1)
-        self._run(lower(by.decide_kernel, distance=distance), streams)
-        spread = {by.IDENTITY: identity, by.SPREAD: self._side(self._flags, bond, 1)}
-        self._run(lower(by.spread_kernel), spread, outer=columns)
+        self._run(decide, streams | self._joint)
+        if final:
+            spread = {by.IDENTITY: identity, by.SPREAD: self._side(self._flags, bond, first)}
+            self._run(lower(by.spread_kernel), spread, outer=columns)
 
     def _cost(self, bond: int) -> None:
         numbers = {by.BEFORE: LEFT, by.AFTER: LEFT, by.BEFORE_COST: BEFORE_COST,

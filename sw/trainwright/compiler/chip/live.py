@@ -38,6 +38,8 @@ class Live:
     """Words of a row that are left, where a bond's columns lie along the lanes; else empty."""
     select: str
     """Name of the buffer that selects these words; empty where there are no gaps."""
+    line_rows: int
+    """Rows of a line as the programs have it."""
 
     @property
     def packed(self) -> bool:
@@ -63,18 +65,25 @@ def live_parts(layout: WeightLayout, kept: Kept) -> list[Live]:
     """Return what is left of every part of a layout."""
     left: dict[int, tuple[int, ...]] = {}
     right: dict[int, tuple[int, ...]] = {}
-    names: dict[int, str] = {}
-    for number, (bond, columns) in enumerate(zip(layout.bonds, kept, strict=True)):
+    selecting = select_rows(layout, kept)
+    names = {layout.bonds[n].left.part: select_name(n) for n in selecting}
+    for bond, columns in zip(layout.bonds, kept, strict=True):
         # The part on the right of a bond has the bond's columns along its first axis, the part on
         # its left has them along the lanes.
         left[bond.right.part] = columns
         right[bond.left.part] = columns
-        if not is_prefix(columns):
-            names[bond.left.part] = select_name(number)
     return [
-        Live(left.get(n, tuple(range(part.blocks))), right.get(n, ()), names.get(n, ""))
+        Live(
+            left.get(n, tuple(range(part.blocks))), right.get(n, ()), names.get(n, ""),
+            rows_of(right[n]) if n in right else part.line_rows,
+        )
         for n, part in enumerate(layout.parts)
-    ]
+    ]  # fmt: skip
+
+
+def rows_of(columns: Sequence[int]) -> int:
+    """Return the rows that columns take along the lanes."""
+    return -(-len(columns) // LANES)
 
 
 def select_name(bond: int) -> str:
@@ -82,11 +91,26 @@ def select_name(bond: int) -> str:
     return f"bond {bond + 1}"
 
 
-def select_rows(columns: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return (32, LANES) rows that move the words of ``columns`` to the lowest lanes and back.
+def select_rows(layout: WeightLayout, kept: Kept) -> dict[int, npt.NDArray[np.int64]]:
+    """Return rows that move the words of columns to the lowest lanes and back, by number of bond.
 
-    As factors of products of rows: the first 16 rows gather the words, the last 16 scatter them.
+    Bonds whose columns lie as the programs have them need none. The rows are factors of products of
+    rows: for each row of a program's line LANES rows a row of the state's line, which gather its
+    words, then the same with both lines exchanged, which scatter them.
     """
-    gather = np.zeros((LANES, LANES), np.int64)
-    gather[np.arange(len(columns)), list(columns)] = 1
-    return np.concatenate([gather, gather.T])
+    selecting: dict[int, npt.NDArray[np.int64]] = {}
+    for number, (bond, columns) in enumerate(zip(layout.bonds, kept, strict=True)):
+        whole, left = rows_of(range(bond.left.columns)), rows_of(columns)
+        if is_prefix(columns) and whole == left:
+            continue
+        gather = np.zeros((left * LANES, whole * LANES), np.int64)
+        gather[np.arange(len(columns)), list(columns)] = 1
+        tiles = (_tiles(matrix) for matrix in (gather, gather.T))
+        selecting[number] = np.concatenate([*tiles])
+    return selecting
+
+
+def _tiles(matrix: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the LANES x LANES tiles of a matrix, row by row, one below the other."""
+    rows, columns = (size // LANES for size in matrix.shape)
+    return matrix.reshape(rows, LANES, columns, LANES).swapaxes(1, 2).reshape(-1, LANES)

@@ -8,6 +8,7 @@ compiled from; the driver fills its buffers.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,6 @@ from trainwright.compiler.base.memory import Buffer, Image, MemoryMap
 from trainwright.compiler.chip.live import (
     Kept,
     Live,
-    is_prefix,
     live_parts,
     select_name,
     select_rows,
@@ -62,12 +62,16 @@ WORD_BYTES = 2
 
 @dataclass(frozen=True)
 class ColumnRows:
-    """Rows of a part in ``COLUMNS``: for its left bond and its right one."""
+    """First rows of a part in ``COLUMNS``: for its left bond and its right one.
+
+    The left bond has a row for each index of the first axis, the right one a line of the part.
+    """
 
     left_shift: int
     left: int
     right_shift: int
     right: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -116,11 +120,11 @@ class ChipMemory:
         _require(step, layout, kept)
         rows, next_row = [], 0
         for part in layout.parts:
-            firsts = [next_row, next_row + part.blocks]
-            # A shift and a word for each index of the first axis, then one row of each for the
-            # lanes.
-            next_row += 2 * part.blocks + 2
-            rows.append(ColumnRows(firsts[0], firsts[1], next_row - 2, next_row - 1))
+            # Shifts and words for each index of the first axis, then a line of each.
+            counts = (part.blocks, part.blocks, part.line_rows, part.line_rows)
+            columns = ColumnRows(*accumulate(counts, initial=next_row))
+            next_row = columns.stop
+            rows.append(columns)
         memory = MemoryMap(top=step.memory_bytes)
         network = step.network
         if classes_in_rows(network):
@@ -136,9 +140,8 @@ class ChipMemory:
         memory.add(PRIOR, (prior_rows(layout).rows, LANES), 2)
         for name in (LOSS, UPDATE):
             memory.add(name, (PROGRAM_BYTES,))
-        for number, columns in enumerate(kept):
-            if not is_prefix(columns):
-                memory.add(select_name(number), (2 * LANES, LANES), 1)
+        for number, select in select_rows(layout, kept).items():
+            memory.add(select_name(number), select.shape, 1)
         return cls(step, layout, memory.buffers, tuple(rows), memory.top, kept)
 
     @property
@@ -184,11 +187,8 @@ class ChipMemory:
 
     def constants(self) -> dict[str, Words]:
         """Return the words that the host writes once, by buffer."""
-        words = {
-            select_name(number): select_rows(columns)
-            for number, columns in enumerate(self.kept)
-            if not is_prefix(columns)
-        }
+        selecting = select_rows(self.layout, self.kept)
+        words = {select_name(number): rows for number, rows in selecting.items()}
         if NUMBERS in self.buffers:
             (rows, lanes), classes = self.buffers[NUMBERS].shape, self.step.network.classes
             numbers = np.arange(classes).repeat(rows // classes * lanes)
@@ -221,11 +221,12 @@ class ChipMemory:
         of_row = self.layout.column_of.reshape(2, -1, LANES)
         for part, rows in zip(self.layout.parts, self.columns, strict=True):
             firsts = part.row + np.arange(part.blocks) * (part.rows // part.blocks)
-            left, right = of_row[0, firsts, 0], of_row[1, part.row]
-            span = np.arange(part.blocks)
-            words[rows.left_shift + span] = shifts[left][:, None]
-            words[rows.left + span] = coefficients[left][:, None]
-            words[rows.right_shift], words[rows.right] = shifts[right], coefficients[right]
+            left = of_row[0, firsts, :1]
+            right = of_row[1, part.row : part.row + part.line_rows]
+            words[rows.left_shift : rows.left] = shifts[left]
+            words[rows.left : rows.right_shift] = coefficients[left]
+            words[rows.right_shift : rows.right] = shifts[right]
+            words[rows.right : rows.stop] = coefficients[right]
         return words
 
     @property
@@ -238,7 +239,8 @@ class ChipMemory:
                 firsts = part.row + np.arange(part.blocks) * (part.rows // part.blocks)
                 numbers[sides.left : sides.left + part.blocks] = of_row[0, firsts, :1]
             if sides.right is not None:
-                numbers[sides.right] = of_row[1, part.row]
+                line = of_row[1, part.row : part.row + part.line_rows]
+                numbers[sides.right : sides.right + len(line)] = line
         return numbers
 
     def prior_words(self, sums: Words, pulls: Pulls, kept: Sequence[Words]) -> Words:

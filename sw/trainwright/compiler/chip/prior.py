@@ -130,8 +130,10 @@ class Prior:
         # by 2^exponent of the gradient.
         exponent = self._work.slots[gradient_of(part)]
         scalars = (Scalar(ScalarKind.VALUE, by.MINUS_GRADIENT, minus=exponent),)
-        for side, to, count in ((sides.left, (rows.left_shift, rows.left), part.blocks),
-                                (sides.right, (rows.right_shift, rows.right), 1)):  # fmt: skip
+        for side, to, count in (
+            (sides.left, (rows.left_shift, rows.left), part.blocks),
+            (sides.right, (rows.right_shift, rows.right), part.line_rows),
+        ):
             if side is None:
                 continue
             streams = {
@@ -160,16 +162,24 @@ class Prior:
             self._add(part, sides, state, factors)
 
     def _add(self, part: WeightPart, sides: SideRows, state: int, factors: int) -> None:
-        self._run(lower(by.clear_kernel, registers=(by.SQUARES, by.RIGHT)), part)
-        # Without a left bond a thread's rows need not be kept apart: any split over the threads
-        # will do.
-        if sides.left is None:
-            self._squares(part, state, factors, outer=part.rows, inner=1, steps=(1, 0))
-            self._run(lower(by.add_right_kernel), part)
-        else:
+        clear = lower(by.clear_kernel, registers=(by.SQUARES, by.RIGHT))
+        self._run(clear, part)
+        if sides.left is not None:
             self._blocks(part, state, factors, sides.left)
-        if sides.right is not None:
-            self._join(part, sides.right)
+        if sides.right is None:
+            return
+        lines = part.line_rows
+        for n in range(lines):
+            # One sweep sums the columns of both bonds, if a line is one row. Else the right bond
+            # has sweeps of its own, in which a thread's rows need not be kept apart: any split over
+            # the threads will do.
+            if sides.left is None or lines > 1:
+                if n or sides.left is not None:
+                    self._run(clear, part)
+                self._squares(part, state + n, factors + n, outer=part.rows // lines, inner=1,
+                              steps=(lines, 0))  # fmt: skip
+                self._run(lower(by.add_right_kernel), part)
+            self._join(part, sides.right + n)
 
     def _run(
         self,

@@ -6,14 +6,14 @@ Both have one layout, so that a field is moved by one transfer.
 from dataclasses import dataclass
 from math import prod
 
-from trainwright.onchip.layout import Bond, WeightLayout
+from trainwright.onchip.layout import LANES, Bond, WeightLayout
 from trainwright.onchip.prior_pass import FIELDS, KEPT
 from trainwright.program.vector import THREADS
 
 
 @dataclass(frozen=True)
 class SideRows:
-    """First side row of a part's left bond, and the side row of its right bond."""
+    """First side row of a part's left bond, and that of its right bond."""
 
     left: int | None
     right: int | None
@@ -23,13 +23,24 @@ class SideRows:
 class PriorRows:
     """Layout of ``PRIOR``: fields of side rows, then fields of bonds.
 
-    A bond has a *block* of side rows: one for its left side, then one for each column of its right
-    side. Rows of bonds are padded to whole groups of threads, as a thread takes a bond.
+    A bond has a *block* of side rows: a line of columns for its left side, then a row for each
+    column of its right side. Rows of bonds are padded to whole groups of threads, as a thread takes
+    a bond.
     """
 
     bonds: int
-    block: int
-    """Side rows of a bond: 1, and the most columns of any bond."""
+    columns: int
+    """Most columns of any bond."""
+
+    @property
+    def line_rows(self) -> int:
+        """Rows with a column in each lane."""
+        return -(-self.columns // LANES)
+
+    @property
+    def block(self) -> int:
+        """Side rows of a bond."""
+        return self.line_rows + self.columns
 
     @property
     def side_rows(self) -> int:
@@ -77,14 +88,14 @@ BOND_FIELDS = 5
 def prior_rows(layout: WeightLayout) -> PriorRows:
     """Return the layout of ``PRIOR`` for a state."""
     most = max((bond.left.columns for bond in layout.bonds), default=0)
-    return PriorRows(len(layout.bonds), 1 + most)
+    return PriorRows(len(layout.bonds), most)
 
 
 def side_rows(layout: WeightLayout) -> tuple[SideRows, ...]:
     """Return the side rows of each part."""
-    block = prior_rows(layout).block
-    left = {bond.right.part: 1 + n * block for n, bond in enumerate(layout.bonds)}
-    right = {bond.left.part: n * block for n, bond in enumerate(layout.bonds)}
+    rows = prior_rows(layout)
+    right = {bond.left.part: n * rows.block for n, bond in enumerate(layout.bonds)}
+    left = {bond.right.part: n * rows.block + rows.line_rows for n, bond in enumerate(layout.bonds)}
     return tuple(SideRows(left.get(n), right.get(n)) for n in range(len(layout.parts)))
 
 

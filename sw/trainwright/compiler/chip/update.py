@@ -23,7 +23,7 @@ from trainwright.onchip.layout import LANES, WeightPart
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
 from trainwright.onchip.update_pass import PartUpdate
-from trainwright.program.descriptors import Program
+from trainwright.program.descriptors import Level, Program
 from trainwright.program.exponents import Scalar, ScalarKind
 from trainwright.program.vector import Stream
 
@@ -180,7 +180,9 @@ class _PartJob:
         self.place = work.memory.place_of(self.part)
         self.live = work.memory.live(self.part)
         self.per = self.part.rows // self.part.blocks
-        self._used = len(self.live.left) * self.per
+        self.left_per = self.per // self.part.line_rows * self.live.line_rows
+        """Rows of an index of the first axis as the programs have it."""
+        self._used = len(self.live.left) * self.left_per
         image = work.memory.factors.get((self.part.layer, self.part.index))
         # Without gaps the factors themselves are kept where the programs read them.
         self._image = None if image == self.place.name else image
@@ -226,7 +228,8 @@ class _PartJob:
         # Sums of squares take eight indices at a time, a thread each, so the last group is filled
         # up.
         whole = padded_blocks(part) * self.per if self.prior else part.rows
-        count = max(used if self.live.packed else part.rows, whole if self.prior else 0)
+        held = len(self.live.left) * self.per
+        count = max(held if self.live.packed else part.rows, whole if self.prior else 0)
         self.factors = self._rows(f"{part.name} factors", count, Bank.FACTORS).start
         # Rows that the programs read: the factors themselves, unless columns between them were cut.
         self._left = self.factors
@@ -237,7 +240,7 @@ class _PartJob:
             self._clear_gaps()
         ready, name = self.ready, gradient_of(part)
         if ready is None or self.live.select:
-            self.gradient = self._rows(name, used, Bank.GRADIENTS).start
+            self.gradient = self._rows(name, held, Bank.GRADIENTS).start
         else:
             self.gradient = ready
         # Where columns have gaps the gradient comes without them, and is moved back to the lanes
@@ -250,7 +253,7 @@ class _PartJob:
             self.prior.words(part)
         elif self.what.left or self.what.right:
             rows = self.columns
-            count = rows.right + 1 - rows.left_shift
+            count = rows.stop - rows.left_shift
             to = self._rows(COLUMNS, count, Bank.COLUMNS)
             work.load(COLUMNS, first=rows.left_shift, rows=count, to=to)
             self.column = to.start - rows.left_shift
@@ -278,10 +281,24 @@ class _PartJob:
 
     def _bring_together(self) -> None:
         """Compute the factor without the columns that were cut."""
-        per, tensor = self.per, f"{self.part.name} left"
+        lines = self.part.line_rows, self.live.line_rows
         for first, place, count in self.live.runs(LANES):
-            self.work.products(self.factors + first * per, self.select(), self._left + place * per,
-                               count * per, tensor=tensor)  # fmt: skip
+            source, to = self.factors + first * self.per, self._left + place * self.left_per
+            count *= self.per // lines[0]
+            self.move(source, self.select(), to, count, lines, f"{self.part.name} left")
+
+    def move(
+        self, source: int, select: int, to: int, count: int, lines: tuple[int, int], tensor: str
+    ) -> None:
+        """Move the words of ``count`` lines to other lanes; ``lines``: rows of a line, and then."""
+        if not self.live.select:  # no word changes its lane
+            count, lines = count * lines[0], (1, 1)
+        rows, rows_then = lines
+        self.work.products(
+            source, select, to, count, steps=(rows, 1, rows_then), tensor=tensor,
+            levels=[Level(rows_then, g=rows * LANES, z=1)] if rows_then > 1 else [],
+            summed=[Level(rows, x=1, g=LANES)] if rows > 1 else [],
+        )  # fmt: skip
 
     def _spread_bias(self) -> None:
         """Spread a bias to a row a value, in all words, as the forward pass adds it."""
@@ -315,15 +332,20 @@ class _Chunk:
         job.work.load(STATE, first=job.part.row + self._first, rows=state.count, to=state)
         to = self._rows(job.place.name, job.factors)
         job.work.load(job.place.name, first=job.place.row + self._first, rows=to.count, to=to)
-        name, first, rows = gradient_of(job.part), self.place * job.per, state.count
+        name, first, rows = (
+            gradient_of(job.part),
+            self.place * job.left_per,
+            self.blocks * job.left_per,
+        )
         if job.ready is None:
             job.work.load(name, first=first, rows=rows, to=Region(name, job.compact + first, rows))
         # The gradient comes without the lanes that were cut; a product with the scattering rows
         # puts every word back to the lane of its column.
         if job.live.select:
-            job.work.products(
-                job.compact + first, job.select() + LANES, job.gradient + first, rows, tensor=name
-            )
+            lines = job.live.line_rows, job.part.line_rows
+            scatter = job.select() + lines[0] * lines[1] * LANES
+            to = job.gradient + self.place * job.per
+            job.move(job.compact + first, scatter, to, rows // lines[0], lines, name)
 
     @property
     def _first(self) -> int:
@@ -333,25 +355,39 @@ class _Chunk:
         return Region(name, base + self._first, self.blocks * self.job.per)
 
     def run(self) -> None:
-        """Emit the pass over the chunk."""
+        """Emit the pass over the chunk, or a pass for each index if a line has several rows."""
+        job, lines = self.job, self.job.part.line_rows
+        if lines == 1 or not job.what.right:
+            self._pass(0, self.blocks, job.per, left=1, right=0)
+            return
+        for n in range(self.blocks):
+            self._pass(n, job.per // lines, lines, left=0, right=1)
+
+    def _pass(self, index: int, outer: int, inner: int, *, left: int, right: int) -> None:
+        """Emit a pass from an ``index`` of the chunk on.
+
+        Rows of the left bond step by ``left`` at the outer level of the nest, those of the right
+        bond by ``right`` at the inner level.
+        """
         job, what = self.job, self.job.what
-        part, per, columns, slots = job.part, job.per, job.columns, job.work.slots
+        part, columns, slots = job.part, job.columns, job.work.slots
+        first, place = self.first + index, self.place + index
         streams = {
-            by.STATE: Stream(job.state + self._first, per, 1),
-            by.FACTOR: Stream(job.factors + self._first, per, 1),
-            by.GRADIENT: Stream(job.gradient + self.place * per, per, 1),
+            by.STATE: Stream(job.state + first * job.per, inner, 1),
+            by.FACTOR: Stream(job.factors + first * job.per, inner, 1),
+            by.GRADIENT: Stream(job.gradient + place * job.per, inner, 1),
         }
         if what.left or what.right:
             streams |= {
-                by.LEFT_SHIFT: Stream(job.column + columns.left_shift + self.first, 1),
-                by.LEFT: Stream(job.column + columns.left + self.first, 1),
-                by.RIGHT_SHIFT: Stream(job.column + columns.right_shift),
-                by.RIGHT: Stream(job.column + columns.right),
+                by.LEFT_SHIFT: Stream(job.column + columns.left_shift + first, left),
+                by.LEFT: Stream(job.column + columns.left + first, left),
+                by.RIGHT_SHIFT: Stream(job.column + columns.right_shift, 0, right),
+                by.RIGHT: Stream(job.column + columns.right, 0, right),
             }
         # Random bits follow from the row of the state, whatever the order of the parts, so that any
         # order has the same bits.
         job.work.run(
-            what.lowered(), streams, outer=self.blocks, inner=per, key=part.row + self._first,
+            what.lowered(), streams, outer=outer, inner=inner, key=part.row + first * job.per,
             tensor=pass_name(part), scalars=_scalars(what, part, slots) if slots else (),
         )  # fmt: skip
 

@@ -146,10 +146,10 @@ def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None
             f"{what} take up to {MOST_OUTPUTS} classes, as labels have 8 bits, not "
             f"{network.classes}: use --update host"
         )
-    # Columns of a bond lie along the lanes of one row, and a bond of rank 1 has nothing to cut.
+    # A bond of rank 1 has nothing to cut.
     for number, layer in enumerate(network.layers, 1):
-        if any(not 1 < rank <= LANES for rank in layer.ranks):
+        if 1 in layer.ranks:
             raise CompileError(
-                f"{what} take ranks of 2 to {LANES}, layer {number} has {list(layer.ranks)}; give "
-                "others with --ranks"
+                f"{what} take ranks from 2 on, layer {number} has {list(layer.ranks)}; give others "
+                "with --ranks"
             )
