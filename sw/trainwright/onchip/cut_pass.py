@@ -120,7 +120,8 @@ def decide_kernel(
 
     # Where every sum is 0, the first column that is left stays alone.
     flags = k.read(FLAGS_IN, CUT, 0)
-    place = flags - k.lane() - row * LANES
+    place = flags - k.lane()
+    place = place - row * LANES if row else place
     first = joint(FIRST, place.greatest_lane())
     above = where(most.negative, place - first, above)
     above = where(k.held(COUNTER).positive, 0, above)

@@ -120,8 +120,10 @@ class ChipMemory:
         _require(step, layout, kept)
         rows, next_row = [], 0
         for part in layout.parts:
-            # Shifts and words for each index of the first axis, then a line of each.
-            counts = (part.blocks, part.blocks, part.line_rows, part.line_rows)
+            # Shifts and words for each index of the first axis, then a line of each; a part without
+            # a right bond reads no more than a row.
+            line = part.line_rows if part.shape[3:] > (1,) else 1
+            counts = (part.blocks, part.blocks, line, line)
             columns = ColumnRows(*accumulate(counts, initial=next_row))
             next_row = columns.stop
             rows.append(columns)
@@ -222,7 +224,7 @@ class ChipMemory:
         for part, rows in zip(self.layout.parts, self.columns, strict=True):
             firsts = part.row + np.arange(part.blocks) * (part.rows // part.blocks)
             left = of_row[0, firsts, :1]
-            right = of_row[1, part.row : part.row + part.line_rows]
+            right = of_row[1, part.row :][: rows.stop - rows.right]
             words[rows.left_shift : rows.left] = shifts[left]
             words[rows.left : rows.right_shift] = coefficients[left]
             words[rows.right_shift : rows.right] = shifts[right]
