@@ -120,13 +120,13 @@ NONSENSE = {
     ),
 }
 EXPONENTS = {
-    "exponent 10^6": (10**6, "of factor 0.1 is 1000000, not an integer of at most 256"),
-    "exponent 0.5": (0.5, "of factor 0.1 is 0.5"),
-    "exponent true": (True, "of factor 0.1 is True"),
-    "exponent text": ("7" * 1000, r"of factor 0.1 is '7777.* \(1,002 characters\)"),
+    "exponent 10^6": (10**6, r"factor_exponents is .*Expected `int` <= 256 - at `\$\[0\]\[1\]`"),
+    "exponent 0.5": (0.5, "Expected `int`, got `float`"),
+    "exponent true": (True, "Expected `int`, got `bool`"),
+    "exponent text": ("7" * 1000, r"1,020 characters\) .*Expected `int`, got `str`"),
 }
 PLAIN = {
-    "step": (("step", -1), "step is -1"),
+    "step": (("step", -1), "-1 steps with 0 records"),
     "step of NaN": (("step", NAN), "step is nan"),
     "steps without records": (("step", 7), "7 steps with 0 records"),
     "run": (("run", 5), "not iterable"),
@@ -137,8 +137,11 @@ PLAIN = {
     "prior of text": (("settings", "prior", "paper"), "PriorSettings is 'paper', not an object"),
     "unknown setting": (("settings", "speed", 11), "TrainSettings has no field 'speed'"),
     "verification": (("verification", "steps", "3"), "steps is '3': Expected `int`"),
-    "exponents": (("exponents", {"l1.y": 999}), "exponent of l1.y is 999"),
-    "exponents of a list": (("exponents", [1]), "list"),
+    "exponents": (
+        ("exponents", {"l1.y": 999}),
+        "exponents is {'l1.y': 999}: Expected `int` <= 256",
+    ),
+    "exponents of a list": (("exponents", [1]), "exponents is .1.: Expected `object`, got `array`"),
     "ranks": (("ranks", [[1], ["x"]]), "from 1 to 1048576, not 'x'"),
     "layers": (("factor_exponents", [[0, 0]]), r"exponents of \[2\] factors, not \[2, 2\]"),
     "network": (("network", "layers", 0, "outputs", [4, 10**9]), "not 1000000000"),

@@ -22,15 +22,18 @@ def of_plain(kind: type[Kind], values: Any) -> Kind:
     """
     if not isinstance(values, Mapping):
         raise TypeError(f"{kind.__name__} is {shown(values)}, not an object")
-    hints = get_type_hints(kind)
-    read = {}
-    for name, value in values.items():
-        if name not in hints:
-            raise TypeError(f"{kind.__name__} has no field {shown(name)}")
-        try:
-            read[name] = msgspec.convert(value, hints[name])
-        except msgspec.ValidationError as error:
-            raise TypeError(f"{name} is {shown(value)}: {error}") from None
-        if isinstance(value, int | float) and not abs(value) <= MOST_INTEGER:  # NaN among them
-            raise TypeError(f"{name} is {shown(value)}, not a finite number of 64 bits")
-    return kind(**read)
+    hints = get_type_hints(kind, include_extras=True)
+    if unknown := values.keys() - hints:
+        raise TypeError(f"{kind.__name__} has no field {shown(min(unknown))}")
+    return kind(**{name: typed(name, value, hints[name]) for name, value in values.items()})
+
+
+def typed(name: str, value: Any, kind: type[Kind]) -> Kind:
+    """Return plain data as a ``kind``, also of several parts; the error names it. ``TypeError``."""
+    try:
+        read = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"{name} is {shown(value)}: {error}") from None
+    if isinstance(value, int | float) and not abs(value) <= MOST_INTEGER:  # NaN among them
+        raise TypeError(f"{name} is {shown(value)}, not a finite number of 64 bits")
+    return read

@@ -17,9 +17,9 @@ from trainwright.network import Network, network_from_dict
 from trainwright.onchip.layout import make_layout
 from trainwright.onchip.state import ChipState
 from trainwright.support.files import write_whole
-from trainwright.support.plain import NONSENSE, of_plain
+from trainwright.support.plain import NONSENSE, of_plain, typed
 from trainwright.support.tensor_file import CheckpointError, decode, encode
-from trainwright.support.text import amount, shown
+from trainwright.support.text import amount
 from trainwright.train.adam import Parameter
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.history import History
@@ -79,8 +79,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
                 if settings.chip is None
                 else _chip_model(network, metadata, tensors)
             ),
-            scales=Scales(scale_ranges(network, settings), tensor_exponents(metadata["exponents"])),
-            step=_count(metadata["step"]),
+            scales=Scales(scale_ranges(network, settings), tensor_exponents(metadata)),
+            step=typed("step", metadata["step"], int),
             history=History.from_tensors(tensors),
             verification=of_plain(Verification, metadata["verification"]),
         )
@@ -97,14 +97,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
         return Checkpoint(state, dict(metadata["run"]))
     except NONSENSE as error:
         raise CheckpointError(f"{path} is not a checkpoint of this version: {error}") from None
-
-
-def _count(value: Any) -> int:
-    # `type(...) is int` because a bool is an int, too. Counts above 2^53 would not survive the
-    # history's float64 tables.
-    if type(value) is not int or not 0 <= value < 1 << 53:
-        raise ValueError(f"step is {shown(value)}, not a number of steps")
-    return value
 
 
 def _model_tensors(model: Model | ChipModel) -> dict[str, torch.Tensor]:
@@ -150,4 +142,4 @@ def _model(network: Network, metadata: dict[str, Any], tensors: dict[str, torch.
         return Parameter(*parts)
 
     factors, biases = read_parameters(network, parameter)
-    return Model(network, factors, factor_exponents(network, metadata["factor_exponents"]), biases)
+    return Model(network, factors, factor_exponents(network, metadata), biases)

@@ -4,11 +4,12 @@ import zlib
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from msgspec import Meta
 
 from trainwright.data.npz import TEST_PART, cut_off_test
 from trainwright.driver import QuantisedModel
@@ -44,7 +45,7 @@ class Origin:
     class_names: tuple[str, ...]
     full_scale: int
     """A pixel's value is its byte divided by this: 0..1, quantised with the input exponent."""
-    batch: int
+    batch: Annotated[int, Meta(gt=0, lt=1 << 20)]
     """Samples of a program."""
     plan: str
     accelerator: tuple[str, ...] = ()
@@ -56,19 +57,6 @@ class Origin:
     """How samples of the user's own become bytes (`data.own`)."""
     data_crc: int | None = None
     """CRC-32 of the training split of such data, to know the same file again."""
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Origin":
-        """Return the origin that ``asdict`` made plain data of.
-
-        Raises ``ValueError`` or ``TypeError``.
-        """
-        names, accelerator = tuple(values["class_names"]), tuple(values["accelerator"])
-        origin = of_plain(cls, {**values, "class_names": names, "accelerator": accelerator})
-        texts = (origin.dataset, origin.plan, *names, *accelerator)
-        if not all(isinstance(text, str) for text in texts) or not 0 < origin.batch < 1 << 20:
-            raise ValueError(f"origin {values!r}")
-        return origin
 
 
 def samples_crc(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> int:
@@ -144,7 +132,7 @@ def load_model(path: Path) -> TrainedModel:
         model = QuantisedModel(
             network=network,
             factors=factors,
-            factor_exponents=factor_exponents(network, metadata["factor_exponents"]),
+            factor_exponents=factor_exponents(network, metadata),
             biases=biases,
             bias_exponents=metadata.get("bias_exponents"),
         )
@@ -155,8 +143,8 @@ def load_model(path: Path) -> TrainedModel:
         origin = metadata["origin"]
         return TrainedModel(
             model,
-            Scales(exponents=tensor_exponents(metadata["exponents"])),
-            None if origin is None else Origin.from_dict(origin),
+            Scales(exponents=tensor_exponents(metadata)),
+            None if origin is None else of_plain(Origin, origin),
             metadata["digest"],
         )
     except NONSENSE as error:

@@ -1,11 +1,12 @@
 """Records of a run: one for each step and evaluation, and the scales now and then."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import groupby, takewhile
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import torch
 
 from trainwright.network import Network
@@ -78,13 +79,15 @@ _KINDS: dict[type[Record], str] = {
 }  # fmt: skip
 """Kinds in the order in which their records follow a step."""
 
+_NAMES = {kind: [f.name for f in fields(kind)] for kind in _KINDS}
+Kind = TypeVar("Kind", bound=Record)
+
 SCALE_RECORDS = 200
 """Steps of a run, evenly spread, whose scales are kept."""
 
 # Networks differ in the number of ranks, the last field: a table holds ranks after the fixed
 # columns.
-_STEP_FIELDS = tuple(f.name for f in fields(StepRecord))[:-1]
-_INTEGERS = frozenset(f.name for f in fields(StepRecord) if f.type in (int, "int"))
+_FIXED = len(fields(StepRecord)) - 1
 
 
 @dataclass
@@ -137,48 +140,33 @@ class History:
 
         The names of tensors are lines of UTF-8.
         """
-        steps = [
-            (*(float(getattr(r, name)) for name in _STEP_FIELDS), *map(float, r.ranks))
-            for r in self.steps
-        ]
-        evaluations = [tuple(map(float, astuple(r))) for r in self.evaluations]
         names = sorted({r.tensor for r in self.scales})
         # Names become numbers so that a table has one type; a name would repeat with each record.
-        numbers = {name: float(number) for number, name in enumerate(names)}
-        scales = [
-            (float(step), numbers[name], *map(float, counts))
-            for step, name, *counts in map(astuple, self.scales)
-        ]
-        return {
-            "history.steps": torch.tensor(steps, dtype=torch.float64),
-            "history.evaluations": torch.tensor(evaluations, dtype=torch.float64),
-            "history.scales": torch.tensor(scales, dtype=torch.float64),
-            "history.scales.names": torch.tensor(
-                list("\n".join(names).encode()), dtype=torch.uint8
-            ),
+        numbers = {name: number for number, name in enumerate(names)}
+        tables: dict[str, list[tuple[float, ...]]] = {
+            "steps": [(*fixed, *ranks) for *fixed, ranks in map(_values, self.steps)],
+            "evaluations": [tuple(_values(record)) for record in self.evaluations],
+            "scales": [(k, numbers[name], *rest) for k, name, *rest in map(_values, self.scales)],
         }
+        tensors = {
+            f"history.{kind}": torch.tensor(rows, dtype=torch.float64)
+            for kind, rows in tables.items()
+        }
+        text = torch.tensor(list("\n".join(names).encode()), dtype=torch.uint8)
+        return tensors | {"history.scales.names": text}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, torch.Tensor]) -> "History":
         """Return the history that ``to_tensors`` wrote."""
-        history = cls()
-        for row in tensors["history.steps"].tolist():
-            values: dict[str, Any] = {
-                name: int(value) if name in _INTEGERS else value
-                for name, value in zip(_STEP_FIELDS, row, strict=False)
-            }
-            ranks = tuple(int(rank) for rank in row[len(_STEP_FIELDS) :])
-            history.steps.append(StepRecord(**values, ranks=ranks))
-        for step, epoch, accuracy, samples in tensors["history.evaluations"].tolist():
-            history.evaluations.append(
-                EvaluationRecord(int(step), int(epoch), accuracy, int(samples))
-            )
         names = bytes(tensors["history.scales.names"].tolist()).decode().split("\n")
-        for step, name, exponent, *fractions in tensors["history.scales"].tolist():
-            history.scales.append(
-                ScaleRecord(int(step), names[int(name)], int(exponent), *fractions)
-            )
-        return history
+        steps, evaluations, scales = (
+            tensors[f"history.{kind}"].tolist() for kind in ("steps", "evaluations", "scales")
+        )
+        return cls(
+            [_record(StepRecord, (*row[:_FIXED], row[_FIXED:])) for row in steps],
+            [_record(EvaluationRecord, row) for row in evaluations],
+            [_record(ScaleRecord, (step, names[int(n)], *row)) for step, n, *row in scales],
+        )
 
     def to_lines(self) -> str:
         """Return the records in order as JSON lines; ``kind`` is step, scale or evaluation."""
@@ -189,6 +177,15 @@ class History:
         records: list[Record] = [*self.steps, *self.scales, *self.evaluations]
         kinds = list(_KINDS)
         yield from sorted(records, key=lambda r: (r.step, kinds.index(type(r))))
+
+
+def _values(record: Record) -> Iterable[Any]:
+    return vars(record).values()
+
+
+def _record(kind: type[Kind], row: Sequence[Any]) -> Kind:
+    """Return the record of a table's row: floats of whole numbers where it has integers."""
+    return msgspec.convert(dict(zip(_NAMES[kind], row, strict=False)), kind, strict=False)
 
 
 def to_line(record: Record) -> str:

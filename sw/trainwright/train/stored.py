@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainwright.support.plain import NONSENSE
+from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError, decode
 from trainwright.train.checkpoint import FORMAT as CHECKPOINT
 from trainwright.train.checkpoint import load_checkpoint
@@ -26,7 +26,7 @@ def _of_checkpoint(path: Path) -> TrainedModel:
     checkpoint = load_checkpoint(path)
     state = checkpoint.state
     try:
-        origin = Origin.from_dict(checkpoint.run["origin"])
+        origin = of_plain(Origin, checkpoint.run["origin"])
     except NONSENSE as error:
         raise CheckpointError(f"{path}: not of trainwright train: {error}") from None
     return TrainedModel(state.model.quantised(), state.scales, origin, state.model.digest())

@@ -4,15 +4,16 @@ A file's digest says that it is as it was written, not that what was written is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
+from msgspec import Meta
 
 from trainwright.network import Network
-from trainwright.support.text import shown
+from trainwright.support.plain import typed
 
-MOST_EXPONENT = 256
-"""Largest magnitude of a tensor's exponent.
+Exponent = Annotated[int, Meta(ge=-256, le=256)]
+"""Exponent of a tensor.
 
 A float32 reaches 128, and every product of two such numbers stays a float64.
 """
@@ -64,27 +65,15 @@ def finite(name: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def exponent(name: str, value: Any) -> int:
-    """Return an exponent; raise ``ValueError`` for anything but an integer in range."""
-    # A bool is an int to `isinstance`: JSON's true is no exponent.
-    if type(value) is not int or abs(value) > MOST_EXPONENT:
-        raise ValueError(
-            f"the exponent of {name} is {shown(value)}, not an integer of at most {MOST_EXPONENT}"
-        )
-    return value
-
-
-def factor_exponents(network: Network, values: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
-    """Return exponents layer by layer, one for each factor. Raises ``ValueError``."""
+def factor_exponents(network: Network, metadata: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """Return the exponents layer by layer, one for each factor. ``TypeError``, ``ValueError``."""
+    exponents = typed(name := "factor_exponents", metadata[name], list[tuple[Exponent, ...]])
     orders = [layer.order for layer in network.layers]
-    if [len(layer) for layer in values] != orders:
-        raise ValueError(f"exponents of {[len(layer) for layer in values]} factors, not {orders}")
-    return [
-        tuple(exponent(f"factor {n}.{k}", value) for k, value in enumerate(layer))
-        for n, layer in enumerate(values)
-    ]
+    if (given := list(map(len, exponents))) != orders:
+        raise ValueError(f"exponents of {given} factors, not {orders}")
+    return exponents
 
 
-def tensor_exponents(values: Mapping[str, Any]) -> dict[str, int]:
-    """Return the exponents of tensors by name. Raises ``ValueError``."""
-    return {name: exponent(name, value) for name, value in values.items()}
+def tensor_exponents(metadata: Mapping[str, Any]) -> dict[str, int]:
+    """Return the exponents of tensors by name. Raises ``TypeError``."""
+    return typed("exponents", metadata["exponents"], dict[str, Exponent])
