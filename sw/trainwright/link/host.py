@@ -17,13 +17,29 @@ MOST_UNASKED = 32 * MOST_BYTES
 """Bytes that may come before an answer: late ones, and no endless talk."""
 
 
-class Line(Protocol):
-    """A serial line."""
+class Way(Protocol):
+    """Way to a board that may fail and be tried again."""
 
     @property
     def name(self) -> str:
-        """Name of the line, for people."""
+        """Name of the way, for people."""
         ...
+
+    def drain(self) -> None:
+        """Forget what has come."""
+        ...
+
+    def reopen(self) -> None:
+        """Try again, where the way failed; ``LinkError`` where it still does."""
+        ...
+
+    def close(self) -> None:
+        """Give the way back; idempotent."""
+        ...
+
+
+class Line(Way, Protocol):
+    """A serial line."""
 
     @property
     def baud(self) -> float:
@@ -38,26 +54,9 @@ class Line(Protocol):
         """Return the bytes that have come, at least one unless ``seconds`` pass without any."""
         ...
 
-    def drain(self) -> None:
-        """Forget what has come."""
-        ...
 
-    def reopen(self) -> None:
-        """Try again, where the line failed; ``LinkError`` where it still does."""
-        ...
-
-    def close(self) -> None:
-        """Give the line back; idempotent."""
-        ...
-
-
-class HostLink(Protocol):
+class HostLink(Way, Protocol):
     """Way to the registers and the memory of an accelerator, in words of 32 bits."""
-
-    @property
-    def name(self) -> str:
-        """Name of the way, for people."""
-        ...
 
     memory_bytes: int
     """Bytes of the accelerator's memory, known after ``hello``."""
@@ -76,18 +75,6 @@ class HostLink(Protocol):
 
     def rest(self, seconds: float, /) -> None:
         """Let the accelerator be for a while."""
-        ...
-
-    def drain(self) -> None:
-        """Forget what has come."""
-        ...
-
-    def reopen(self) -> None:
-        """Try a way that failed again."""
-        ...
-
-    def close(self) -> None:
-        """Close the way; idempotent."""
         ...
 
 

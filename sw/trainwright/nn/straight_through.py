@@ -36,12 +36,8 @@ def rounded(
     return words.mul_(2.0**exponent).to(values.dtype)
 
 
-class _StraightThrough(torch.autograd.Function):
-    """``rounded``, whose gradient is the identity's."""
-
-    @staticmethod
-    def forward(values: torch.Tensor, exponent: int, fmt: Format, underflow: str) -> torch.Tensor:
-        return rounded(values, exponent, fmt, underflow=underflow)
+class _PassingThrough(torch.autograd.Function):
+    """A function of values and three options that has the gradient of the identity."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -55,6 +51,14 @@ class _StraightThrough(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Any) -> Any:
         return tangents[0].view_as(tangents[0])
 
+
+class _StraightThrough(_PassingThrough):
+    """``rounded``, whose gradient is the identity's."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, exponent: int, fmt: Format, underflow: str) -> torch.Tensor:
+        return rounded(values, exponent, fmt, underflow=underflow)
+
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
         return node(_StraightThrough, *args), in_dims[0]  # element by element
@@ -64,7 +68,7 @@ Overflowed = Callable[[float], None]
 """Takes the largest value of a gradient that is not finite."""
 
 
-class _RoundedAtItsScale(torch.autograd.Function):
+class _RoundedAtItsScale(_PassingThrough):
     """A gradient rounded at the exponent that suits its largest value."""
 
     @staticmethod
@@ -81,23 +85,11 @@ class _RoundedAtItsScale(torch.autograd.Function):
         return rounded(gradient, exponent, fmt, underflow=underflow)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0], None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        return tangents[0].view_as(tangents[0])
-
-    @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
         return _one_by_one(_RoundedAtItsScale, in_dims, *args)
 
 
-class _GradientRounded(torch.autograd.Function):
+class _GradientRounded(_PassingThrough):
     """The identity, whose gradient is rounded."""
 
     @staticmethod
@@ -113,10 +105,6 @@ class _GradientRounded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return node(_RoundedAtItsScale, gradients[0], *ctx.options), None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        return tangents[0].view_as(tangents[0])
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
