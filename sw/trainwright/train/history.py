@@ -162,6 +162,7 @@ class History:
         steps, evaluations, scales = (
             tensors[f"history.{kind}"].tolist() for kind in ("steps", "evaluations", "scales")
         )
+        # Tables of earlier versions have fewer columns, of fields with defaults, at the end.
         return cls(
             [_record(StepRecord, (*row[:_FIXED], row[_FIXED:])) for row in steps],
             [_record(EvaluationRecord, row) for row in evaluations],
@@ -184,7 +185,8 @@ def _values(record: Record) -> Iterable[Any]:
 
 
 def _record(kind: type[Kind], row: Sequence[Any]) -> Kind:
-    """Return the record of a table's row: floats of whole numbers where it has integers."""
+    """Return the record of a table's row."""
+    # Not strict: a row has floats alone, and whole ones stand for the record's integers.
     return msgspec.convert(dict(zip(_NAMES[kind], row, strict=False)), kind, strict=False)
 
 
