@@ -15,6 +15,7 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, sum_width
 from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor
+from trainwright.support.memo import CachedMethod
 
 LEAST_WIDTH = 8
 """Fewest bits that a tensor keeps whose sums would overflow an accumulator."""
@@ -74,13 +75,6 @@ class Site:
             bit[name] for name in self.leaves if graph.tensors[name].kind is TensorClass.GRADIENT
         )
         """Leaves that only the backward pass has."""
-        self.trees: dict[tuple[int, frozenset[int]], Tree] = {}
-        """The cheapest tree of each target, by the partial results that cost it nothing."""
-        self._kept: dict[int, frozenset[str]] = {}
-        self._costs: dict[tuple[int, int], float] = {}
-        self._digits: dict[int, int] = {}
-        self._products: dict[int, list[tuple[float, int, int]]] = {}
-        self._is_large: dict[int, bool] = {}
 
     @property
     def shape(self) -> tuple:
@@ -101,43 +95,37 @@ class Site:
             self.cost,
         )
 
+    @CachedMethod
     def kept(self, mask: int) -> frozenset[str]:
         """Find the axes of a partial result: axes that a leaf outside, or the result, has too."""
-        if mask not in self._kept:
-            inside = {a for bit, axes in self.axes_of.items() if bit & mask for a in axes}
-            outside = {a for bit, axes in self.axes_of.items() if not bit & mask for a in axes}
-            self._kept[mask] = frozenset(inside & (outside | self.open))
-        return self._kept[mask]
+        inside = {a for bit, axes in self.axes_of.items() if bit & mask for a in axes}
+        outside = {a for bit, axes in self.axes_of.items() if not bit & mask for a in axes}
+        return frozenset(inside & (outside | self.open))
 
     def leaf_axes(self, mask: int) -> frozenset[str]:
         """Return the axes of a partial result, or of a leaf."""
         return frozenset(self.axes_of[mask]) if mask in self.axes_of else self.kept(mask)
 
+    @CachedMethod
     def cost_of(self, first: int, second: int) -> float:
         """Return the cost of a product of two partial results."""
-        key = (first, second) if first < second else (second, first)
-        if key not in self._costs:
-            sizes = self.graph.sizes
-            # The smaller mask first: a product has one cost, whichever factor is first.
-            axes = self.leaf_axes(first) | self.leaf_axes(second)
-            macs = prod(sizes[axis] for axis in axes) / self._fill(first, second)
-            # Counting the cycles of arrays that are partly idle, not the multiplications, decides
-            # between orders: a product of thin factors keeps few multipliers busy.
-            macs *= self._passes(first, second)
-            values = prod(sizes[axis] for axis in self.kept(first | second))
-            self._costs[key] = max(macs, self.cost.least) + self.cost.value * values
-        return self._costs[key]
+        sizes = self.graph.sizes
+        axes = self.leaf_axes(first) | self.leaf_axes(second)
+        macs = prod(sizes[axis] for axis in axes) / self._fill(first, second)
+        # Counting the cycles of arrays that are partly idle, not the multiplications, decides
+        # between orders: a product of thin factors keeps few multipliers busy.
+        macs *= self._passes(first, second)
+        values = prod(sizes[axis] for axis in self.kept(first | second))
+        return max(macs, self.cost.least) + self.cost.value * values
 
+    @CachedMethod
     def digits_of(self, mask: int) -> int:
         """Return the words of a value of a leaf or a partial result."""
-        if mask not in self._digits:
-            leaves = [self.graph.tensors[n] for b, n in enumerate(self.leaves) if mask >> b & 1]
-            # A product with the gradient among its leaves is a gradient and has as many words as
-            # one.
-            gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
-            deciding = leaves if len(leaves) == 1 else gradients
-            self._digits[mask] = deciding[0].digits if deciding else max(1, self.cost.digits)
-        return self._digits[mask]
+        leaves = [self.graph.tensors[n] for b, n in enumerate(self.leaves) if mask >> b & 1]
+        # A product with the gradient among its leaves is a gradient and has as many words as one.
+        gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
+        deciding = leaves if len(leaves) == 1 else gradients
+        return deciding[0].digits if deciding else max(1, self.cost.digits)
 
     def _passes(self, first: int, second: int) -> float:
         """Return how often a product of two partial results counts."""
@@ -184,11 +172,10 @@ class Site:
         """Return the values of a partial result that can be held at once."""
         return self.cost.held // self.digits_of(mask)
 
+    @CachedMethod
     def _large(self, mask: int) -> bool:
         """Return whether a partial result cannot be held at once."""
-        if mask not in self._is_large:
-            self._is_large[mask] = self.values(self.kept(mask)) > self._held(mask)
-        return self._is_large[mask]
+        return self.values(self.kept(mask)) > self._held(mask)
 
     def values(self, axes: Iterable[str]) -> int:
         """Count the values of a tensor with these axes."""
@@ -208,20 +195,21 @@ class Site:
             part = (part - 1) & rest
             yield part | first, mask ^ part ^ first
 
+    @CachedMethod
     def products(self, mask: int) -> list[tuple[float, int, int]]:
         """Return the products that make a set of leaves: cost and both factors of each."""
-        if mask not in self._products:
-            self._products[mask] = [(self.cost_of(a, b), a, b) for a, b in self.splits(mask)]
-        return self._products[mask]
+        return [(self.cost_of(a, b), a, b) for a, b in self.splits(mask)]
+
+    @CachedMethod
+    def tree(self, target: int, free: frozenset[int]) -> Tree:
+        """Return the cheapest tree of a target, where partial results of ``free`` cost nothing."""
+        return _new_tree(self, target, free)
 
 
 def _tree(site: Site, target: int, free: Iterable[int]) -> Tree:
     """Find the cheapest tree of a target, where partial results of ``free`` cost nothing."""
     # Starts lead to the same trees again and again: nine of ten are known.
-    key = target, frozenset(mask for mask in free if mask & target == mask)
-    if key not in site.trees:
-        site.trees[key] = _new_tree(site, *key)
-    return site.trees[key]
+    return site.tree(target, frozenset(mask for mask in free if mask & target == mask))
 
 
 def _new_tree(site: Site, target: int, free: frozenset[int]) -> Tree:

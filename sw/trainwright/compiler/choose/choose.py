@@ -130,11 +130,8 @@ class Chooser:
         if not mode.steady:
             return Chosen(states[0].choices, states[0].pads)
         # Balancing changes the order of the states, so all that are left are balanced.
-        best = min(
-            (balanced(self.graph, state, self.cycles, self.p.lanes) for state in states),
-            key=lambda program: program.cycles,
-        )
-        return Chosen(best.choices, best.pads)
+        every = (balanced(self.graph, state, self.cycles, self.p.lanes) for state in states)
+        return min(every, key=lambda pair: pair[0])[1]
 
     def _read(self, op: Op) -> tuple[str, ...]:
         """Return the tensors that an operation reads, sources of windows included."""

@@ -16,6 +16,7 @@ from trainwright.compiler.forms.windows import is_plain, slid
 from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import transpose_cycles
+from trainwright.support.memo import CachedMethod
 
 
 class Replica(NamedTuple):
@@ -83,8 +84,6 @@ class OperandSources:
         """Given tensors whose layout the compiler may choose, and windows."""
         self.steady = False
         """Whether no operation waits for a result, as each array works on an earlier block then."""
-        self._rows: dict[tuple[str, Axes, Cut], float] = {}
-        self._turns: dict[tuple[str, Axes, Axes, Cut], float] = {}
 
     def sizes(self, cut: Cut) -> Mapping[str, int]:
         """Return the sizes of all axes within a cut."""
@@ -100,14 +99,12 @@ class OperandSources:
             count = count // self.graph.sizes[cut[0]] * (cut[2] - cut[1])
         return count
 
+    @CachedMethod
     def rows(self, name: str, lanes: Axes, cut: Cut) -> float:
         """Count the rows of a tensor within a cut."""
-        key = name, lanes, cut
-        if key not in self._rows:
-            size = prod(self.sizes(cut)[a] for a in lanes)
-            rows = up(size, self.p.lanes) * self.graph.tensors[name].digits
-            self._rows[key] = self._values(name, cut) / size * rows
-        return self._rows[key]
+        size = prod(self.sizes(cut)[a] for a in lanes)
+        rows = up(size, self.p.lanes) * self.graph.tensors[name].digits
+        return self._values(name, cut) / size * rows
 
     def fetch(self, state: SearchState, need: Need, cut: Cut) -> float | None:
         """Return when an operand can be read as needed; ``None`` if never. Changes the state.
@@ -162,28 +159,30 @@ class OperandSources:
         state.replicas[name] = (*rest, replica._replace(padded=axes))
         state.pads = (*state.pads, (name, replica.lanes, axes))
 
+    @CachedMethod
+    def _turned(self, name: str, wanted: Axes, lying: Axes, cut: Cut) -> float:
+        """Return PE1's cycles to transpose a tensor from some lanes to others."""
+        sizes, lanes = self.sizes(cut), self.p.lanes
+        values = float(self._values(name, cut)) * self.graph.tensors[name].digits
+        for axes in (wanted, lying):
+            size = prod(sizes[a] for a in axes)
+            values *= up(size, lanes) * lanes / size
+        return transpose_cycles(values / lanes, self.p)
+
     def _transposed(
         self, state: SearchState, need: Need, cut: Cut, present: Sequence[Replica]
     ) -> float:
         """Return when an operand can be read once PE1 has transposed one of these replicas."""
-        lanes, wanted = self.p.lanes, need.lanes
+        wanted = need.lanes
         apart = next(
             (replica for replica in present if frozenset(replica.lanes).isdisjoint(wanted)), None
         )
         # A replica whose lanes share no axis with those wanted is transposed once. Any other one is
         # transposed twice: first to lanes that share an axis with neither.
         origin = apart or present[0]
-        key = need.tensor, wanted, origin.lanes, cut
-        if key not in self._turns:
-            sizes, values = self.sizes(cut), float(self._values(need.tensor, cut))
-            values *= self.graph.tensors[need.tensor].digits
-            for axes in (wanted, origin.lanes):
-                size = prod(sizes[a] for a in axes)
-                values *= up(size, lanes) * lanes / size
-            self._turns[key] = transpose_cycles(values / lanes, self.p) * (1 if apart else 2)
-        state.dots = max(state.dots, origin.ready) + self._turns[key]
-        size = prod(self.graph.sizes[a] for a in wanted)
-        if apart and size % lanes:
+        cycles = self._turned(need.tensor, wanted, origin.lanes, cut) * (1 if apart else 2)
+        state.dots = max(state.dots, origin.ready) + cycles
+        if apart and prod(self.graph.sizes[a] for a in wanted) % self.p.lanes:
             self._pad(state, need.tensor, origin, wanted)
         ready = self.at(state.dots + AFTER)
         self._new(state, need.tensor, Replica(wanted, need.padded, cut, ready))

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from trainwright.compiler.choose.clocks import OperandSources, SearchState
 from trainwright.compiler.choose.huge import Sliced, sliced_axes, sliced_implementations
 from trainwright.compiler.cut.slices import Stage
-from trainwright.compiler.forms.choices import Choice, Cut, Pad, ProgramSpec, SearchMode, Work
+from trainwright.compiler.forms.choices import Choice, Chosen, Cut, ProgramSpec, SearchMode, Work
 from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import Axes
 from trainwright.graph.ir import Einsum, Graph
 from trainwright.graph.network import SAMPLES
 from trainwright.program.fields import Engine
+from trainwright.support.memo import CachedMethod
 
 UNEVEN = 0.1
 """Share of an operation that may move to the other array so that the division falls between slices.
@@ -142,9 +143,6 @@ class Divisions:
         self.kept = set(spec.stored)
         """Tensors that end up whole in one layout, as later programs read them, except for
         ``parted`` ones."""
-        self._pairs: dict[tuple[str, bool, bool], list[list[Pair]]] = {}
-        self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
-        self._lanes: dict[tuple[str, int], set[Axes]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
 
     def use(self, mode: SearchMode) -> None:
@@ -153,19 +151,19 @@ class Divisions:
         sliced = sliced_axes(self.graph, self.p, large=mode.large) if mode.sliced else {}
         if sliced != self.sliced:
             self.sliced = sliced
-            for known in (self._pairs, self._known, self._lanes, self._times):
-                known.clear()
+            self._times.clear()
+            for name in ("impls", "alike", "_all_pairs", "_read_along"):
+                self.__dict__.pop(name, None)
 
+    @CachedMethod
     def impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
         """Return the implementations of each array, PE1 first, the fastest of each layout."""
-        if op.out not in self._known:
-            axes = self.sliced.get(op.out, Sliced()).cut
-            every = sliced_implementations(self.graph, op, self.p, axes)
-            dots, outers = (
-                [i for i in every if i.engine is engine] for engine in (Engine.PE1, Engine.PE2)
-            )
-            self._known[op.out] = self._varied(dots), self._varied(outers)
-        return self._known[op.out]
+        axes = self.sliced.get(op.out, Sliced()).cut
+        every = sliced_implementations(self.graph, op, self.p, axes)
+        dots, outers = (
+            [i for i in every if i.engine is engine] for engine in (Engine.PE1, Engine.PE2)
+        )
+        return self._varied(dots), self._varied(outers)
 
     @staticmethod
     def _varied(impls: list[Impl]) -> list[Impl]:
@@ -193,33 +191,29 @@ class Divisions:
 
         A group has one pair of implementations and several axes.
         """
-        alike, parts = self.alike(op), self._pairs
         if (op.out in self.kept and op.out not in self.parted) or not self.mode.apart:
-            return alike
-        key = op.out, True, self.mode.sums
-        if key not in parts:
-            parts[key] = [*alike, *self._parted(op)]
-        return parts[key]
+            return self.alike(op)
+        return self._all_pairs(op, self.mode.sums)
 
+    @CachedMethod
+    def _all_pairs(self, op: Einsum, sums: bool) -> list[list[Pair]]:
+        """Return the pairs of ``every_pair`` for a value of ``SearchMode.sums``."""
+        return [*self.alike(op), *self._parted(op, sums)]
+
+    @CachedMethod
     def alike(self, op: Einsum) -> list[list[Pair]]:
         """Return the pairs of ``every_pair`` whose parts have the same layout."""
-        key = op.out, False, False
-        if key not in self._pairs:
-            self._pairs[key] = list(self._joined(op))
-        return self._pairs[key]
-
-    def _joined(self, op: Einsum) -> Iterator[list[Pair]]:
-        """Find pairs whose parts have the same layout."""
-        dots, outers = self.impls(op)
+        (dots, outers), pairs = self.impls(op), list[list[Pair]]()
         for dot in dots:
             for outer in (o for o in outers if o.along == dot.along):
                 axes = self._axes(op, dot, outer)
                 # Samples last: slices are mostly of samples, and along another axis both arrays
                 # have a share of every slice.
                 axes.sort(key=lambda axis: axis == SAMPLES)
-                yield [self._pair(op, dot, outer, axis) for axis in axes]
+                pairs.append([self._pair(op, dot, outer, axis) for axis in axes])
+        return pairs
 
-    def _parted(self, op: Einsum) -> Iterator[list[Pair]]:
+    def _parted(self, op: Einsum, sums: bool) -> Iterator[list[Pair]]:
         """Find pairs whose parts have different layouts, each read by its own array later."""
         most = MOST_STEADY if self.mode.steady else MOST_OF_AN_ARRAY
         dots, outers = (
@@ -230,32 +224,31 @@ class Divisions:
             for outer in outers[:most]:
                 if dot.along != outer.along:
                     for axis in self._axes(op, dot, outer):
-                        if self._goes_on(op.out, axis):
+                        if self._goes_on(op.out, axis, sums):
                             yield [self._pair(op, dot, outer, axis)]
 
+    @CachedMethod
     def _read_along(self, name: str, array: int) -> set[Axes]:
         """Return the axes along the lanes with which an array's implementations read a tensor."""
-        if (name, array) not in self._lanes:
-            self._lanes[name, array] = {
-                need.lanes
-                for op in self.graph.ops
-                if isinstance(op, Einsum) and name in op.operands
-                for impl in self.impls(op)[array]
-                for need in impl.needs
-                if need.tensor == name
-            }
-        return self._lanes[name, array]
+        return {
+            need.lanes
+            for op in self.graph.ops
+            if isinstance(op, Einsum) and name in op.operands
+            for impl in self.impls(op)[array]
+            for need in impl.needs
+            if need.tensor == name
+        }
 
     def _pair(self, op: Einsum, dot: Impl, outer: Impl, axis: str) -> Pair:
         size, lanes = self.graph.sizes[axis], self.p.lanes
         return Pair(op, (dot, outer), axis, size, lanes, self.cycles)
 
-    def _goes_on(self, name: str, axis: str) -> bool:
+    def _goes_on(self, name: str, axis: str, sums: bool) -> bool:
         """Return whether every reader of a tensor can be divided along the axis, too.
 
-        With ``SearchMode.sums`` a reader may also sum over the axis: each array sums its own part.
+        With ``sums`` a reader may also sum over the axis: each array sums its own part.
         """
-        sums = self.mode.sums and name not in self.kept
+        sums = sums and name not in self.kept
         return all(
             isinstance(op, Einsum) and (sums or axis in self.graph.tensors[op.out].axes)
             for op in self.graph.ops
@@ -274,18 +267,9 @@ class Divisions:
             # A block of samples is the unit of work: divided along samples, one array would wait
             # for the other one's share of each block.
             axes = [axis for axis in axes if axis != SAMPLES]
-            axes = [axis for axis in axes if self._goes_on(op.out, axis)] or axes
+            axes = [axis for axis in axes if self._goes_on(op.out, axis, self.mode.sums)] or axes
         # Long axes can be divided more evenly; beyond 16 values the gain is below 1/16.
         return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]
-
-
-@dataclass(frozen=True)
-class Balanced:
-    """Choices, and the cycles of the busier array or of the loads."""
-
-    cycles: float
-    choices: tuple[Choice, ...]
-    pads: tuple[Pad, ...]
 
 
 @dataclass(frozen=True)
@@ -324,8 +308,11 @@ def _joints(graph: Graph, choices: Sequence[Choice], lanes: int) -> Iterator[_Jo
         yield _Joint(cut[0], graph.sizes[cut[0]], unit, tuple(places))
 
 
-def balanced(graph: Graph, state: SearchState, cycles: Cycles, lanes: int) -> Balanced:
-    """Return a state's choices, every division moved to where both arrays have as much to do."""
+def balanced(graph: Graph, state: SearchState, cycles: Cycles, lanes: int) -> tuple[float, Chosen]:
+    """Return a state's choices, every division moved to where both arrays have as much to do.
+
+    Cycles of the busier array, or of the loads, come first.
+    """
     choices = list(state.choices)
 
     def taken(works: Sequence[Work], op: Einsum) -> tuple[float, float]:
@@ -357,4 +344,4 @@ def balanced(graph: Graph, state: SearchState, cycles: Cycles, lanes: int) -> Ba
                 _, _, (dots, outers), new = min(moves, key=lambda move: move[:2])
                 for n, choice in zip(joint.places, new, strict=True):
                     choices[n] = choice
-    return Balanced(max(dots, outers, state.loads), tuple(choices), state.pads)
+    return max(dots, outers, state.loads), Chosen(tuple(choices), state.pads)

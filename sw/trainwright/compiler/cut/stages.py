@@ -31,6 +31,7 @@ from trainwright.compiler.forms.windows import share
 from trainwright.graph.ir import Op
 from trainwright.graph.network import SAMPLES
 from trainwright.program.fields import Engine
+from trainwright.support.memo import CachedMethod
 
 BUDGETS = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
 """Shares of the scratchpad that the slices of a stage may take, the likely best first.
@@ -65,7 +66,7 @@ MOST_AXES = 3
 """Axes that a stage is cut along, at most: permutations of more take too long to rank."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
     """Operations of one stage, by their numbers in the program."""
 
@@ -135,23 +136,13 @@ class Stages:
         for n, choice in enumerate(self.choices):
             for name in choice.op.operands:
                 self.readers.setdefault(name, []).append(n)
-        self._rows: dict[str, int] = {}
         self._lanes = self._every_layout()
-        self._known: dict[tuple[int, bool], list[tuple]] = {}
-        self._reads: dict[tuple[int, ...], list[str]] = {}
-        self._read_in: dict[tuple[tuple[int, ...], str], float] = {}
-        self._constants: dict[tuple[int, ...], list[_Read]] = {}
-        self._cuts: dict[tuple[tuple[int, ...], bool], tuple[_Cuts, ...]] = {}
         self.groups = self._grouped()
 
     # -- groups ------------------------------------------------------------------------------------
+    @CachedMethod
     def rows(self, name: str) -> int:
         """Return the rows of a tensor in the layout in which it is computed, or first read."""
-        if name not in self._rows:
-            self._rows[name] = self._count(name)
-        return self._rows[name]
-
-    def _count(self, name: str) -> int:
         window = self.graph.windows.get(name)
         if window:
             return int(self.rows(window.x) * share(self.graph, window, {}))
@@ -355,7 +346,7 @@ class Stages:
         """Return the rows that all slices load, weighted by ``_weight``."""
         total, depths = 0.0, dict(self._kept(group, loops))
         counted = self._counted(loops)
-        for read in self._read_as(group):
+        for read in self._read(group):
             if read.weight:
                 total += read.again(counted[: depths.get(read.name)])[-1] * read.weight
         return total
@@ -364,27 +355,20 @@ class Stages:
         """Return the axes of loops with the slices along each."""
         return [(axis, up(self.graph.sizes[axis], chunk)) for axis, chunk in loops]
 
-    def _read(self, group: Group) -> list[str]:
-        """Return the tensors that a group reads and does not compute."""
-        if group.members not in self._reads:
-            ops = [self.choices[n].op for n in group.members]
-            names = {name for op in ops for name in op.operands}
-            self._reads[group.members] = sorted(names - {op.out for op in ops})
-        return self._reads[group.members]
-
-    def _read_as(self, group: Group) -> list[_Read]:
-        """Return the operands of a group, each with its rows and weight, from a cache."""
-        # Six loops have 720 orders, and each order asks for every operand: without the cache this
-        # took four fifths of the compile time of `fashion-conv`.
-        if group.members not in self._constants:
-            self._constants[group.members] = [
-                _Read(
-                    name, frozenset(self.graph.tensors[name].axes), self.rows(name),
-                    self._weight(name), name in self.given,
-                )
-                for name in self._read(group)
-            ]  # fmt: skip
-        return self._constants[group.members]
+    # Six loops have 720 orders, and each order asks for every operand: without the cache this took
+    # four fifths of the compile time of `fashion-conv`.
+    @CachedMethod
+    def _read(self, group: Group) -> list[_Read]:
+        """Return the tensors that a group reads and does not compute, by name."""
+        ops = [self.choices[n].op for n in group.members]
+        names = {name for op in ops for name in op.operands} - {op.out for op in ops}
+        return [
+            _Read(
+                name, frozenset(self.graph.tensors[name].axes), self.rows(name),
+                self._weight(name), name in self.given,
+            )
+            for name in sorted(names)
+        ]  # fmt: skip
 
     def _weight(self, name: str) -> int:
         """Return the cost of loading a row; 0 for a tensor that stays in the scratchpad."""
@@ -404,7 +388,7 @@ class Stages:
             return ()
         sizes, depths = self.graph.sizes, dict[str, int]()
         counted, candidates = self._counted(loops), []
-        for read in self._read_as(group):
+        for read in self._read(group):
             if not read.given:
                 continue
             again, inner = read.again(counted), 1.0
@@ -466,7 +450,7 @@ class Stages:
         results = {self.choices[n].op.out: self.choices[n].op for n in group.members}
         depths = {} if any_order else dict(self._kept(group, loops))
         spilled, total = self.spilled, 0.0
-        for name in sorted({*results, *self._read(group)}):
+        for name in sorted({*results, *(read.name for read in self._read(group))}):
             rows, cut = self.rows(name), self._part(name, loops)
             layouts = self._layouts_in(group, name)
             if name in results:
@@ -495,18 +479,16 @@ class Stages:
         axes, sizes = self.graph.tensors[name].axes, self.graph.sizes
         return self.rows(name) * prod(c / sizes[a] for a, c in loops if a in axes)
 
+    @CachedMethod
     def _layouts_in(self, group: Group, name: str) -> float:
         """Count the layouts in which a group reads a tensor, each by the share that it reads."""
-        key = group.members, name
-        if key not in self._read_in:
-            parts: dict[Axes, float] = {}
-            for work in (work for n in group.members for work in self.choices[n].works):
-                for need in work.impl.needs if work.impl else ():
-                    if need.tensor == name:
-                        part = self._share(name, work.cut)
-                        parts[need.lanes] = max(parts.get(need.lanes, 0.0), part)
-            self._read_in[key] = max(1.0, sum(parts.values()))
-        return self._read_in[key]
+        parts: dict[Axes, float] = {}
+        for work in (work for n in group.members for work in self.choices[n].works):
+            for need in work.impl.needs if work.impl else ():
+                if need.tensor == name:
+                    part = self._share(name, work.cut)
+                    parts[need.lanes] = max(parts.get(need.lanes, 0.0), part)
+        return max(1.0, sum(parts.values()))
 
     def _share(self, name: str, cut: Cut) -> float:
         """Return the share of a tensor's values that lies in a cut."""
@@ -534,14 +516,13 @@ class Stages:
                 cuttable.append((axis, chunks or [c for c in (unit, 2 * unit) if c < sizes[axis]]))
         return cuttable
 
+    # Cached, because both ``_ranked`` and ``_candidates`` ask.
+    @CachedMethod
     def _loops(self, group: Group, *, parts: bool) -> Sequence[_Cuts]:
         """Return the cuts of a group; with ``parts`` those that cut sums."""
-        # Cached, because both ``_ranked`` and ``_candidates`` ask.
-        key = group.members, parts
-        if key not in self._cuts:
-            self._cuts[key] = tuple(self._new_loops(group, parts=parts))
-            count("cuts", len(self._cuts[key]))
-        return self._cuts[key]
+        cuts = tuple(self._new_loops(group, parts=parts))
+        count("cuts", len(cuts))
+        return cuts
 
     def _new_loops(self, group: Group, *, parts: bool) -> Iterator[_Cuts]:
         """Find the cuts that ``_loops`` returns; sums are cut innermost or outermost."""
@@ -668,9 +649,9 @@ class Stages:
         With ``parts`` a sum is cut where that gives small enough slices with fewer rows to add.
         """
         best: list[list[Loops]] = []
-        for number, group in enumerate(self.groups):
-            cuts = self._within(number, budget, parts=parts and bool(group.big))
-            cuts = cuts or self._within(number, budget, parts=False)
+        for group in self.groups:
+            cuts = self._within(group, budget, parts=parts and bool(group.big))
+            cuts = cuts or self._within(group, budget, parts=False)
             if not cuts:
                 return []
             best.append(self._best(group, cuts))
@@ -688,13 +669,10 @@ class Stages:
         choices = tuple(self.choices[n] for n in group.members)
         return Stage(choices, loops, kept=self._kept(group, loops))
 
-    def _within(self, number: int, budget: float, *, parts: bool) -> list[tuple]:
+    def _within(self, group: Group, budget: float, *, parts: bool) -> list[tuple]:
         """Return the cuts of a group that keep to a share of the scratchpad."""
-        key = number, parts
-        if key not in self._known:
-            self._known[key] = self._candidates(self.groups[number], parts=parts)
         most = budget * self.p.scratchpad_rows
-        return [candidate for candidate in self._known[key] if candidate[3] <= most]
+        return [cut for cut in self._candidates(group, parts=parts) if cut[3] <= most]
 
     def _best(self, group: Group, candidates: Sequence[tuple]) -> list[Loops]:
         """Return the cuts that add as few rows and have as few slices as the first.
@@ -708,6 +686,7 @@ class Stages:
                 loaded.append((sampled, self._loaded(group, loops), need, loops))
         return [loops for *_, loops in sorted(loaded)]
 
+    @CachedMethod
     def _candidates(self, group: Group, *, parts: bool) -> list[tuple]:
         """Return (rows added, slices, -1 if samples are cut, rows of a slice, cut), the best first.
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import accumulate, product
 from typing import NoReturn
 
 from trainwright.compiler.base.errors import DoesNotFitError
@@ -76,18 +76,19 @@ def places_of(calls: Sequence[Call]) -> list[Place]:
     return list(places.values())
 
 
+def rows_used(places: Sequence[Place]) -> list[int]:
+    """Return the rows in use during each command."""
+    change = [0] * (max((place.last for place in places), default=-1) + 2)
+    for place in places:
+        change[place.first] += place.rows
+        change[place.last + 1] -= place.rows
+    return list(accumulate(change))[:-1]
+
+
 def alive(places: Sequence[Place]) -> list[Place]:
     """Return the places that are in use at the fullest moment."""
-    events: dict[int, int] = {}
-    for place in places:
-        # Rows change only at first and last uses: a sweep over these events finds the peak.
-        events[place.first] = events.get(place.first, 0) + place.rows
-        events[place.last + 1] = events.get(place.last + 1, 0) - place.rows
-    total = most = at = 0
-    for n in sorted(events):
-        total += events[n]
-        if total > most:
-            most, at = total, n
+    used = rows_used(places)
+    at = used.index(max(used)) if used else 0
     return [place for place in places if place.first <= at <= place.last]
 
 

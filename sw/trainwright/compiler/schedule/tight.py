@@ -7,12 +7,11 @@ at once. Out: ``Issue`` for each distance of ``earlier``; ``step.drafts`` estima
 
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from itertools import accumulate
 
 from trainwright.compiler.forms.calls import Call
 from trainwright.compiler.forms.choices import AFTER
 from trainwright.compiler.forms.layout import Storage
-from trainwright.compiler.schedule.place import places_of
+from trainwright.compiler.schedule.place import places_of, rows_used
 from trainwright.compiler.schedule.schedule import (
     ARRAYS,
     Group,
@@ -40,11 +39,7 @@ Where nothing else can start the scheduler exceeds its limit; under a lower one 
 
 def _used(calls: Sequence[Call]) -> list[int]:
     """Return the rows in use during each command."""
-    change = [0] * (len(calls) + 1)
-    for place in places_of(calls):
-        change[place.first] += place.rows
-        change[place.last + 1] -= place.rows
-    return list(accumulate(change))[:-1]
+    return rows_used(places_of(calls))
 
 
 def _most(calls: Sequence[Call]) -> dict[Group, int]:

@@ -38,8 +38,6 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.timing import predict
 
-MOST_ORDERS = 1
-"""Contraction orders of the largest layer that are compiled and timed."""
 MOST_TRIED = 3
 """Contraction orders of the largest layer that are tried where better ones do not fit."""
 FORWARD = 0.5
@@ -204,21 +202,6 @@ class _Passes:
         return (*results, *(name for name in self.origins.values() if name not in results))
 
 
-@dataclass(frozen=True)
-class _ProgramPair:
-    """Both programs, without addresses."""
-
-    forward: Lowered
-    backward: Lowered
-    origins: Mapping[str, str]
-    """Tensor of the forward pass that each tensor given to the backward pass is a view of."""
-
-    @property
-    def named(self) -> tuple[tuple[str, Lowered], tuple[str, Lowered]]:
-        """Programs with their names."""
-        return ("forward", self.forward), ("backward", self.backward)
-
-
 def compile_graph(
     step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...], rows: Rows | None = None
 ) -> StepPrograms:
@@ -233,19 +216,27 @@ def compile_graph(
     parted = may_part(step, passes.origins)
     forward = _forward(passes, p, parted)
     try:
-        both = _with_backward(step, passes, forward, p)
+        backward, origins = _backward(step, passes, forward, p)
     except CompileError:
         if not any(lying(forward, name).parts for name in parted):
             raise
         # The forward pass was searched first, without knowing who can read its two layouts.
-        both = _with_backward(step, passes, _forward(passes, p, ()), p)
-    memory = _memory(both, p, passes.rows.always.values())
+        forward = _forward(passes, p, ())
+        backward, origins = _backward(step, passes, forward, p)
+    views = {name for name, origin in origins.items() if name != origin}
+    memory = program_memory({"forward": forward, "backward": backward}, p, views)
+    add_buffers(memory, passes.rows.always.values())
+    # Views that cross get no buffer of their own: they have the one of the forward pass.
+    names = {outer.tensor: outer.name for outer in forward.outer.values()}
+    for outer in backward.outer.values():
+        if outer.name not in memory.buffers:
+            memory.buffers[outer.name] = memory.buffers[names[origins[outer.tensor]]]
     require_memory(memory.top, p)
     return StepPrograms(
-        graph=StepGraph(step.whole, both.forward.graph, both.backward.graph),
+        graph=StepGraph(step.whole, forward.graph, backward.graph),
         parameters=p,
-        forward=emitted(both.forward, p, memory.buffers, "program.forward"),
-        backward=emitted(both.backward, p, memory.buffers, "program.backward"),
+        forward=emitted(forward, p, memory.buffers, "program.forward"),
+        backward=emitted(backward, p, memory.buffers, "program.backward"),
         buffers=memory.buffers,
         memory_bytes=memory.top,
         orders=orders,
@@ -262,10 +253,13 @@ def _forward(passes: _Passes, p: AcceleratorParameters, parted: Collection[str])
         return lower(ProgramSpec(forward, given, stored, p, "forward", parted))
 
 
-def _with_backward(
+def _backward(
     step: StepGraph, passes: _Passes, forward: Lowered, p: AcceleratorParameters
-) -> _ProgramPair:
-    """Lower the backward pass for the layouts that a forward pass stores."""
+) -> tuple[Lowered, Mapping[str, str]]:
+    """Lower the backward pass for the layouts that a forward pass stores.
+
+    Return it with the tensor in memory that each tensor given to it is a view of.
+    """
     layouts = {outer.tensor: outer.layout for outer in forward.outer.values()}
     backward, origins = viewed(passes.backward, passes.origins, layouts)
     rows = passes.rows
@@ -277,26 +271,19 @@ def _with_backward(
             given[name] = Given(Layout(tuple(a for a in axes if a not in lanes), lanes))
     stored = rows.written(backward.results)
     spec = ProgramSpec(backward, given, stored, p, "backward")
-    return _ProgramPair(forward, lower(spec), origins)
+    return lower(spec), origins
 
 
-def _memory(
-    both: _ProgramPair, p: AcceleratorParameters, always: Collection[External]
+def program_memory(
+    programs: Mapping[str, Lowered], p: AcceleratorParameters, without: Collection[str] = ()
 ) -> MemoryMap:
-    """Lay out programs and tensors in external memory, and what is there ``always``."""
-    memory, origins = MemoryMap(), both.origins
-    for which, lowered in both.named:
+    """Lay out programs and their tensors, ``without`` some, in external memory."""
+    memory = MemoryMap()
+    for which, lowered in programs.items():
         length = len(descriptors_of(lowered, p, which)) + 1  # one more may set a seed
         memory.add(f"program.{which}", (length * DESCRIPTOR_BYTES,))
-    # Views that cross get no buffer of their own: they have the one of the forward pass.
-    views = {name for name, origin in origins.items() if name != origin}
-    for _, lowered in both.named:
-        add_buffers(memory, lowered.outer.values(), views)
-    add_buffers(memory, always)
-    names = {outer.tensor: outer.name for outer in both.forward.outer.values()}
-    for outer in both.backward.outer.values():
-        if outer.name not in memory.buffers:
-            memory.buffers[outer.name] = memory.buffers[names[origins[outer.tensor]]]
+    for lowered in programs.values():
+        add_buffers(memory, lowered.outer.values(), without)
     return memory
 
 
@@ -378,13 +365,12 @@ def _searched(
     rows: Rows,
     plan: str,
 ) -> StepPrograms:
-    """Return the fastest step of the cheapest contraction orders. Raises ``CompileError``."""
+    """Return the step of the cheapest contraction order that fits. Raises ``CompileError``."""
     orders = [
         ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **widths)
         for site in graph.sites.values()
     ]
     chosen = [of_site[0] for of_site in orders]
-    steps: list[StepPrograms] = []
     problems: list[CompileError] = []
     refused: dict[str, str] = {}
     # Only the largest layer's order varies: it decides most of the cycles, and combinations of
@@ -397,17 +383,11 @@ def _searched(
         try:
             whole = ordered_small(graph, chosen) if plan == SMALL else graph.ordered(chosen)
             step = compile_graph(whole, p, tuple(chosen), rows)
+            return replace(step, refused=refused, cost=cost)
         except CompileError as error:
             problems.append(error)
             refused[order.text] = str(error)
             # Another order costs as much again, and mostly lacks rows for the same tensors.
             if is_spent():
                 break
-            continue
-        steps.append(step)
-        if len(steps) == MOST_ORDERS or is_spent():
-            break
-    if not steps:
-        raise problems[0]
-    best = steps[0] if len(steps) == 1 else min(steps, key=lambda step: step.cycles)
-    return replace(best, refused=refused, cost=cost)
+    raise problems[0]

@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator
 from trainwright.compiler.base.limits import require_memory
-from trainwright.compiler.base.memory import Buffer, MemoryMap
+from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.progress import MOST_EFFORT, followed
 from trainwright.compiler.emit.emit import emitted
 from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.forms.digits import require_passes
 from trainwright.compiler.forms.external import constant
-from trainwright.compiler.step.lower import add_buffers, descriptors_of, lower
+from trainwright.compiler.step.compile import program_memory
+from trainwright.compiler.step.lower import lower
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -26,7 +27,6 @@ from trainwright.graph.ir import Einsum, Graph, Tensor
 from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program, digit_count
-from trainwright.program.fields import DESCRIPTOR_BYTES
 
 Words = npt.NDArray[np.generic]
 _PROGRAM = "program.products"
@@ -95,10 +95,7 @@ def compile_products(
     with followed(most=MOST_EFFORT):
         given = {name: Given() for name in graph.given}
         lowered = lower(ProgramSpec(graph, given, {"sums": None}, p, "product"))
-    memory = MemoryMap()
-    length = len(descriptors_of(lowered, p, "product")) + 1  # one more may set a seed
-    memory.add(_PROGRAM, (length * DESCRIPTOR_BYTES,))
-    add_buffers(memory, lowered.outer.values())
+    memory = program_memory({"products": lowered}, p)
     require_memory(memory.top, p)
     emission = emitted(lowered, p, memory.buffers)
     program = Program(emission.descriptors, p.fingerprint, emission.slots)
