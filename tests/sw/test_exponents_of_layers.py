@@ -410,3 +410,61 @@ def test_inputs_whose_columns_survive_rounding_do_not_warn(x):
 def test_inputs_in_evaluation_do_not_warn_of_columns():
     x = _columns() * torch.tensor([1e4] + 15 * [1.0])
     assert _messages_of_a_step(tnn.TTLinear(16, 16, rank=2).eval(), x) == []
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_last_batch_of_one_sample_leaves_the_exponents_of_the_epoch(compiled):
+    # Its largest value is 1.4: at full scale 2 evaluation clipped a twentieth of all values.
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(49, 16, generator=generator)
+    x[48] = x[48] / x[48].abs().max() * 1.4
+    model = torch.nn.Sequential(tnn.TTLinear(16, 16, rank=2), torch.nn.ReLU(), tnn.TTLinear(16, 4))
+    model = trainwright.compile(model, batch=12) if compiled else model
+    for part in torch.split(x, 12):
+        model(part).square().mean().backward()
+    with torch.no_grad():
+        outputs = model.eval()(x)
+    assert relative_error(outputs, trainwright.to_torch(model)(x)) < 0.05
+
+
+def _ema_of_all(averaged, model):
+    for mine, theirs in zip(averaged.buffers(), model.buffers(), strict=True):
+        mine.copy_(0.9 * mine + 0.1 * theirs)
+    for mine, theirs in zip(averaged.parameters(), model.parameters(), strict=True):
+        mine.copy_(0.9 * mine + 0.1 * theirs)
+
+
+@pytest.mark.parametrize("how", ["SWA", "EMA", "by hand, from before training"])
+def test_average_of_parameters_and_buffers_computes_as_its_weights_say(how):
+    model = torch.nn.Sequential(tnn.TTLinear(16, 16, rank=2), torch.nn.ReLU(), tnn.TTLinear(16, 4))
+    ema = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9) if how == "EMA" else None
+    averaged = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=ema, use_buffers=True)
+    x, y = torch.randn(32, 16), torch.randint(0, 4, (32,))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(20):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        with torch.no_grad():
+            if how.startswith("by hand"):
+                _ema_of_all(averaged.module, model)
+            else:
+                averaged.update_parameters(model)
+    outputs = averaged.eval()(x)
+    assert relative_error(outputs, trainwright.to_torch(averaged.module)(x)) < 0.05
+
+
+def test_mean_of_state_dicts_of_compiled_models_loads():
+    models = [compile(torch.nn.Sequential(tnn.TTLinear(16, 4, rank=2)), batch=8) for _ in range(2)]
+    for scale, model in zip((1, 1e3), models, strict=True):
+        model(scale * torch.randn(8, 16)).sum().backward()
+    first, second = (model.state_dict() for model in models)
+    mean = {name: (first[name] + second[name]) / 2 for name in first}
+    with pytest.warns(UserWarning, match="were changed, such as by the mean of several"):
+        models[0].load_state_dict(mean)
+    x = torch.randn(8, 16)
+    outputs = models[0](x)
+    assert relative_error(outputs, models[0].to_torch()(x)) < 0.05
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        models[1].load_state_dict(models[0].state_dict())

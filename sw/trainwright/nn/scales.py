@@ -9,6 +9,7 @@ import torch
 from trainwright.fixed.health import SCALE, LossReason, LostTensorWarning, TensorHealth, loss_of
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import (
+    HELD_STEPS,
     LOST_SHARE,
     SATURATED_ENERGY,
     ScaleRanges,
@@ -116,14 +117,20 @@ class _Quantiser(torch.nn.Module):
         super().__init__()
         self.fmt, self.underflow, self.owner = fmt, underflow, owner
         self._health = TensorHealth()
-        self.register_buffer("exponent", torch.zeros((), dtype=torch.int32))
-        self.register_buffer("calibrated", torch.zeros((), dtype=torch.bool))
+        # Floats, whose averages are those of an AveragedModel: torch cuts means of integers off.
+        self.register_buffer("exponent", torch.zeros(()))
+        self.register_buffer("calibrated", torch.zeros(()))
         self._passes = RecentPasses[int]()
 
     def set_exponent(self, exponent: int) -> None:
         """Set the exponent; the first batch does not choose it any more."""
         self.exponent.fill_(exponent)
         self.calibrated.fill_(True)
+
+    @property
+    def present(self) -> int:
+        """Exponent that was chosen; also of averages with passes before any was chosen."""
+        return round(float(self.exponent) / float(self.calibrated))
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Round to multiples of 2^exponent; the gradient passes straight through."""
@@ -139,13 +146,13 @@ class _Quantiser(torch.nn.Module):
         if follows:
             self._passes.remember(values, exponent)
             if bool(self.calibrated):
-                self.exponent.fill_(self.after(values, exponent))
+                self.set_exponent(self.after(values, exponent))
         return result
 
     def before(self, values: torch.Tensor, *, follows: bool = True) -> int:
         """Return the exponent for ``values``; the first values with ``follows`` set it."""
         if bool(self.calibrated):
-            exponent = int(self.exponent)
+            exponent = self.present
             return self.suited(exponent, values.detach()) if self.training else exponent
         exponent = self.first(values.detach())
         if follows and bool(values.any()):
@@ -214,7 +221,7 @@ class _Quantiser(torch.nn.Module):
         return _SCALES.is_astray(self.counted(values, exponent))
 
     def extra_repr(self) -> str:
-        return f"{self.fmt}, exponent={int(self.exponent)}"
+        return f"{self.fmt}, exponent={self.present if bool(self.calibrated) else None}"
 
 
 def _length(values: torch.Tensor) -> float:
@@ -241,6 +248,11 @@ class InputQuantiser(_Quantiser):
     feature_axis = -1
     """Axis of the features: -1 for columns, -3 for the channels of images."""
     _has_watched = False
+    quiet: torch.Tensor
+
+    def __init__(self, fmt: Format, *, underflow: str = "zero", owner: str = "a layer") -> None:
+        super().__init__(fmt, underflow=underflow, owner=owner)
+        self.register_buffer("quiet", torch.zeros(()))
 
     def first(self, values: torch.Tensor) -> int:
         return self.fitting(largest(values))
@@ -309,14 +321,17 @@ class InputQuantiser(_Quantiser):
     def moved(self, exponent: int, greatest: float) -> int:
         """Move an exponent by one towards that for ``greatest``, or all the way.
 
-        It moves all the way from more than FAR powers of two away.
+        It moves all the way from more than FAR powers of two away, and down by one only after
+        HELD_STEPS passes that want it: ``quiet`` counts them. The few samples of an epoch's last
+        batch have a smaller largest value, and evaluation would clip all data at that.
         """
         if not greatest:
             return exponent
         wanted = self.fitting(greatest)
+        self.quiet.copy_(self.quiet + 1 if wanted < exponent else self.quiet.new_zeros(()))
         if abs(wanted - exponent) > FAR:
             return wanted
-        return exponent + (wanted > exponent) - (wanted < exponent)
+        return exponent + (wanted > exponent) - (float(self.quiet) > HELD_STEPS)
 
 
 class OutputQuantiser(_Quantiser):

@@ -1,6 +1,7 @@
 """The matrix of a layer as a tensor train: factors, their numbers, ranks and prior."""
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isfinite, prod
@@ -66,6 +67,8 @@ def formats_of(numbers: object) -> NumberFormats:
 
 PROGRAM_EXPONENTS = "program_exponents"
 """Entry of a layer's ``state_dict`` with the exponents of compiled programs."""
+ENTRY_BYTES = 1024
+"""Bytes of which the entry has a multiple: the exponents of a program of eight layers fit."""
 
 
 class TensorTrain(torch.nn.Module):
@@ -84,7 +87,7 @@ class TensorTrain(torch.nn.Module):
     """
 
     factor_exponents: torch.Tensor
-    """int32 (d,); a factor's values are integers x 2^exponent."""
+    """(d,), whole numbers; a factor's values are integers x 2^exponent."""
     feature_axis = -1
     """Axis of the features in the inputs."""
     bias: torch.nn.Parameter | None
@@ -126,7 +129,7 @@ class TensorTrain(torch.nn.Module):
         self.register_parameter(
             "bias", None if fresh_bias is None else torch.nn.Parameter(fresh_bias)
         )
-        exponents = torch.zeros(layer.order, dtype=torch.int32, device=self.factors[0].device)
+        exponents = torch.zeros(layer.order, device=self.factors[0].device)
         self.register_buffer("factor_exponents", exponents)
         self.program_exponents: dict[str, dict[str, int]] = {}
         """Exponents of compiled programs that begin with this layer, by program and tensor."""
@@ -185,7 +188,7 @@ class TensorTrain(torch.nn.Module):
         """Give each factor the exponent that loses least."""
         fmt, real = self._factor_format(), self._real
         exponents = [quantisation(f.detach().to("cpu", real), fmt) for f in self.factors]
-        self.factor_exponents.copy_(torch.tensor(exponents, dtype=torch.int32))
+        self.factor_exponents.copy_(torch.tensor(exponents))
 
     @property
     def is_float(self) -> bool:
@@ -290,7 +293,7 @@ class TensorTrain(torch.nn.Module):
             return
         fmt, exponents = self._factor_format(), self.used_exponents()
         if exponents != integers(self.factor_exponents):
-            self.factor_exponents.copy_(torch.tensor(exponents, dtype=torch.int32))
+            self.factor_exponents.copy_(torch.tensor(exponents))
         for factor, exponent in zip(self.all_factors, exponents, strict=True):
             if is_parameter(factor):
                 factor.data = clip(factor.data, exponent, fmt)
@@ -563,7 +566,7 @@ class TensorTrain(torch.nn.Module):
         for own, given in zip(self.factors, factors, strict=True):
             replace_data(own, given.detach().to(own).clone(memory_format=torch.contiguous_format))
         if exponents and not self.is_float:
-            self.factor_exponents.copy_(torch.tensor(exponents, dtype=torch.int32))
+            self.factor_exponents.copy_(torch.tensor(exponents))
         elif self._is_rounded:
             self._suit_exponents()
         self.clip()
@@ -624,13 +627,22 @@ class TensorTrain(torch.nn.Module):
         untyped: Any = super()
         untyped._save_to_state_dict(destination, prefix, keep_vars)
         if kept := {name: own for name, own in self.program_exponents.items() if own}:
+            # Of one size as a rule: the mean of several state_dicts, as of an EMA, can be taken.
             text = json.dumps(kept, sort_keys=True).encode()
+            text = text.ljust(-(-len(text) // ENTRY_BYTES) * ENTRY_BYTES)
             destination[prefix + PROGRAM_EXPONENTS] = torch.tensor(list(text), dtype=torch.uint8)
 
     def _load_program_exponents(self, entry: torch.Tensor | None) -> None:
         """Take exponents in place: the programs of a compiled model hold these dictionaries."""
-        text = bytes(integers(entry)).decode() if entry is not None else "{}"
-        loaded: dict[str, dict[str, int]] = json.loads(text)
+        loaded: dict[str, dict[str, int]] = {}
+        try:
+            loaded = json.loads(bytes(integers(entry))) if entry is not None else {}
+        except ValueError:
+            warnings.warn(
+                f"{PROGRAM_EXPONENTS} of a {type(self).__name__} were changed, such as by the mean "
+                "of several state_dicts: the next training step chooses exponents anew",
+                stacklevel=2,
+            )
         for name in {*self.program_exponents, *loaded}:
             own = self.program_exponents.setdefault(name, {})
             own.clear()

@@ -20,9 +20,9 @@ def node(function: Any, *arguments: Any) -> torch.Tensor:
 
 
 def integers(values: torch.Tensor) -> list[int]:
-    """Return an integer tensor (n,) as Python's integers."""
+    """Return a tensor (n,) of whole numbers, or of averages of such, as Python's integers."""
     untyped: Any = values
-    return untyped.tolist()
+    return [round(value) for value in untyped.tolist()]
 
 
 def named_modules(module: Any) -> Iterator[tuple[str, torch.nn.Module]]:
