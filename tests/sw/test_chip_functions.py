@@ -29,6 +29,7 @@ from test_onchip_training import same
 BATCH, STEPS = 16, 6
 ENGINE = AcceleratorParameters(vector_engine=1, pe1_rows=2, pe2_rows=2)
 ALONE = replace(ENGINE, exponents=64, sample_loads=1)
+SLOTS = {"exponents": 256, "statistics_depth": 128}
 SETTINGS = TrainSettings(
     batch=BATCH, steps=STEPS, learning_rate=0.45, chip=ChipSettings(pixels=4),
     prior=PriorSettings(weight=0.5, warmup=0.0, threshold=0.5, interval=2),
@@ -117,11 +118,67 @@ def test_training_alone_of_convolutions_equals_the_host_and_writes_nothing():
     assert same(alone.state, trained(network, host(network)).state) and alone.host_writes == 0
 
 
-def test_training_by_four_programs_of_padded_sequences_equals_the_host(tmp_path):
-    network, data = attention(), lines_of_text(tmp_path)
+def halves(**keys):
+    """Return layers of the left and of the right half of an image, and one of their sum."""
+    inputs = [
+        {"name": name, "rows": [0, 8], "columns": [first, first + 4]}
+        for name, first in (("left", 0), ("right", 4))
+    ]
+    half = {"inputs": [8, 4], "outputs": [4, 5], "ranks": [4]}
+    layers = [
+        *({**half, "name": f"of_{name}", "from": name} for name in ("left", "right")),
+        {"name": "sum", "add": ["of_left", "of_right"]},
+        {"inputs": [4, 5], "outputs": [4, 4], "ranks": [4], "relu": False},
+    ]
+    image = {"name": "h", "classes": 10, "image": [8, 8]}
+    return network_from_dict({**image, "inputs": inputs, "layers": layers, **keys})
+
+
+def coloured():
+    """Return a convolution of an image of two channels, and a layer."""
+    layers = [
+        {"kernel": [3, 3], "padding": [1, 1], "inputs": [9, 2], "outputs": [2, 2], "ranks": [4]},
+        {"inputs": [8, 16], "outputs": [4, 4], "ranks": [4], "relu": False},
+    ]
+    inputs = [{"name": "x", "rows": [0, 8], "columns": [0, 8], "channels": 2}]
+    image = {"name": "c", "classes": 10, "image": [8, 8]}
+    return network_from_dict({**image, "inputs": inputs, "layers": layers})
+
+
+def overlapping():
+    """Return a pool of windows that overlap, which reads a constant, and a layer."""
+    layers = [
+        {"kernel": [3, 3], "padding": [1, 1], "inputs": [9, 1], "outputs": [1, 3], "ranks": [3]},
+        {"name": "p", "pool": [3, 3], "stride": [2, 2], "padding": [1, 1], "function": "max_pool"},
+        {"inputs": [8, 6], "outputs": [4, 4], "ranks": [4], "relu": False},
+    ]
+    return network_from_dict({"name": "o", "classes": 10, "image": [8, 8], "layers": layers})
+
+
+@pytest.mark.parametrize(
+    "network",
+    (halves(), halves(widths={"activation": 11}), coloured(), overlapping()),
+    ids=("parts", "wide-parts", "channels", "overlapping-pool"),
+)
+def test_training_alone_of_other_inputs_equals_the_host_and_writes_nothing(network):
+    with counted(GoldenAccelerator(ALONE, memory_bytes=1 << 20)) as golden:
+        alone = trained(network, ResidentEngine(golden))
+    expected = trained(network, host(network)).state
+    assert same(alone.state, expected) and alone.host_writes == 0
+    assert str(alone.state.history.evaluations) == str(expected.history.evaluations)
+
+
+@pytest.mark.parametrize("batch", (1, 8))
+def test_training_of_padded_sequences_with_dropout_equals_the_host(batch, tmp_path):
+    """Start each step, or train alone; with a batch of 1 there is no axis of sequences."""
+    network, whole = attention(), lines_of_text(tmp_path)
+    data = replace(whole, train=whole.train.first(3 * batch + 1))
     engine = VectorEngine(GoldenAccelerator(ENGINE, memory_bytes=1 << 20))
-    expected = trained(network, host(network, 8), data, 8)
-    assert same(trained(network, engine, data, 8).state, expected.state)
+    expected = trained(network, host(network, batch), data, batch)
+    assert same(trained(network, engine, data, batch).state, expected.state)
+    with counted(GoldenAccelerator(replace(ALONE, **SLOTS), memory_bytes=1 << 20)) as golden:
+        alone = trained(network, ResidentEngine(golden), data, batch)
+    assert same(alone.state, expected.state) and alone.host_writes == 0
 
 
 def test_training_by_four_programs_of_twenty_classes_equals_the_host():

@@ -11,7 +11,6 @@ from trainwright.driver import Driver
 from trainwright.fixed.quantise import dequantise
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import NetworkError, network_from_dict
-from trainwright.onchip.choices import reads_images as reads_records
 from trainwright.parameters import AcceleratorParameters
 
 ENGINE = AcceleratorParameters(vector_engine=1)
@@ -94,8 +93,3 @@ def test_compiled_max_pool_is_part_of_the_program_as_in_torch(padding):
 def test_padding_of_a_pool_of_the_widest_words_is_one_error():
     with pytest.raises(NetworkError, match=r"pool: padding of max_pool .* 15 bits at most, not 16"):
         pooling("max_pool", [3, 3], [2, 2], [1, 1], widths={"activation": 16})
-
-
-def test_loop_on_the_chip_does_not_have_pools_that_the_host_writes_for():
-    assert not reads_records(pooling(*CASES[0]))
-    assert reads_records(pooling("max_pool", [2, 2], [2, 2], [0, 0], image=(8, 8)))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trainwright.cli.errors import OptionError
 from trainwright.formats.parse import allowed
 from trainwright.network import Network, NetworkError, load_network, rank_bounds
-from trainwright.onchip.choices import reads_images, reads_records
 from trainwright.parameters import (
     CODED_ACCUMULATOR,
     PRESETS,
@@ -244,7 +243,7 @@ def update_place(p: AcceleratorParameters, network: Network) -> str:
     """Return where ``--update chip`` computes on this accelerator: alone, engine or host."""
     if not p.vector_engine:
         return "host"
-    return "alone" if p.exponents and p.sample_loads and reads_records(network) else "engine"
+    return "alone" if p.exponents and p.sample_loads else "engine"
 
 
 def tell_update_place(p: AcceleratorParameters, network: Network, *, parts: bool = False) -> None:
@@ -290,8 +289,8 @@ def accelerator_parameters(
         if network is not None and network.functions and not preset:
             default |= {"vector_engine": 1}
         if alone and not preset and overrides.get("vector_engine", 1):
-            fetches = network is None or reads_images(network)
-            default |= ALONE if fetches else {"vector_engine": 1}
+            fits = network is None or network.tokens == 1
+            default |= ALONE if fits else {"vector_engine": 1}
         if narrow:
             default |= {} if preset else {"word_width": min(WORD_WIDTHS)}
             width = (default | overrides).get("word_width", AcceleratorParameters.word_width)

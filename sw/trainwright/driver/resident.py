@@ -17,7 +17,6 @@ from trainwright.accelerator import (
     UnattendedAccelerator,
 )
 from trainwright.compiler.base.compiled import AUTO
-from trainwright.compiler.base.names import SAMPLES_OUTSIDE
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
@@ -150,7 +149,7 @@ class ResidentDriver(ChipDriver):
         Exponents are those of ``scales``; the moments' exponents and the prior come from ``state``.
         """
         self._write_programs()
-        if self._data and SAMPLES_OUTSIDE not in self.step.buffers:
+        if self._data:
             # Constants, and the rows of padding that no record has.
             self._put_inputs(torch.zeros(self.step.batch, self.network.input_size), None)
         self.prime(step)

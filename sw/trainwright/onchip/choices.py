@@ -1,6 +1,8 @@
 """Choices of the training loop on the chip, by name: options list them without importing torch."""
 
-from trainwright.network import Network, Pool
+from math import prod
+
+from trainwright.network import Network
 from trainwright.network.nodes import IMAGE
 
 LANES = 16
@@ -12,18 +14,10 @@ OPTIMISERS = ("esgd", "momentum")
 
 
 def reads_images(network: Network) -> bool:
-    """Return whether a step takes only an image and a label for each sample."""
+    """Return whether the inputs of a sample are one whole image; records hold any others."""
     inputs = [node.name for node in network.nodes if not node.sources]
     return (
         network.tokens == 1
-        and network.output_size <= MOST_OUTPUTS
         and inputs == [IMAGE]
-        and network.shapes[IMAGE] == (*network.padded, 1)
-        # The host writes an identity that such a pool reads.
-        and not any(isinstance(node, Pool) and network.writes_out(node) for node in network.nodes)
+        and prod(network.shapes[IMAGE]) == prod(network.padded)
     )
-
-
-def reads_records(network: Network) -> bool:
-    """Return whether records can hold the samples of a step: images, or the digits of words."""
-    return reads_images(network) or network.tokens > 1

@@ -6,15 +6,13 @@ of the scratchpad, and STORE writes the low bytes of these rows to the buffers. 
 so every buffer needs samples in rows (a sequence of tokens is a sample).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.base.compiled import CompiledStep
-from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.chip.memory import TARGETS
 from trainwright.compiler.step.adapter import PackedBuffer
-from trainwright.graph.network import SAMPLES, SEQUENCES, mask_name, share_name
-from trainwright.network import Attention, TokenPool
+from trainwright.compiler.step.rows import sample_axis, sample_tensors
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import TransferLevel
 
@@ -67,20 +65,20 @@ class RecordFormat:
 
     @classmethod
     def of(cls, step: CompiledStep) -> "RecordFormat":
-        """Return the format of a step. Raises ``CompileError`` if samples are along lanes."""
+        """Return the format of a step."""
         contents, fields, beats = dict[tuple[object, ...], Content](), list[RecordField](), 0
-        axis = SEQUENCES if step.network.tokens > 1 else SAMPLES
-        for tensor in sample_tensors(step):
+        axis = sample_axis(step.network)
+        for tensor in sample_tensors(step.network):
             for name in step.aliases.get(tensor, ()):
                 packed = step.buffers[name]
                 assert isinstance(packed, PackedBuffer)
-                _require_rows(step, packed, axis)
-                arranged = packed.of_each(axis)
+                # A batch of one sequence has no axis of sequences: all rows are those of the sample.
+                arranged = packed.of_each(axis) if axis in packed.outer.axes else packed
                 outer = arranged.outer
                 # Buffers that differ only in the place of the sample axis share rows of a record.
                 key = (tensor, outer.layout, outer.element_bytes, tuple(outer.ranges.items()))
                 if key not in contents:
-                    rows = outer.piece.strides[axis]
+                    rows = outer.piece.strides.get(axis, outer.piece.rows)
                     contents[key] = Content(tensor, beats, rows * outer.element_bytes, arranged)
                     beats += contents[key].beats
                 fields.append(_field(packed, arranged, axis, contents[key], step.batch))
@@ -93,43 +91,21 @@ class RecordFormat:
         return cls(beats, tuple(contents.values()), tuple(fields))
 
 
-def sample_tensors(step: CompiledStep) -> Iterator[str]:
-    """Yield the tensors that the host would write for each sample, except masks of dropout."""
-    network = step.network
-    yield from step.inputs
-    if not network.padding:  # without padding these are constants
-        return
-    for node in network.nodes:
-        if isinstance(node, TokenPool):
-            yield share_name(network, node)
-        elif isinstance(node, Attention):
-            yield mask_name(network, node)
-
-
-def _require_rows(step: CompiledStep, packed: PackedBuffer, axis: str) -> None:
-    layout = packed.outer.layout
-    if axis not in layout.rows or axis in layout.padded:
-        raise CompileError(
-            f"{step.network.name}: {packed.name} has samples along the lanes, but records have "
-            "them in rows; let the host start each step: --accelerator sample_loads=0"
-        )
-
-
 def _field(
     packed: PackedBuffer, arranged: PackedBuffer, axis: str, content: Content, batch: int
 ) -> RecordField:
     """Return the part of a record that brings a content to one buffer of a step."""
     outer, size = packed.outer, packed.element_bytes
     strides, own = outer.piece.strides, arranged.outer.piece.strides
-    rows = outer.layout.rows
+    rows, each = outer.layout.rows, strides.get(axis, outer.piece.rows) * size
     levels = [
         TransferLevel(outer.piece.counts[a], strides[a] * size * LANES, own[a] * size)
-        for a in rows[: rows.index(axis)]
+        for a in rows[: rows.index(axis) if axis in rows else 0]
     ]
+    samples = range(*outer.ranges.get(axis, (0, batch)))
     return RecordField(
-        packed.name, content.first, range(*outer.ranges.get(axis, (0, batch))),
-        strides[axis] * size * LANES, strides[axis] * size, tuple(_merged(levels)),
-    )  # fmt: skip
+        packed.name, content.first, samples, each * LANES, each, tuple(_merged(levels))
+    )
 
 
 def _merged(levels: Sequence[TransferLevel]) -> list[TransferLevel]:

@@ -23,7 +23,7 @@ from trainwright.compiler.forms.digits import between_width, cost_digits, in_dig
 from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.layout import Layout
 from trainwright.compiler.step.lower import add_buffers, descriptors_of, lower
-from trainwright.compiler.step.rows import Rows, rows_of
+from trainwright.compiler.step.rows import Rows, rows_of, without_records
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -327,9 +327,20 @@ def compile_network(
     """
     require_words(network, p)
     graph = in_digits(step_graph(network, batch, inputs=inputs), p)
-    rows = rows_of(network, graph.whole, p.lanes) if plan in FOLLOWED else Rows()
-    with followed(most=effort):
-        return _planned(network, graph, p, rows, FOLLOWED.get(plan, plan))
+    if plan not in FOLLOWED:
+        with followed(most=effort):
+            return _planned(network, graph, p, Rows(), plan)
+    in_records = set[str]()
+    while True:
+        rows = rows_of(network, graph.whole, p.lanes, in_records)
+        with followed(most=effort):
+            step = _planned(network, graph, p, rows, FOLLOWED[plan])
+        every = (*step.forward.lowered.outer.values(), *step.backward.lowered.outer.values())
+        # Most programs read inputs in such rows by themselves, and are the faster for their choice.
+        moved = without_records(network, graph.whole, every)
+        if not moved:
+            return step
+        in_records |= moved
 
 
 def _planned(

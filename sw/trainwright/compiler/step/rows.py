@@ -7,7 +7,7 @@ passes the layouts on as ``Given`` and ``Stored``. ``plan_of_loop`` says whether
 trained so.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -18,10 +18,18 @@ from trainwright.compiler.forms.choices import Given, Stored
 from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.layout import Axes, Layout
 from trainwright.graph.ir import Graph, View
-from trainwright.graph.network import keep_name, result_names, upper_names
-from trainwright.network import Dropout, Network
+from trainwright.graph.network import (
+    SAMPLES,
+    SEQUENCES,
+    keep_name,
+    mask_name,
+    result_names,
+    share_name,
+    upper_names,
+)
+from trainwright.network import Attention, Dropout, Input, Network, TokenPool
 from trainwright.network.nodes import IMAGE
-from trainwright.onchip.choices import MOST_OUTPUTS
+from trainwright.onchip.choices import MOST_OUTPUTS, reads_images
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 
@@ -47,8 +55,11 @@ class Rows:
         return {name: self.stored.get(name) for name in names}
 
 
-def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
-    """Return the layouts of a step of a network on an accelerator of ``lanes`` lanes."""
+def rows_of(network: Network, graph: Graph, lanes: int, in_records: Collection[str] = ()) -> Rows:
+    """Return the layouts of a step of a network on an accelerator of ``lanes`` lanes.
+
+    Tensors of samples ``in_records`` lie in rows that belong to one sample each.
+    """
     # With 8 lanes a row of the state is two rows, so rows come in pairs.
     unit = max(1, LANES // lanes)
     given, stored = {}, {}
@@ -72,6 +83,9 @@ def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
             # An accelerator draws masks in these rows (``onchip.mask_pass``).
             given[keep_name(network, node)] = Given(Layout(tuple(axes), (samples,)), again=True)
     always = {name: External.constant(name, lanes) for name in (IDENTITY, ZEROS)}
+    if not reads_images(network):
+        given |= {name: _of_records(graph, name, lanes) for name in in_records}
+        return Rows(given, stored, always)
     # Inputs lie in both orders: samples along the lanes, and pixels along them. Views of the image
     # have its pixels in the same order.
     for name in (op.out for op in graph.ops if isinstance(op, View) and op.x == IMAGE):
@@ -85,6 +99,49 @@ def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
         for buffer, layout in zip((SAMPLES_INSIDE, SAMPLES_OUTSIDE), both, strict=True):
             always[buffer] = External.of(graph, name, layout, {}, lanes)
     return Rows(given, stored, always)
+
+
+def sample_axis(network: Network) -> str:
+    """Return the axis of the samples of a data set: a sequence is a sample."""
+    return SEQUENCES if network.tokens > 1 else SAMPLES
+
+
+def sample_tensors(network: Network) -> Iterator[str]:
+    """Yield the tensors that the host would write for each sample, except masks of dropout."""
+    yield from (node.name for node in network.nodes if isinstance(node, Input))
+    if not network.padding:  # without padding these are constants
+        return
+    for node in network.nodes:
+        if isinstance(node, TokenPool):
+            yield share_name(network, node)
+        elif isinstance(node, Attention):
+            yield mask_name(network, node)
+
+
+def _of_records(graph: Graph, name: str, lanes: int) -> Given:
+    """Return a layout of a tensor whose samples, or sequences, are in rows."""
+    axes = graph.tensors[name].axes
+    outer = [a for a in (SEQUENCES, SAMPLES) if a in axes]
+    rest = [a for a in axes if a not in outer]
+    inner = whole_rows(graph, rest, lanes) if rest else (SAMPLES,)
+    rows = [a for a in (*outer, *rest) if a not in inner]
+    return Given(Layout(tuple(rows), inner), again=True)
+
+
+def without_records(network: Network, graph: Graph, every: Iterable[External]) -> set[str]:
+    """Return the tensors of samples that have rows of several samples in external memory.
+
+    A data set has a record for each sample, so that no record holds such a row.
+    """
+    if reads_images(network):  # whole images are stored in both orders
+        return set()
+    names, axis = set(sample_tensors(network)), sample_axis(network)
+    return {
+        outer.tensor
+        for outer in every
+        if graph.origins.get(outer.tensor) in names
+        and axis in (*outer.layout.lanes, *outer.layout.padded)
+    }
 
 
 def whole_rows(graph: Graph, axes: Sequence[str], unit: int) -> Axes:
