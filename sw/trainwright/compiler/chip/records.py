@@ -72,7 +72,7 @@ class RecordFormat:
             for name in step.aliases.get(tensor, ()):
                 packed = step.buffers[name]
                 assert isinstance(packed, PackedBuffer)
-                # A batch of one sequence has no axis of sequences: all rows are those of the sample.
+                # A batch of one sequence has no axis of sequences: all rows belong to the sample.
                 arranged = packed.of_each(axis) if axis in packed.outer.axes else packed
                 outer = arranged.outer
                 # Buffers that differ only in the place of the sample axis share rows of a record.
