@@ -130,6 +130,7 @@ def losses_of_pixels_and_logits(b):
     _, _, s = _softmax(b, x)
     largest = b.number_of(b.value(x).amax(1))
     yield b.posits(x).logsumexp(1), b.add(largest, b.apply("log", s.squeeze(1)))
+    yield b.posits(x).logcumsumexp(1)[:, -1], b.add(largest, b.apply("log", s.squeeze(1)))
 
 
 def _patches(x, kernel, stride=1):

@@ -153,3 +153,54 @@ def test_layer_of_an_empty_batch_has_torchs_shape_and_zero_gradients(layer):
     result.sum().backward()
     for parameter in network.parameters():
         assert not parameter.grad.decode().any()
+
+
+REDUCTIONS = {
+    **{
+        name: lambda x, d, n=name: getattr(x, n)(dim=d)
+        for name in ("sum", "mean", "std", "var", "norm", "nansum", "logsumexp", "amax")
+    },
+    "std_mean": lambda x, d: torch.std_mean(x, d),
+    "prod": lambda x, d: x.prod(d[0]),
+    "softmax": lambda x, d: x.softmax(d[0]),
+    "cumsum": lambda x, d: x.cumsum(d[0]),
+    "cumprod": lambda x, d: x.cumprod(d[0]),
+    "logcumsumexp": lambda x, d: x.logcumsumexp(d[0]),
+    "renorm": lambda x, d: x.renorm(2, d[0], 1.0),
+}
+
+
+@pytest.mark.parametrize("reduce", REDUCTIONS.values(), ids=REDUCTIONS)
+@pytest.mark.parametrize("shape", [(), (0, 3), (4,), (2, 3)], ids=str)
+def test_posit_dimensions_out_of_range_are_torchs_errors(reduce, shape):
+    ours = PositTensor(torch.ones(shape), FORMATS[0])
+    for dims in ((5,), (-4,), (2,)):
+        for x in (ours, ours.decode()):
+            with pytest.raises((IndexError, RuntimeError)):
+                reduce(x, dims)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "norm", "amax"])
+def test_posit_repeated_dimensions_are_refused_where_torch_refuses_them(name):
+    x = PositTensor(torch.ones(3), FORMATS[0])
+    with pytest.raises(RuntimeError):
+        REDUCTIONS[name](x, (0, -1))
+    with pytest.raises(RuntimeError, match="trace needs a matrix"):
+        x.expand(2, 3, 3).trace()
+
+
+def test_posit_median_of_an_expanded_tensor_is_that_of_its_rows():
+    x = PositTensor(torch.tensor([-5.0, -0.0625, 1.0, -1.5]), FORMATS[0]).expand(2, 4)
+    for name in ("median", "nanmedian"):
+        values, indices = getattr(x, name)(0)
+        assert values.tolist() == x[0].tolist() and not indices.any()
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+def test_posit_logcumsumexp_is_the_logsumexp_up_to_each_place(dim):
+    x = PositTensor(torch.randn(4, 5, generator=torch.Generator().manual_seed(2)) * 6, FORMATS[0])
+    ours = x.logcumsumexp(dim)
+    for k in range(x.shape[dim]):
+        part = x.narrow(dim, 0, k + 1).logsumexp(dim)
+        assert torch.equal(ours.select(dim, k).codes(), part.codes())
+    torch.testing.assert_close(ours.decode(), x.decode().logcumsumexp(dim), rtol=2e-3, atol=2e-3)

@@ -11,9 +11,10 @@ from trainwright.mcf.carriers import HALF
 from trainwright.mcf.graph import result
 from trainwright.mcf.operands import components_of
 from trainwright.mcf.protocol import handles, handles_one
-from trainwright.mcf.reductions import dimensions, no_dtype
+from trainwright.mcf.reductions import no_dtype
 from trainwright.mcf.tensor import MCTensor, shape_of, wrap
 from trainwright.precision.rounding import exponent_of, scale_by_power
+from trainwright.support.dimensions import reduced
 
 _RETURNED: Any = torch.return_types
 
@@ -41,7 +42,7 @@ def _extreme(
 ) -> tuple[Tensor, Tensor]:
     """Return the extremes along a dimension, which is kept, and their indices."""
     shape = shape_of(input)
-    d = (*dimensions(dim, shape), 0)[0]  # a 0-d tensor has no dimension to check further
+    d = (*reduced(dim, shape), 0)[0]  # a 0-d tensor has no dimension to check further
     x = input._components if shape else input._components.unsqueeze(0)
     if not x.shape[d]:
         raise IndexError(f"{name} of shape {shape} along {dim}: that dimension has no element")
@@ -53,7 +54,7 @@ def _register_extremes(name: str, beats: Any, pairwise: Any) -> None:
     def over(input: MCTensor, dim: Any = (), keepdim: bool = False) -> MCTensor:
         with torch.no_grad():
             kept: Any = input
-            dims = dimensions(dim, shape_of(input))
+            dims = reduced(dim, shape_of(input))
             for d in dims:
                 kept = wrap(_extreme(name, kept, d, beats)[0])
             flat = kept._components
@@ -126,7 +127,7 @@ def _restored(x: MCTensor, exponent: Tensor, like: MCTensor, dims: list[int], ke
 def _norm(
     name: str, plain: Callable[[Tensor], Tensor], input: Any, order: Any, dim: Any, keepdim: bool
 ) -> MCTensor:
-    dims = dimensions(dim, shape_of(input))
+    dims = reduced(dim, shape_of(input))
     with torch.no_grad():
         size: Any = torch.abs(input)
         if order == 2:
@@ -202,7 +203,7 @@ def _spread(name: str) -> None:
         if isinstance(dim, bool):  # torch.var(x, False)
             dim, unbiased = None, dim
         less = int(unbiased) if correction is None else correction
-        dims = dimensions(dim, shape_of(input))
+        dims = reduced(dim, shape_of(input))
         count = math.prod(shape_of(input)[d] for d in dims)
         with torch.no_grad():
             scaled, exponent = _scaled(input, dims)

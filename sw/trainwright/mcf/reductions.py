@@ -1,6 +1,5 @@
 """Sums, matrix products, softmax and layer functions of torch on ``MCTensor``."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,31 +13,13 @@ from trainwright.mcf.graph import result
 from trainwright.mcf.operands import components_of, factor_of, model, written
 from trainwright.mcf.protocol import handles
 from trainwright.mcf.tensor import MCTensor, shape_of
-
-
-def dimensions(dim: Any, shape: tuple[int, ...]) -> list[int]:
-    """Return the dimensions to reduce, non-negative and ascending.
-
-    Raises as torch does for a dimension that is out of range or repeated.
-    """
-    count = len(shape)
-    if dim is None or (isinstance(dim, Sequence) and not dim):
-        return list(range(count))
-    size = max(count, 1)  # torch accepts dim 0 and -1 for 0-d tensors
-    dims = []
-    for d in [dim] if isinstance(dim, int) else dim:
-        if not -size <= d < size:
-            raise IndexError(f"dimension {d} is out of range for shape {shape}")
-        if d % size in dims:
-            raise RuntimeError(f"dimension {d} is repeated in {dim} for shape {shape}")
-        dims.append(d % size)
-    return sorted(dims) if count else []
+from trainwright.support.dimensions import reduced
 
 
 def _sum(x: MCTensor, dim: Any, keepdim: bool) -> tuple[Tensor, int]:
     """Return the components of the sum and the terms per sum."""
     shape = shape_of(x)
-    dims = dimensions(dim, shape)
+    dims = reduced(dim, shape)
     computed, count = x._components, 1
     for d in reversed(dims):
         count *= shape[d]
@@ -151,7 +132,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> MCTensor:
 def _along(name: str, plain: Any, compute: Any) -> Any:
     def run(input: MCTensor, dim: int, _stacklevel: int = 3, dtype: None = None) -> MCTensor:
         no_dtype(dtype, name)
-        dims = dimensions(dim, shape_of(input))
+        dims = reduced(dim, shape_of(input))
         if dims:
             computed = compute(input._components, dims[0])
         else:  # treat a 0-d tensor as one element

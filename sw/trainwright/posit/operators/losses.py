@@ -7,7 +7,7 @@ from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators import functions
 from trainwright.posit.operators.registry import covers, number, operand, own_type
-from trainwright.posit.operators.sums import divided, products_along, total
+from trainwright.posit.operators.sums import dims_of, divided, products_along, total
 
 NONE, MEAN, SUM = range(3)
 """Reductions, as torch numbers them."""
@@ -17,6 +17,7 @@ def _exponentials(
     x: Tensor, dim: int | list[int], fmt: PositFormat
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return z = x - max x, exp z, and the sum of exp z; exp z is 0 for a hidden x, -maxpos."""
+    dims_of(x, dim)
     if not x.numel():  # torch: no maximum of an empty tensor, but a softmax
         return x.clone(), x.clone(), total(x, dim, True, fmt)
     z = grid.sub(x, x.amax(dim, keepdim=True), fmt)
@@ -40,6 +41,16 @@ def logsumexp(fmt: PositFormat, x: Tensor, dims: list[int], keepdim: bool = Fals
     if x.numel():
         y = grid.add(x.amax(over, keepdim=True), y, fmt)
     return y if keepdim else y.squeeze(over)
+
+
+@covers("logcumsumexp")
+def cumulative_logsumexp(fmt: PositFormat, x: Tensor, dim: int) -> Tensor:
+    """Compute the ``logsumexp`` of the elements up to each place."""
+    dims_of(x, dim)
+    if not x.numel() or not x.dim():
+        return x.clone()
+    places = range(1, x.shape[dim] + 1)
+    return torch.cat([logsumexp(fmt, x.narrow(dim, 0, k), [dim], True) for k in places], dim)
 
 
 @covers("_safe_softmax")

@@ -23,8 +23,8 @@ MOVES = """
     split.Tensor split_with_sizes squeeze squeeze.dim squeeze.dims stack t take transpose.int tril
     triu unbind.int unfold unsafe_split.Tensor unsqueeze view
     masked_scatter_backward select_backward slice_backward diagonal_backward
-    amax amin aminmax argmax argmin cummax cummin fmax fmin kthvalue max max.dim median median.dim
-    min min.dim mode nanmedian nanmedian.dim sort sort.stable topk _unique2 unique_dim
+    amax amin aminmax argmax argmin cummax cummin fmax fmin kthvalue max max.dim median min
+    min.dim mode nanmedian sort sort.stable topk _unique2 unique_dim
     all all.dim all.dims any any.dim any.dims bucketize.Tensor count_nonzero
     count_nonzero.dim_IntList isinf isnan isneginf isposinf logical_and logical_not logical_or
     logical_xor multinomial nonzero searchsorted.Tensor _local_scalar_dense
@@ -36,6 +36,21 @@ for _name in MOVES:
     move(_name)
 for _name in ("index_copy", "masked_scatter", "relu", "tril", "triu"):
     IN_PLACE[operator(f"{_name}_")] = RULES[operator(_name)]
+
+
+def _median(name: str) -> None:
+    """Register a median of contiguous memory: torch's of an expanded tensor reads beyond it."""
+    call = operator(name)
+
+    @covers(name)
+    def median(
+        fmt: PositFormat, x: Tensor, dim: int, keepdim: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        return call(x.contiguous(), dim, keepdim)
+
+
+_median("median.dim")
+_median("nanmedian.dim")
 
 
 @covers("masked_fill.Scalar")

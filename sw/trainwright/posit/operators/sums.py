@@ -11,17 +11,14 @@ from trainwright.posit.accumulation import get_accumulation
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.arithmetic import power, scaled
 from trainwright.posit.operators.registry import FloatMask, covers, in_own_type, operand
+from trainwright.support.dimensions import reduced
 
 Dims = Sequence[int] | int | None
 
 
 def dims_of(x: Tensor, dims: Dims) -> list[int]:
     """Return dimensions from 0 on in order, or all dimensions for none."""
-    if isinstance(dims, int):
-        dims = [dims]
-    if not x.dim():
-        return []
-    return sorted(d % x.dim() for d in dims) if dims else list(range(x.dim()))
+    return reduced(dims, x.shape)
 
 
 def lines_along(x: Tensor, dims: Sequence[int]) -> Tensor:
@@ -80,6 +77,8 @@ def nansum(fmt: PositFormat, x: Tensor, dims: Dims = None, keepdim: bool = False
 @covers("trace")
 def trace(fmt: PositFormat, x: Tensor) -> Tensor:
     """Sum the diagonal."""
+    if x.dim() != 2:
+        raise RuntimeError(f"trace needs a matrix, not shape {tuple(x.shape)}")
     return total(x.diagonal(), None, False, fmt)
 
 
@@ -87,6 +86,7 @@ def trace(fmt: PositFormat, x: Tensor) -> Tensor:
 @in_own_type
 def cumulative_sum(fmt: PositFormat, x: Tensor, dim: int) -> Tensor:
     """Sum the elements up to each place, by the mode: ``quire`` rounds every such sum once."""
+    dims_of(x, dim)
     if get_accumulation() == "sequential":
         return _running(grid.add, x, dim, fmt)
     lines = x.movedim(dim, -1) if x.dim() else x.unsqueeze(0)
@@ -101,6 +101,7 @@ def _running(
     fmt: PositFormat,
 ) -> Tensor:
     """Combine the elements up to each place, in order, rounding every step."""
+    dims_of(x, dim)
     results = list(x.unbind(dim) if x.dim() else [x])
     for k in range(1, len(results)):
         results[k] = operation(results[k - 1], results[k], fmt)
@@ -118,6 +119,7 @@ def cumulative_product(fmt: PositFormat, x: Tensor, dim: int) -> Tensor:
 @in_own_type
 def product_along(fmt: PositFormat, x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     """Multiply along a dimension, in order, rounding every product; 1 without elements."""
+    dims_of(x, dim)
     if not x.dim():
         return x.clone()
     factors = x.movedim(dim, 0)
@@ -167,7 +169,9 @@ def older_norm(
 @covers("renorm")
 def renorm(fmt: PositFormat, x: Tensor, order: float, dim: int, most: float) -> Tensor:
     """Scale slices of norm above ``most`` by ``most`` / (norm + 1e-7)."""
-    over = [d for d in range(x.dim()) if d != dim % x.dim()]
+    if x.dim() < 2:
+        raise RuntimeError(f"renorm needs at least 2 dimensions, not shape {tuple(x.shape)}")
+    over = [d for d in range(x.dim()) if d not in dims_of(x, dim)]
     norms, limit = norm(fmt, x, order, over, True), operand(most, fmt, x)
     factor = grid.div(limit, grid.add(norms, operand(1e-7, fmt, x), fmt), fmt)
     return torch.where(norms > limit, grid.mul(x, factor, fmt), x)
