@@ -199,14 +199,21 @@ class RtlAccelerator:
     def _run(self, part: ProgramSegment, address: int, *, trace: bool) -> Run:
         """Execute a program, or a part of it."""
         self.write(address, np.frombuffer(encode_descriptors(part.program), np.uint8))
-        window = self._window(part.numbers) if trace and self.waveform else None
-        if window is None:
+        with self._waving(part.numbers, trace=trace):
             return self._execute(part.program, address, trace=trace)
+
+    @contextmanager
+    def _waving(self, numbers: Sequence[int], *, trace: bool) -> Iterator[None]:
+        """Write the waveform of the run in the block, if its descriptors have the waveform's."""
+        window = self._window(numbers) if trace and self.waveform else None
+        if window is None:
+            yield
+            return
         simulator, names = self._wave_simulator(), self._signals()
         assert self.waveform is not None
         simulator.waveform(self.waveform.path, names, *window)
         try:
-            return self._execute(part.program, address, trace=trace)
+            yield
         finally:
             simulator.end_waveform()
 
@@ -257,7 +264,8 @@ class RtlAccelerator:
         encoded = np.frombuffer(encode_descriptors(program), np.uint8)
         if (self.read(address, encoded.size) != encoded).any():
             raise ValueError(f"the program does not lie at {address}; write it there first")
-        return self._execute(program, address, trace=trace, times=times, step=step)
+        with self._waving(range(len(program.descriptors)), trace=trace):
+            return self._execute(program, address, trace=trace, times=times, step=step)
 
     def _check(self, program: Program, address: int) -> None:
         if program.fingerprint != self._parameters.fingerprint:

@@ -2,33 +2,46 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import numpy as np
 
-from trainwright.accelerator import Accelerator, CommandRecord, Run
+from trainwright.accelerator import Accelerator, CommandRecord, FileAccelerator, Run
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import SeedOptions, StepOptions, accelerator_parameters
-from trainwright.program.descriptors import Descriptor, End, Halt, Loop, Program, Transfer
+from trainwright.cli.listing import PARTS, check_part
+from trainwright.cli.options import (
+    SeedOptions,
+    StepOptions,
+    UpdateOptions,
+    accelerator_and_place,
+)
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
+    Descriptor,
+    End,
+    Halt,
+    Loop,
+    Program,
+    Transfer,
+    is_skipped,
+)
+from trainwright.program.encoding import encode_descriptors
 from trainwright.program.engines import ENGINE_OF
-from trainwright.program.fields import Operation
+from trainwright.program.fields import EIGHTH, Operation
 from trainwright.program.listing import listing
 from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.settings import OneOf, Option
 
 if TYPE_CHECKING:
-    from trainwright.compiler import CompiledStep
+    from trainwright.check.parts import RandomStep
 
-PARTS = ("forward", "backward")
 SUFFIX = ".fst"
-_ALIGNMENT = 4096
-"""Bytes: no burst of the memory port crosses a multiple of these."""
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -43,7 +56,7 @@ def parse_range(text: str) -> tuple[int, int]:
     return first, last
 
 
-class TraceOptions(StepOptions, SeedOptions, SimulationOptions):
+class TraceOptions(StepOptions, UpdateOptions, SeedOptions, SimulationOptions):
     """Execute a training step with random operands, and show what chosen descriptors do.
 
     Prints the descriptors as `listing` does, with the shifts that are bound for the step, and the
@@ -55,6 +68,9 @@ class TraceOptions(StepOptions, SeedOptions, SimulationOptions):
     lies the whole program as text, with cycles, and the address of each tensor in external memory.
     The first waveform of an accelerator compiles a simulator of its own, for some minutes.
 
+    With --update chip a step has programs of loss and update, too. An accelerator that trains alone
+    runs the first step that executes the descriptors, as some are for one step in eight.
+
     With --rows the program stops behind the last descriptor, and rows of the scratchpad are printed
     as they are then: on the golden model, in simulation or on a board.
 
@@ -63,12 +79,13 @@ class TraceOptions(StepOptions, SeedOptions, SimulationOptions):
       trainwright trace digits --descriptor 8 --out load.fst
       trainwright trace digits --descriptor 8..9 --signals 'pe1.*' --out pe1.fst
       trainwright trace digits --part backward --descriptor 4 --rows 0..7 --backend golden
+      trainwright trace digits --update chip --part step --descriptor 109 --out update.fst
     """
 
     descriptor: Annotated[tuple[int, int], Option(metavar="N[..M]", parse=parse_range)]
     """descriptors by their numbers in the listing"""
-    part: Annotated[str, OneOf(PARTS)] = PARTS[0]
-    """program that has the descriptors"""
+    part: Annotated[str | None, OneOf(PARTS)] = None
+    """program that has the descriptors (default: forward, or step)"""
     out: Annotated[Path | None, Option(metavar="FILE.fst")] = None
     """write a waveform there, and the listing next to it"""
     signals: Annotated[tuple[str, ...], Option(metavar="GLOB")] = ()
@@ -114,29 +131,6 @@ def row_bytes(accelerator: Accelerator, rows: tuple[int, int]) -> int:
     return (rows[1] - rows[0] + 1) * p.lanes * (p.word_width // 8)
 
 
-class Probe:
-    """Accelerator whose next run is looked at: its program is kept, and may be stopped early."""
-
-    def __init__(self, accelerator: Accelerator):
-        self._accelerator = accelerator
-        self.stop: tuple[int, tuple[int, int], int] | None = None
-        """Number of the last descriptor, the rows to store then, and where."""
-        self.program: Program | None = None
-        self.done: Run | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._accelerator, name)
-
-    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
-        """Execute a program, or a part of it."""
-        self.program = program
-        if self.stop is not None:
-            number, rows, to = self.stop
-            program = stopped(program, number, rows, to, self._accelerator)
-        self.done = self._accelerator.run(program, address, trace=trace)
-        return self.done
-
-
 def commands_within(descriptors: Sequence[Descriptor], asked: tuple[int, int]) -> tuple[int, int]:
     """Return the first and the last command of an engine among descriptors."""
     first, last = asked
@@ -174,12 +168,20 @@ def annotated(
     return lines
 
 
-def memory_map(step: "CompiledStep") -> list[str]:
+def memory_map(step: "RandomStep") -> list[str]:
     """List the buffers in external memory by address."""
     lines = ["; address    bytes  tensor in external memory"]
     for name, buffer in sorted(step.buffers.items(), key=lambda item: item[1].address):
         lines.append(f"; {buffer.address:#09x} {buffer.size:8d}  {name}")
     return lines
+
+
+def first_step(descriptors: Sequence[Descriptor], asked: tuple[int, int], begin: int) -> int:
+    """Return the first step from ``begin`` on that executes most of the descriptors asked for."""
+    chosen = descriptors[asked[0] : asked[1] + 1]
+    return min(
+        range(begin, begin + EIGHTH), key=lambda step: sum(is_skipped(d, step) for d in chosen)
+    )
 
 
 def _check(options: TraceOptions) -> None:
@@ -199,50 +201,65 @@ def _check(options: TraceOptions) -> None:
         raise OptionError(f"--out must end in {SUFFIX}, not {str(options.out)!r}")
 
 
-def _observed(options: TraceOptions) -> tuple[Probe, "CompiledStep", bytes]:
-    """Execute the step up to the descriptors; return the probe, the programs, and the rows."""
-    from trainwright.check.step import random_inputs
-    from trainwright.driver import Driver
+@dataclass(frozen=True)
+class _Observed:
+    """Program with its run, the rows that it stored, and the step that it belongs to."""
+
+    program: Program
+    run: Run
+    rows: bytes
+    parameters: AcceleratorParameters
+    memory: list[str]
+    """Lines about the buffers in external memory."""
+
+
+def _observed(options: TraceOptions) -> _Observed:
+    """Execute the step up to the program, then the program or a part of it."""
+    from trainwright.check.parts import RandomStep
 
     network = options.network_named(options.network)
     chosen = replace(options, engine="waves") if options.out else options
-    parameters = accelerator_parameters(options.accelerator, network)
-    with opened_for(chosen, parameters) as accelerator:
-        driver = Driver(accelerator, network, options.batch, plan=options.plan, trace=True)
-        step = driver.step
-        first, last = commands_within(getattr(step, options.part).descriptors, options.descriptor)
-        given = random_inputs(network, driver, options.seed)
-        _, end = options.descriptor
-        if options.part == PARTS[1]:
-            driver.forward(given.inputs, given.model, given.scales)
-        probe = Probe(accelerator)
-        driver.accelerator = cast(Accelerator, probe)
-        address = -(-step.memory_bytes // _ALIGNMENT) * _ALIGNMENT
+    p, place = accelerator_and_place(options, network)
+    part = options.part or ("step" if place == "alone" else "forward")
+    with opened_for(chosen, p) as accelerator:
+        step = RandomStep(
+            network, options.batch, accelerator, place, seed=options.seed, plan=options.plan
+        )
+        check_part(part, step.names)
+        prepared = step.prepared(part)
+        program, address = prepared.program, prepared.address
+        first, last = commands_within(program.descriptors, options.descriptor)
+        executed = program
         if options.rows is not None:
-            _check_rows(options.rows, address, accelerator)
-            probe.stop = end, options.rows, address
+            _check_rows(options.rows, step.free, accelerator)
+            executed = stopped(
+                program, options.descriptor[1], options.rows, step.free.start, accelerator
+            )
         if options.out:
             from trainwright_sim.backend import RtlAccelerator
             from trainwright_sim.waves import Waveform
 
             assert isinstance(accelerator, RtlAccelerator)
             accelerator.waveform = Waveform(options.out, first, last, options.signals)
-        try:
-            if options.part == PARTS[0]:
-                driver.forward(given.inputs, given.model, given.scales)
-            else:
-                driver.backward(given.gradient, given.scales)
-        except ValueError as error:
-            raise OptionError(str(error)) from None
+        if place == "alone":
+            number = first_step(program.descriptors, options.descriptor, prepared.step)
+            encoded = np.frombuffer(encode_descriptors(executed), np.uint8)
+            accelerator.write(address, encoded)
+            run = cast(FileAccelerator, accelerator).repeat(
+                executed, 1, address=address, step=number, trace=True
+            )
+        else:
+            run = accelerator.run(executed, address, trace=True)
         size = row_bytes(accelerator, options.rows) if options.rows else 0
-        return probe, step, accelerator.read(address, size).tobytes()
+        stored = accelerator.read(step.free.start, size).tobytes()
+    return _Observed(program, run, stored, p, memory_map(step))
 
 
-def _check_rows(rows: tuple[int, int], address: int, accelerator: Accelerator) -> None:
+def _check_rows(rows: tuple[int, int], free: range, accelerator: Accelerator) -> None:
     p = accelerator.parameters
     if rows[1] >= p.scratchpad_rows:
         raise OptionError(f"--rows {rows[1]}: the scratchpad has rows 0 to {p.scratchpad_rows - 1}")
-    room = (accelerator.memory_bytes - address) // row_bytes(accelerator, (0, 0))
+    room = len(free) // row_bytes(accelerator, (0, 0))
     if rows[1] - rows[0] + 1 > room:
         raise OptionError(
             f"--rows: external memory has room for {room} rows behind the step's data"
@@ -251,22 +268,23 @@ def _check_rows(rows: tuple[int, int], address: int, accelerator: Accelerator) -
 
 def _run(options: TraceOptions) -> int:
     _check(options)
-    probe, step, stored = _observed(options)
-    program, run = probe.program, probe.done
-    assert program is not None and run is not None
-    first, last = options.descriptor
+    try:
+        seen = _observed(options)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+    program, commands = seen.program, seen.run.commands
     print("          cycles    no  descriptor")
-    print("\n".join(annotated(program, run.commands, first, last)))
+    print("\n".join(annotated(program, commands, *options.descriptor)))
     if options.rows is not None:
-        p = step.parameters
-        words = np.frombuffer(stored, f"<i{p.word_width // 8}").reshape(-1, p.lanes)
+        p = seen.parameters
+        words = np.frombuffer(seen.rows, f"<i{p.word_width // 8}").reshape(-1, p.lanes)
         for number, row in enumerate(words, options.rows[0]):
             print(f"row {number:5d}  {' '.join(f'{word:6d}' for word in row)}")
     if options.out is not None:
-        whole = annotated(program, run.commands, 0, len(program.descriptors) - 1)
+        whole = annotated(program, commands, 0, len(program.descriptors) - 1)
         text = options.out.with_suffix(".txt")
         with file_errors(f"--out: cannot write {str(text)!r}"):
-            write_whole(text, "\n".join([*whole, *memory_map(step)]) + "\n")
+            write_whole(text, "\n".join([*whole, *seen.memory]) + "\n")
         print(f"written: {options.out} ({options.out.stat().st_size:,} bytes), {text}")
     return 0
 

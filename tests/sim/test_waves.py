@@ -8,8 +8,11 @@ import pytest
 import pywellen
 
 from trainwright.accelerator import AcceleratorError
+from trainwright.check.parts import RandomStep
 from trainwright.check.step import random_inputs
 from trainwright.cli import core, main
+from trainwright.cli.options import accelerator_parameters
+from trainwright.compiler.base.compiled import AUTO
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
@@ -168,6 +171,34 @@ def test_trace_command_at_breakpoint_prints_rows_written_so_far(part, number, ca
         run = driver.forward(given.inputs, given.model, given.scales).run
         if part == "backward":
             run = driver.backward(given.gradient, given.scales).run
+    check_rows_at_breakpoint(run, f"--part {part} --descriptor {number}", number, capsys)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "part", "number"),
+    [
+        ("", "step", 109),  # the update of a bias
+        ("", "step", 46),  # the coefficients of the prior, in one of eight steps
+        ("--accelerator exponents=0 --accelerator sample_loads=0", "loss", 8),
+    ],
+)
+def test_trace_command_on_chip_at_breakpoint_prints_rows_so_far(sizes, part, number, capsys):
+    network = load_network("digits")
+    p = accelerator_parameters(sizes.split()[1::2], network, alone=True)
+    with GoldenAccelerator(p, memory_bytes=1 << 26) as golden:
+        step = RandomStep(network, 16, golden, "engine" if sizes else "alone", plan=AUTO)
+        ready = step.prepared(part)
+        if sizes:
+            run = golden.run(ready.program, ready.address, trace=True)
+        else:
+            first = 8 if number == 46 else 7
+            run = golden.repeat(ready.program, 1, address=ready.address, step=first, trace=True)
+    line = f"--batch 16 --update chip {sizes} --part {part} --descriptor {number}"
+    check_rows_at_breakpoint(run, line, number, capsys)
+
+
+def check_rows_at_breakpoint(run, options, number, capsys):
+    """Work out the rows after descriptor ``number`` from the trace of a whole run; compare."""
     engines = run.traces.values()
     executions = sorted(
         (n, engine, sum(count for _, count in trace.labels[:place]), count)
@@ -184,7 +215,7 @@ def test_trace_command_at_breakpoint_prints_rows_written_so_far(part, number, ca
     first = min(last)
     count = next((n for n in range(1, 40) if first + n not in pad), 40)
     rows = f"{first}..{first + count - 1}"
-    line = f"trace digits --backend golden --part {part} --descriptor {number} --rows {rows}"
+    line = f"trace digits --backend golden {options} --rows {rows}"
     assert main(line.split()) == 0
     assert rows_printed(capsys) == {first + n: pad[first + n] for n in range(count)}
 
@@ -197,6 +228,7 @@ def test_trace_command_at_breakpoint_prints_rows_written_so_far(part, number, ca
         ("--descriptor 3 --out x.fst --engine leaves", "--engine leaves writes no waveforms"),
         ("--descriptor 3 --out x.vcd", "--out must end in .fst, not 'x.vcd'"),
         ("--descriptor 500 --backend golden", "--descriptor 500: the program has descriptors 0 to"),
+        ("--descriptor 3 --part loss --backend golden", "--part loss: this step has the programs"),
         ("--descriptor 3 --rows 16384 --backend golden", "the scratchpad has rows 0 to 16383"),
         ("--descriptor 3 --rows 16000 --backend golden", "row 16000 was never written"),
     ],
@@ -226,7 +258,7 @@ def guide_blocks():
 def test_guide_to_look_inside_has_commands_and_python_that_run(capsys):
     lines = [line for block in guide_blocks() for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("trainwright ")]
-    assert len(commands) == 4
+    assert len(commands) == 5
     parser = core._parser(core._commands("trace"), "trace")
     for words in commands:
         parser.parse_args(words)

@@ -23,7 +23,9 @@ from trainwright.compiler.base.memory import Buffer
 from trainwright.driver import Driver
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver
+from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 
 HOST, ENGINE, ALONE = "host", "engine", "alone"
@@ -50,7 +52,7 @@ class ExecutedPart:
     program: Program
     run: Run
     macs: int
-    """Useful multiply-accumulates of the run."""
+    """Useful multiply-accumulates of one repetition."""
     steps: range = range(1)
     """Numbers of the steps that one start ran."""
 
@@ -61,6 +63,17 @@ class PreparedPart:
 
     program: Program
     address: int
+    step: int = 0
+    """Number of the step that the program would run."""
+
+
+def golden_parts(
+    network: Network, batch: int, p: AcceleratorParameters, place: str, plan: str
+) -> dict[str, ExecutedPart]:
+    """Return all programs of a step by name, executed by the golden model."""
+    with GoldenAccelerator(p, memory_bytes=1 << 26) as golden:
+        parts = RandomStep(network, batch, golden, place, plan=plan).run_all()
+    return {part.name: part for part in parts}
 
 
 class _Reached(Exception):
@@ -77,9 +90,9 @@ class _Probe(CountedWrites):
         self.reached: PreparedPart | None = None
         self.noted: list[tuple[Program, Run, range]] = []
 
-    def _stop(self, program: Program, address: int) -> None:
+    def _stop(self, program: Program, address: int, step: int = 0) -> None:
         if self.names[len(self.noted)] == self.stop_before:
-            self.reached = PreparedPart(program, address)
+            self.reached = PreparedPart(program, address, step)
             raise _Reached
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
@@ -91,7 +104,7 @@ class _Probe(CountedWrites):
     def repeat(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run:
-        self._stop(program, address)
+        self._stop(program, address, step)
         run = self._accelerator.repeat(program, times, address=address, step=step, trace=trace)
         self.noted.append((program, run, range(step, step + times)))
         return run
@@ -122,6 +135,11 @@ class RandomStep:
         self.driver: Driver = self._side.driver
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the programs, in the order in which they run."""
+        return PARTS[self.place]
+
+    @property
     def buffers(self) -> dict[str, Buffer]:
         """Buffers in external memory by name."""
         driver = self.driver
@@ -141,8 +159,9 @@ class RandomStep:
         self._run()
         step = self.driver.step
         macs = {"forward": step.forward.macs, "backward": step.backward.macs, "step": step.macs}
+        macs["evaluation"] = step.forward.macs
         return [
-            ExecutedPart(name, program, run, macs.get(name, 0) * len(steps), steps)
+            ExecutedPart(name, program, run, macs.get(name, 0), steps)
             for name, (program, run, steps) in zip(
                 self._probe.names, self._probe.noted, strict=False
             )

@@ -12,6 +12,7 @@ all steps, the second of which looks at the columns; then it classifies a test s
 is filled up.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import astuple, dataclass, replace
 from math import prod
@@ -125,11 +126,17 @@ def random_labels(network: Network, batch: int, random: np.random.Generator) -> 
     return random.integers(-1, network.classes, (batch, network.labels))
 
 
-def _random_data(network: Network, batch: int, seed: int) -> DataSet:
-    """Return random images, or lines of words, with labels: two batches, and a test set."""
-    random, count, full_scale = np.random.default_rng([seed, 1]), 2 * batch + REST, FULL_SCALE
+def random_data(
+    network: Network, count: int, test_samples: int, seed: int, *, shape: Sequence[int] = ()
+) -> DataSet:
+    """Return ``count`` random images or lines of words with labels; the first ones are the test.
+
+    Images have the network's padded size unless ``shape`` gives one.
+    """
+    random, full_scale = np.random.default_rng([seed, 1]), FULL_SCALE
     if network.tokens == 1:
-        images = random.integers(0, FULL_SCALE + 1, (count, *network.padded)).astype(np.uint8)
+        size = (count, *(shape or network.padded))
+        images = random.integers(0, FULL_SCALE + 1, size).astype(np.uint8)
     else:
         full_scale = prod(vocabulary_digits(network))
         images = random.integers(1, full_scale + 1, (count, 1, network.tokens))
@@ -138,7 +145,7 @@ def _random_data(network: Network, batch: int, seed: int) -> DataSet:
             images = np.where(np.arange(network.tokens) < lengths, images, PADDING)
     train = Split(images, random_labels(network, count, random))
     names = tuple(map(str, range(network.classes)))
-    return DataSet("random", train, train.first(batch + REST), full_scale, names)
+    return DataSet("random", train, train.first(test_samples), full_scale, names)
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,8 @@ class RandomTraining:
 
     def task(self) -> TrainingTask:
         """Return a new training task for one side."""
-        data = _random_data(self.network, self.batch, self.seed)
+        batch = self.batch
+        data = random_data(self.network, 2 * batch + REST, batch + REST, self.seed)
         prior = PriorSettings(
             weight=PULL * len(data.train), warmup=0.0, threshold=0.5, interval=STEPS
         )

@@ -1,35 +1,44 @@
 """``trainwright listing``: the programs that the accelerator executes, one descriptor a line."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import StepOptions, WideOptions, accelerator_parameters
+from trainwright.cli.options import (
+    StepOptions,
+    UpdateOptions,
+    WideOptions,
+    accelerator_and_place,
+    accelerator_parameters,
+)
 from trainwright.cli.screen import folded, screen_width
-from trainwright.network import UserNames
+from trainwright.network import Network, UserNames
 from trainwright.program.descriptors import Program
 from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.settings import OneOf, Option
 
-PARTS = ("forward", "backward")
+PARTS = ("forward", "backward", "loss", "update", "samples", "step", "evaluation")
 SUFFIX = ".trwp"
 """Ending of program files."""
 
 
-class ListingOptions(StepOptions, WideOptions):
-    """Compile the two programs of a training step and print their descriptors.
+class ListingOptions(StepOptions, UpdateOptions, WideOptions):
+    """Compile the programs of a training step and print their descriptors.
 
-    Shifts are set step by step while training and are 0 here. A file ending in .trwp is read as a
-    program and printed.
+    A step has a forward and a backward program. Shifts are set step by step while training and are
+    0 here. With --update chip a step has programs of loss and update, too, or is a single program
+    next to those that fetch samples and classify a test set; shifts are those of a random step. A
+    file ending in .trwp is read as a program and printed.
     """
 
     part: Annotated[str | None, OneOf(PARTS)] = None
     """print only this program"""
     save: Annotated[Path | None, Option(metavar="FOLDER")] = None
-    """also write the programs there, as forward.trwp and backward.trwp"""
+    """also write the programs there, such as forward.trwp"""
 
 
 def _list_file(options: ListingOptions) -> int:
@@ -37,7 +46,7 @@ def _list_file(options: ListingOptions) -> int:
     from trainwright.program.listing import listing
 
     plain = ListingOptions()
-    for name in ("batch", "ranks", "formats", "plan", "part", "save"):
+    for name in ("batch", "ranks", "formats", "plan", "update", "part", "save"):
         if getattr(options, name) != getattr(plain, name):
             raise OptionError(
                 f"--{name} is for a network: {options.network} is a program already, omit it"
@@ -48,6 +57,12 @@ def _list_file(options: ListingOptions) -> int:
     text = listing(decode(data, accelerator_parameters(options.accelerator)))
     sys.stdout.write(text if options.wide else _narrow(text))
     return 0
+
+
+def check_part(part: str, programs: Iterable[str]) -> None:
+    """Reject a program that a step does not have."""
+    if part not in programs:
+        raise OptionError(f"--part {part}: this step has the programs {', '.join(programs)}")
 
 
 INDENT = 14
@@ -67,25 +82,35 @@ def _save(folder: Path, part: str, program: Program) -> None:
         write_whole(folder / f"{part}{SUFFIX}", encode(program))
 
 
+def _programs(options: ListingOptions, network: Network) -> dict[str, Any]:
+    """Return the programs of a step by name: records with members ``program`` and ``macs``."""
+    p, place = accelerator_and_place(options, network)
+    if place != "host":
+        from trainwright.check.parts import golden_parts
+
+        return golden_parts(network, options.batch, p, place, options.plan)
+    from trainwright.compiler import compile_step
+
+    step = compile_step(network, options.batch, p, plan=options.plan)
+    return {"forward": step.forward, "backward": step.backward}
+
+
 def _run(options: ListingOptions) -> int:
     if options.network.endswith(SUFFIX):
         return _list_file(options)
-    from trainwright.compiler import compile_step
     from trainwright.program.listing import listing
 
     network = options.network_named(options.network)
-    user_names = UserNames.of_network(network)
-    parameters = accelerator_parameters(options.accelerator, network)
-    step = compile_step(network, options.batch, parameters, plan=options.plan)
-    for part in PARTS if options.part is None else (options.part,):
-        compiled = getattr(step, part)
-        names = tuple(tensor.name for tensor in compiled.tensors)
-        program = Program(compiled.descriptors, compiled.fingerprint, names)
+    short = UserNames.of_network(network).short
+    programs = _programs(options, network)
+    if options.part is not None:
+        check_part(options.part, programs)
+    for part in programs if options.part is None else (options.part,):
+        program = programs[part].program
         if options.save is not None:
             _save(options.save, part, program)
-        print(f"; {part}: {len(program.descriptors)} descriptors, {compiled.macs:,} MACs")
-        wide = options.wide
-        sys.stdout.write(listing(program) if wide else _narrow(listing(program, user_names.short)))
+        print(f"; {part}: {len(program.descriptors)} descriptors, {programs[part].macs:,} MACs")
+        sys.stdout.write(listing(program) if options.wide else _narrow(listing(program, short)))
     return 0
 
 

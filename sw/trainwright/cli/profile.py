@@ -183,13 +183,10 @@ def _run(options: ProfileOptions) -> int:
                  _descriptor_table(part.rows, names, wide=options.wide)]  # fmt: skip
     for part in parts:
         cells = [
-            [
-                line.engine, line.cause, line.cycles, f"{line.share:.1%}", line.number,
-                names.short(line.tensor),
-            ]
-            for line in causes
-            if line.part == part.name and line.cycles
-        ]  # fmt: skip
+            [x.engine, x.cause, x.cycles, f"{x.share:.1%}", x.number, names.short(x.tensor)]
+            for x in causes
+            if x.part == part.name and x.cycles
+        ]
         text += [f"{part.title}, cycles of each array by cause, and the descriptor with most",
                  fitted(CAUSE_COLUMNS, cells, screen_width())]  # fmt: skip
     keys = [name for name in totals[0] if name != "utilisation"]

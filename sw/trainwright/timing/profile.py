@@ -152,7 +152,7 @@ def profiled(
 ) -> ProfiledProgram:
     """Return the profile of a program's run, by predicted commands if none are measured.
 
-    ``steps`` are the numbers of the steps that one start ran.
+    ``steps`` are the numbers of the steps that one start ran, ``macs`` those of one of them.
     """
     if run.commands:
         commands, cycles = run.commands, run.counters.cycles
@@ -163,7 +163,7 @@ def profiled(
         commands, cycles = predicted(timeline), timeline.cycles
     name = f"{len(steps)} steps" if len(steps) > 1 else name
     rows = lines(name, descriptors, commands, p, run)
-    return ProfiledProgram(name, descriptors, macs, commands, rows, cycles, steps)
+    return ProfiledProgram(name, descriptors, macs * len(steps), commands, rows, cycles, steps)
 
 
 def total_of(

@@ -338,18 +338,6 @@ def _golden(options: GoldenOptions) -> int:
     return show(options.json, {"conditions": conditions, "steps": rows}, text)
 
 
-def _random_data(network: Network, batch: int, seed: int) -> "DataSet":
-    """Return 16 batches of random images and labels."""
-    import numpy as np
-
-    from trainwright.data import DataSet, Split
-
-    random = np.random.RandomState(seed)
-    images = random.randint(0, 256, (16 * batch, *network.image)).astype(np.uint8)
-    split = Split(images, random.randint(0, network.classes, len(images)).astype(np.uint8))
-    return DataSet("random", split, split, 255, tuple(map(str, range(network.classes))))
-
-
 def _trainer(network: Network, data: "DataSet", batch: int, steps: int) -> "Trainer":
     from trainwright.driver import Driver
     from trainwright.golden.backend import GoldenAccelerator
@@ -393,9 +381,11 @@ def _loop_step(network: Network, data: "DataSet", batch: int, optimiser: str) ->
 
 
 def _loop(options: LoopOptions) -> int:
+    from trainwright.check.training import random_data
 
     network, conditions = _prepare(options)
-    data = _random_data(network, options.batch, options.seed)
+    samples = 16 * options.batch
+    data = random_data(network, samples, samples, options.seed, shape=network.image)
     trainer = _trainer(network, data, options.batch, WARM_UP + options.repeat)
     steps: dict[str, Step] = {"trainwright train": trainer.step}
     try:

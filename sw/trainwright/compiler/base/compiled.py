@@ -81,6 +81,11 @@ class CompiledProgram:
     """Exponents of the constants that the program reads."""
     _last: _Last = field(default_factory=_Last, compare=False, repr=False)
 
+    @property
+    def program(self) -> Program:
+        """The program with shifts of 0."""
+        return Program(self.descriptors, self.fingerprint, tuple(t.name for t in self.tensors))
+
     def _shifted(self, index: int, shifts: Shifts, stochastic: bool) -> Descriptor:
         """Return a descriptor with these shifts: the one bound last where they are equal."""
         last = self._last.descriptors.get(index)
