@@ -344,6 +344,11 @@ class Graph:
         return replace(self, ops=tuple(ops), given=tuple(given), results=tuple(results))
 
 
+def axes_of(graph: Graph, op: Op) -> set[str]:
+    """Return the axes of an operation: those of its result, and those that it sums."""
+    return {*graph.tensors[op.out].axes, *graph.summed(op)}
+
+
 def needed(graph: Graph, results: Iterable[str]) -> tuple[Op, ...]:
     """Select the operations that ``results`` need, in their order."""
     wanted = set(results)

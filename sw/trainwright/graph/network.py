@@ -230,7 +230,7 @@ class _Build:
         layer, below = self.network.layers[node.layer], self.values[node.sources[0]]
         owner, samples = f"l{node.layer + 1}", self.samples_of(node.name)
         if layer.diagonal:
-            return self.scale(node, prefix, layer)
+            return self.scale(node, prefix)
         outputs = self.numbered(owner, "j", layer.outputs)
         if layer.window is None:
             inputs = [(axis,) for axis in self.numbered(owner, "i", layer.inputs)]
@@ -259,28 +259,30 @@ class _Build:
         axes = (*positions, *outputs, *samples)
         y = self.tensor(f"{prefix}.y", axes, kind)
         self.ops.append(Einsum(y, (*factors, *read), prefix))
-        b = self.give(f"{owner}.b", outputs, kind, Fixed(self.network.widths.bias))
-        a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
-        self.add(a, y, b, relu=layer.relu)
+        return self.biased(node, prefix, y, outputs)
+
+    def biased(self, node: Apply, prefix: str, y: str, outputs: tuple[str, ...]) -> str:
+        """Add the bias of a layer to its sums, and apply its ReLU."""
+        kind, fmt = TensorClass.INTERMEDIATE, Fixed(self.network.widths.bias)
+        b = self.give(f"l{node.layer + 1}.b", outputs, kind, fmt)
+        return self.add(node, prefix, y, b, relu=self.network.layers[node.layer].relu)
+
+    def add(self, node: Node, prefix: str, x: str, y: str, *, relu: bool) -> str:
+        """Add ``y`` to ``x``, which may have more axes."""
+        a = self.tensor(f"{prefix}.a", self.tensors[x].axes, self.kind(node.name))
+        self.ops.append(Kernel(a, (x, y), RELU_SUM if relu else SUM))
         return a
 
-    def add(self, out: str, x: str, y: str, *, relu: bool) -> None:
-        """Add ``y`` to ``x``, which may have more axes."""
-        self.ops.append(Kernel(out, (x, y), RELU_SUM if relu else SUM))
-
-    def scale(self, node: Apply, prefix: str, layer: Layer) -> str:
+    def scale(self, node: Apply, prefix: str) -> str:
         """Multiply each value by a number of its own and add a bias."""
         owner, samples = f"l{node.layer + 1}", self.samples_of(node.name)
-        axes = self.numbered(owner, "j", layer.outputs)
+        axes = self.numbered(owner, "j", self.network.layers[node.layer].outputs)
         x = self.view(f"{prefix}.x", self.values[node.sources[0]].tensor, (*axes, *samples))
         name, kind = f"{owner}.G1", TensorClass.INTERMEDIATE
         g = self.give(name, axes, kind, self.network.tensor_format(name, "factor"))
         y = self.tensor(f"{prefix}.y", (*axes, *samples), kind)
         self.ops.append(Einsum(y, (g, x)))
-        b = self.give(f"{owner}.b", axes, kind, Fixed(self.network.widths.bias))
-        a = self.tensor(f"{prefix}.a", (*axes, *samples), self.kind(node.name))
-        self.add(a, y, b, relu=layer.relu)
-        return a
+        return self.biased(node, prefix, y, axes)
 
     def norm(self, node: Norm, prefix: str) -> str:
         """Normalise the values of every token; words are intermediate, as a scale follows."""
@@ -399,9 +401,7 @@ class _Build:
         axes = self.tensors[first].axes
         if self.tensors[second].axes != axes:
             second = self.view(f"{prefix}.x", second, axes)
-        a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
-        self.add(a, first, second, relu=node.relu)
-        return a
+        return self.add(node, prefix, first, second, relu=node.relu)
 
     def map(self, node: Map, prefix: str) -> str:
         """Apply a function to a value, element by element or over some of its axes."""

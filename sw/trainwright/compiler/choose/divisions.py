@@ -95,7 +95,6 @@ class Pair:
     ):
         self.op, self.impls, self.axis, self.size, self.cycles = op, impls, axis, size, cycles
         self.unit = lanes if any(axis in impl.along for impl in impls) else 1
-        self._known: dict[int, tuple[float, float, tuple[Work, Work]]] = {}
 
     def middles(
         self, state: SearchState, due: tuple[float, float], fixed: set[Cut]
@@ -119,17 +118,13 @@ class Pair:
         middle = min(max(best, unit), (size - 1) // unit * unit)
         return (middle,) if middle else ()
 
+    @CachedMethod
     def divided(self, middle: int) -> tuple[float, float, tuple[Work, Work]]:
         """Return the cycles of each array and the work of each, PE1 first."""
-        if middle not in self._known:
-            dot, outer = self.impls
-            first = Work(dot, (self.axis, 0, middle))
-            second = Work(outer, (self.axis, middle, self.size))
-            self._known[middle] = (
-                self.cycles(self.op, dot, first.cut), self.cycles(self.op, outer, second.cut),
-                (first, second),
-            )  # fmt: skip
-        return self._known[middle]
+        first, second = (self.axis, 0, middle), (self.axis, middle, self.size)
+        works = Work(self.impls[0], first), Work(self.impls[1], second)
+        dots, outers = (self.cycles(self.op, w.impl, w.cut) for w in works if w.impl)
+        return dots, outers, works
 
 
 class Divisions:

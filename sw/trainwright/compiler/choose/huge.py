@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trainwright.compiler.forms.impls import Impl, implementations, timed, up
-from trainwright.graph.ir import Einsum, Graph, Op
+from trainwright.graph.ir import Einsum, Graph, axes_of
 from trainwright.parameters import AcceleratorParameters
 
 HUGE = 2
@@ -29,11 +29,6 @@ class Sliced:
     Along these the arrays divide the slices. Each makes its own from end to end, unless
     ``SearchMode.piped`` says that one array reads slices of the other.
     """
-
-
-def axes_of(graph: Graph, op: Op) -> set[str]:
-    """Return the axes of an operation: those of its result, and those that it sums."""
-    return {*graph.tensors[op.out].axes, *graph.summed(op)}
 
 
 def sliced_axes(

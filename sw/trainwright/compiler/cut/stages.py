@@ -28,7 +28,7 @@ from trainwright.compiler.forms.external import word_bytes
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import share
-from trainwright.graph.ir import Op
+from trainwright.graph.ir import Op, axes_of
 from trainwright.graph.network import SAMPLES
 from trainwright.program.fields import Engine
 from trainwright.support.memo import CachedMethod
@@ -182,19 +182,12 @@ class Stages:
         for name in sorted(large, key=lambda name: (-self.rows(name), name)):
             members = {n for n in self.readers.get(name, ()) if not self.choices[n].op.is_alias}
             members |= {self.place[name]} if name in self.place else set()
-            # A view or an unfolding has no rows of its own: its readers take slices of the source.
-            if name in self.place and self.choices[self.place[name]].op.is_alias:
-                for n in members:
-                    group_by_op[n].big.add(name)
-                continue
-            if name not in self.place:  # in external memory: each reader loads its slices
-                for n in members:
-                    group_by_op[n].big.add(name)
-                continue
             joined = tuple(sorted({m for n in members for m in group_by_op[n].members}))
-            # Without a common axis a join would cut sums: the members stay apart and the tensor is
-            # cut in each of them on its own.
-            if not self._common(joined):
+            # A view or an unfolding has no rows of its own: its readers take slices of the source.
+            # Each reader of a tensor in external memory loads its slices. Without a common axis a
+            # join would cut sums: members stay apart, and the tensor is cut in each on its own.
+            alias = name in self.place and self.choices[self.place[name]].op.is_alias
+            if alias or name not in self.place or not self._common(joined):
                 for n in members:
                     group_by_op[n].big.add(name)
                 continue
@@ -290,13 +283,8 @@ class Stages:
 
     def _partial(self, group: Group) -> set[str]:
         """Return the axes along which sums can be cut: every member sums or keeps them."""
-        shared: set[str] | None = None
-        for n in group.members:
-            op = self.choices[n].op
-            axes = set(self.graph.tensors[op.out].axes)
-            axes |= set(self.graph.summed(op))
-            shared = axes if shared is None else shared & axes
-        shared = shared or set()
+        ops = [self.choices[n].op for n in group.members]
+        shared = set.intersection(*(axes_of(self.graph, op) for op in ops))
         shared &= {axis for name in group.big for axis in self.graph.tensors[name].axes}
         return {a for a in shared if self.graph.sizes[a] > 1} - self._common(group.members)
 
@@ -308,11 +296,7 @@ class Stages:
             if window:
                 total += self.rows(window.x) * share(self.graph, window, chunks)
                 continue
-            part = self.rows(name)
-            for axis in self.graph.tensors[name].axes:
-                if axis in chunks:
-                    part *= chunks[axis] / self.graph.sizes[axis]
-            total += part
+            total += self._part(name, tuple(chunks.items()))
         return total
 
     def _least(self, group: Group) -> float:
@@ -416,8 +400,8 @@ class Stages:
         total = 0
         for n in group.members:
             op = self.choices[n].op
-            summed, sizes = self.graph.summed(op), self.graph.sizes
-            parts = prod(up(sizes[axis], chunk) for axis, chunk in loops if axis in summed)
+            summed = self.graph.summed(op)
+            parts = prod(count for axis, count in self._counted(loops) if axis in summed)
             total += self.rows(op.out) * (parts - 1)
         return total
 
@@ -433,7 +417,7 @@ class Stages:
 
     def _time(self, group: Group, loops: Loops) -> float:
         """Estimate the cycles of a stage from those of its arrays and of the external memory."""
-        slices = prod(up(self.graph.sizes[a], c) for a, c in loops)
+        slices = self._slices(loops)
         beats = self._loaded(group, loops) * self.p.beat_cycles
         added = self._added(group, loops)
         # Arrays and memory work at the same time, so the slower one counts. A quarter of the
@@ -598,10 +582,12 @@ class Stages:
             return
         yield from self._deepest()
         every = list(self._options(sorted(BUDGETS, reverse=True)))
-        yield from sorted(every, key=lambda option: sum(map(self._slices, option)))[:MOST_USUAL]
+        yield from sorted(every, key=lambda option: sum(self._slices(s.loops) for s in option))[
+            :MOST_USUAL
+        ]
 
-    def _slices(self, stage: Stage) -> int:
-        return prod(up(self.graph.sizes[a], c) for a, c in stage.loops)
+    def _slices(self, loops: Loops) -> int:
+        return prod(count for _, count in self._counted(loops))
 
     def _deepest(self) -> Iterator[list[Stage]]:
         """Yield cuts of the heaviest stage, each with the best cut of every other stage."""
@@ -695,7 +681,7 @@ class Stages:
         return sorted(
             (
                 self._added(group, cuts.loops),
-                prod(up(self.graph.sizes[a], c) for a, c in cuts.loops),
+                self._slices(cuts.loops),
                 0 if self.deep else -sum(a == SAMPLES for a, _ in cuts.loops),
                 self._need(group, dict(cuts.loops)),
                 cuts,

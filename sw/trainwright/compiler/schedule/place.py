@@ -10,8 +10,9 @@ the sequencer wait for the reader. ``step.lower`` times the result with the cycl
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import accumulate, product
+from operator import or_
 from typing import NoReturn
 
 from trainwright.compiler.base.errors import DoesNotFitError
@@ -442,8 +443,7 @@ def held(calls: Sequence[Call]) -> list[Storage]:
     """
     # Sets of commands are integers with a bit for each command: a few hundred to a few thousand
     # commands make whole sets cheap to intersect.
-    needs = dependencies(calls)
-    before, after = _before(needs), _after(needs)
+    before = _before(dependencies(calls))
     touching: dict[Storage, list[int]] = {}
     writing: dict[Storage, int] = {}
     reading: dict[Storage, int] = {}
@@ -458,10 +458,10 @@ def held(calls: Sequence[Call]) -> list[Storage]:
     at: list[list[Storage]] = [[] for _ in calls]
     for storage, mine in touching.items():
         writers, readers = writing.get(storage, 0), reading.get(storage, 0)
-        first, last = mine[0], mine[-1]
-        for n in range(first, last + 1):
+        read_after = reduce(or_, (before[n] for n in mine if readers >> n & 1), 0)
+        for n in range(mine[0], mine[-1] + 1):
             touches = (writers | readers) >> n & 1
-            if touches or (before[n] & writers and after[n] & readers):
+            if touches or (before[n] & writers and read_after >> n & 1):
                 rows[n] += storage.rows
                 at[n].append(storage)
     return max(zip(rows, at, strict=True), key=lambda entry: entry[0])[1] if calls else []
@@ -476,12 +476,3 @@ def _before(needs: Sequence[Sequence[int]]) -> list[int]:
             total |= earlier[n] | 1 << n
         earlier.append(total)
     return earlier
-
-
-def _after(needs: Sequence[Sequence[int]]) -> list[int]:
-    """Return for each command the set of commands that must follow it, as bits."""
-    later = [0] * len(needs)
-    for n, mine in reversed(list(enumerate(needs))):
-        for earlier in mine:
-            later[earlier] |= later[n] | 1 << n
-    return later
