@@ -128,13 +128,18 @@ for name in names:
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as out:
         main([*name, "--help"])
     assert out.getvalue().startswith(f"usage: trainwright {' '.join(name)} "), name
+    wide = [line for line in out.getvalue().splitlines() if len(line) > 80 and len(line.split()) > 2]
+    assert not wide, f"{name} --help is wider than the terminal: {wide}"
     imported = [module for module in slow if module in sys.modules]
     assert not imported, f"{name} --help imports {imported}"
 """
 
 
 def test_command_line_help_of_each_command_imports_nothing_slow():
-    done = subprocess.run([sys.executable, "-c", HELPED], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", HELPED],
+        capture_output=True, text=True, env=os.environ | {"COLUMNS": "80"},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-500:]
 
 

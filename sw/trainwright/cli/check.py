@@ -36,29 +36,36 @@ class CheckOptions(
 ):
     """Compare the hardware with the golden model bit by bit, over one training step.
 
-    The operands are random over the whole range of their formats. Every row that any engine writes
-    to the scratchpad is compared, and the external memory and the statistics. Exit status 1 where
-    anything differs.
+    The operands are random over the whole range of their formats. The comparison covers every row
+    that any engine writes to the scratchpad, the external memory and the statistics. The exit
+    status is 1 if anything differs.
 
-    The golden model executes programs by a C kernel. With --backend golden that kernel is compared
-    with the golden model's readable interpreter (trainwright.golden.interpreter), in the same way.
+    The golden model executes programs by a C kernel. --backend golden compares that kernel with the
+    golden model's readable interpreter (trainwright.golden.interpreter) in the same way.
 
-    Short programs follow in which every wait of one engine for another counts, because those of a
-    network rarely bring two commands close enough; in the simulation with a memory without latency,
-    too.
+    Short programs of hazards follow, in which every wait of one engine for another counts: programs
+    of a network rarely bring two commands close enough. The simulation runs them with a memory
+    without latency, too.
 
-    With --update chip two whole steps are run, with loss and update by the vector engine, each from
-    the contents that the step before left in the accelerator's memory; losses and the state are
-    compared with their definitions (trainwright.onchip) too. With an exponent file eight steps are
-    run by one start, the second of which looks for columns to cut; where samples are fetched a test
-    set is classified after them.
+    --update chip runs two whole steps, with loss and update by the vector engine. Each step begins
+    with the memory that the step before left, and losses and state are also compared with their
+    definitions (trainwright.onchip). An accelerator with an exponent file runs eight steps by one
+    start, and its second step looks for columns to cut; an accelerator that fetches samples then
+    classifies a test set.
 
-    With --product a matrix product in floating point is checked in place of a step: by residues on
-    multipliers of 8 bits (docs/reference/ape.md), against a wide multiplier. The accelerator has
-    words of 8 bits by default, and wide_tensors=1.
+    --product checks a matrix product in floating point in place of a step: by residues on
+    multipliers of 8 bits (docs/reference/ape.md), against a wide multiplier. The accelerator then
+    has words of 8 bits and wide_tensors=1 by default.
 
     Utilisation (`mac_utilisation` in --json) is the useful multiply-accumulates, `macs`, over
-    multipliers times cycles: padding and copies left out (docs/reference/cycles.md).
+    multipliers times cycles: padding and copies are left out (docs/reference/cycles.md).
+
+    Examples
+    --------
+      trainwright check                             digits on the simulated hardware
+      trainwright check --backend golden            the C kernel against the interpreter
+      trainwright check --network fashion --accelerator lanes=8 --accelerator pe1_rows=4
+      trainwright check --update chip               loss and update on the accelerator, too
     """
 
     network: Annotated[str, Option(metavar="NAME")] = "digits"

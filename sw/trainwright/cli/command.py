@@ -1,6 +1,7 @@
 """Commands, and how other packages register theirs."""
 
 import argparse
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -9,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from trainwright.cli.errors import OptionError
+from trainwright.cli.screen import MOST_HELP, in_columns
 from trainwright.support.errors import one_line
 
 GROUP = "trainwright.commands"
@@ -16,6 +18,13 @@ ALL = "*"
 """In place of a command's name: every command."""
 BENCHES = "trainwright.benches"
 """Entry-point group of the parts of ``trainwright bench``."""
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help whose descriptions are wrapped for the terminal, tables and examples excepted."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return textwrap.indent(in_columns(text, min(width, MOST_HELP)), indent) + "\n"
 
 
 @dataclass(frozen=True)
@@ -106,7 +115,7 @@ def add_commands(
     for command in commands:
         place = below.add_parser(
             command.name, help=command.help, description=command.help,
-            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+            formatter_class=HelpFormatter, allow_abbrev=False,
         )  # fmt: skip
         place.set_defaults(run=command.run, parser_of_command=place)
         if asked in (command.name, ALL):

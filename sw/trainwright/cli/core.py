@@ -12,7 +12,7 @@ from textwrap import wrap
 from typing import NoReturn
 
 from trainwright import __version__
-from trainwright.cli.command import Command, LazyCommand, add_commands, registered
+from trainwright.cli.command import Command, HelpFormatter, LazyCommand, add_commands, registered
 from trainwright.cli.declare import add_options, describe
 from trainwright.cli.screen import screen_width
 from trainwright.support.errors import MOST_LINE, UserError, one_line
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
 
 def _parser(commands: Sequence[Command], asked: str | None) -> Parser:
     """Return the parser. Import and ask only the command `asked` for its options."""
-    parser = Parser(prog="trainwright", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="trainwright", formatter_class=HelpFormatter)
     describe(parser, RootOptions)
     parser.add_argument("--version", action="version", version=f"trainwright {__version__}")
     add_options(parser, RootOptions)

@@ -29,10 +29,17 @@ SUFFIX = ".trwp"
 class ListingOptions(StepOptions, UpdateOptions, WideOptions):
     """Compile the programs of a training step and print their descriptors.
 
-    A step has a forward and a backward program. Shifts are set step by step while training and are
-    0 here. With --update chip a step has programs of loss and update, too, or is a single program
-    next to those that fetch samples and classify a test set; shifts are those of a random step. A
-    file ending in .trwp is read as a program and printed.
+    A step has a forward and a backward program. Training sets the shifts (`>>0`) anew in each step;
+    they are 0 here. --update chip lists the programs of loss and update, too, or the single program
+    of a step with those that fetch samples and classify a test set; shifts are then those of a
+    random step. A file ending in .trwp is read as a program and printed. docs/reference/program.md
+    explains the operations and their fields.
+
+    Examples
+    --------
+      trainwright listing digits --part forward     the forward program
+      trainwright listing digits --save programs    both programs as files, too
+      trainwright listing programs/forward.trwp     print a file
     """
 
     part: Annotated[str | None, OneOf(PARTS)] = None

@@ -101,7 +101,7 @@ class NetworkOptions(SettingsModel):
     """Network as the first argument, and samples of a batch."""
 
     network: Annotated[str, Option(metavar="NETWORK", positional=True)] = "digits"
-    """digits, fashion or a TOML file"""
+    """built-in network, such as digits or fashion, or a TOML file"""
     batch: Positive = 64
     """samples of a batch"""
 

@@ -23,15 +23,23 @@ if TYPE_CHECKING:
 class PlanCommandOptions(StepOptions, WideOptions, JsonOptions):
     """Show how a training step of a network is computed, and which alternatives there were.
 
-    First the contraction orders of each layer, those of its gradients among them, the cheapest
-    first: an order is a tree of products of two tensors. Those that have names are shown, too: W
-    rebuilt from the factors left and right of a bond, both sides of a bond without W, and the
-    paper's. Where an order is not the chosen one its row says why. Then what is computed together,
-    in slices of how many values of which axes, by which array; and cycles, multiply-accumulates and
-    memory of each program, by the cycle model. Utilisation is the useful multiply-accumulates
-    (padding and copies left out) over multipliers times cycles.
+    First come the contraction orders of each layer and of its gradients, the cheapest first. An
+    order is a tree of products of two tensors. Orders with a name are always listed: W rebuilt from
+    the factors left and right of a bond, both sides of a bond without W, and the paper's. The line
+    of an order says whether it was chosen, or why not.
 
-    Exit status 2, and one line that says what is lacking and what to change, where nothing fits.
+    Then come the stages of each program: a stage is computed as a whole, in slices of so many
+    values of an axis, by the arrays PE1 and PE2. The last table has cycles, multiply-accumulates
+    (MACs) and memory of each program, by the cycle model. Utilisation is the useful MACs (without
+    padding and copies) over multipliers times cycles.
+
+    If nothing fits, the exit status is 2 and one line says what is lacking and what to change.
+
+    Examples
+    --------
+      trainwright plan fashion                      the paper's network
+      trainwright plan digits --ranks 8             after a cut of its ranks to 8
+      trainwright plan digits --preset lfe5u-25f    on the accelerator for a small device
     """
 
     effort: Positive | None = None

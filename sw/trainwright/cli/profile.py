@@ -33,31 +33,36 @@ class ProfileOptions(
 ):
     """Profile one training step, a line a descriptor.
 
-    A line has cycles, multiply-accumulates, occupancy of the array, stalls by cause (operands or
-    the memory awaited, results back-pressured), bytes and saturations.
+    A line has cycles, multiply-accumulates, occupancy of the array, cycles in which it `awaits`
+    operands or memory or is `blocked` by results, bytes and saturations. With --backend rtl all of
+    them are measured in the simulated hardware; with golden the cycle model predicts the cycles.
 
     `macs` are the multiply-accumulates executed, copies by PE1 and padded lanes included;
-    `useful_macs` those of the equations alone. Occupancy is executed, utilisation useful
-    multiply-accumulates over multipliers times cycles. In --json `mac_utilisation` is the
-    utilisation, as in `check` and `plan`; `utilisation` is the occupancy, a name kept for programs
-    that read it.
-
-    With --backend rtl everything is measured in the simulated hardware; with golden the cycles are
-    predicted by the cycle model. --out writes profile.json, trace.json, which
-    https://ui.perfetto.dev and chrome://tracing open (a row an engine, a cycle as a microsecond),
-    engines.png, the same time line as a picture, and roofline.png.
+    `useful_macs` are those of the equations alone. Occupancy is `macs` over multipliers times
+    cycles, utilisation is `useful_macs` over the same. In --json `mac_utilisation` is the
+    utilisation, as in `check` and `plan`, and `utilisation` is the occupancy.
 
     A second table divides every cycle of both arrays among causes: computing, copying, stalls, and
-    the commands that the array waited for, each cause with the descriptor that has most of its
+    the commands that the array waited for. Each cause names the descriptor that has most of its
     cycles.
 
-    With --update chip a step has loss and update, too. An accelerator that trains alone runs eight
-    steps by one start: figures of a descriptor are those of the eight, `step` is their mean.
+    --out writes profile.json, roofline.png, engines.png (a time line of the engines), and
+    trace.json, the same time line for https://ui.perfetto.dev or chrome://tracing, where a cycle
+    is shown as a microsecond.
+
+    With --update chip a step includes loss and update. An accelerator that trains alone runs eight
+    steps by one start: a descriptor's figures are sums over the eight, `step` is their mean.
 
     --energy multiplies counted events with published energies (docs/reference/energy.md). It is a
     model of dynamic energy: static power, clock tree and processor are left out. With --liberty
     the energy of multiplications follows from toggles: yosys maps a multiplier to the file's cells,
     which are evaluated on the operands of the step.
+
+    Examples
+    --------
+      trainwright profile digits --backend golden   predicted, in a second
+      trainwright profile digits --out profile      measured; with pictures and a trace
+      trainwright profile fashion --energy          with a model of the step's energy
     """
 
     backend: Annotated[str, Option(metavar="NAME")] = "rtl"

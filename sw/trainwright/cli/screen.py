@@ -9,6 +9,8 @@ from trainwright.support.tables import markdown, spell
 
 LEAST_WIDTH = 40
 """Columns of the narrowest terminal that text is folded for."""
+MOST_HELP = 98
+"""Columns of a paragraph of a help text on wide terminals."""
 LEAST_CELL = 12
 """Columns of a folded cell; terminals too narrow for such cells get longer lines."""
 
@@ -16,6 +18,16 @@ LEAST_CELL = 12
 def screen_width() -> int:
     """Return the columns of the terminal: ``COLUMNS``, else its own, else 80."""
     return max(LEAST_WIDTH, shutil.get_terminal_size().columns)
+
+
+def in_columns(text: str, width: int) -> str:
+    """Wrap the paragraphs of a help text; keep tables, and lines of paragraphs that indent some."""
+    return "\n\n".join(
+        "\n".join(folded(line, width, 6) for line in paragraph.splitlines())
+        if re.search(r"^[ |]", paragraph, re.MULTILINE)
+        else "\n".join(wrap(paragraph, width, break_on_hyphens=False))
+        for paragraph in text.rstrip().split("\n\n")
+    )
 
 
 def folded(text: str, width: int, indent: int) -> str:

@@ -3,17 +3,13 @@
 from typing import ClassVar
 
 from trainwright.cli.options import AcceleratorOptions
-from trainwright.cli.screen import fitted
+from trainwright.cli.screen import MOST_HELP, fitted, screen_width
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.settings import settings_of
 
-WIDTH = 98
-"""Columns of a line; argparse indents by two more."""
-
-
 def describe_sizes() -> str:
     """Return a table of the sizes, and a table of the presets."""
-    rows = []
+    rows, width = [], min(screen_width() - 4, MOST_HELP)
     for setting in settings_of(AcceleratorParameters):
         meaning, _, _ = setting.help.replace("``", "").partition(". ")
         values = "names" if setting.name == "formats" else setting.range.removeprefix("from ")
@@ -26,9 +22,9 @@ def describe_sizes() -> str:
         sizes = ", ".join(f"{key}={value}" for key, value in of_device.sizes.items())
         presets.append((name, preset(name).multipliers, sizes or "the defaults"))
     return (
-        f"{fitted(('NAME', 'range', 'default', ''), rows, WIDTH)}\n"
-        "A preset is a set of these for a device; NAME=N given besides it goes before it:\n"
-        f"{fitted(('preset', 'multipliers', 'sizes'), presets, WIDTH)}"
+        f"{fitted(('NAME', 'range', 'default', ''), rows, width)}\n"
+        "Presets for devices; --accelerator NAME=N overrides one size:\n"
+        f"{fitted(('preset', 'multipliers', 'sizes'), presets, width)}"
     )
 
 

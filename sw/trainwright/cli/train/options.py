@@ -110,7 +110,7 @@ class SessionOptions(FormOptions):
     prepared: Annotated[str | None, Option(hidden=True)] = None
     """file with the data; given only by sweeps"""
     resume: bool = False
-    """go on with the run in --out; options are its own"""
+    """continue the run in --out with the options it began with"""
     force: bool = False
     """replace the run in --out"""
     json: bool = False
