@@ -128,7 +128,8 @@ for name in names:
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as out:
         main([*name, "--help"])
     assert out.getvalue().startswith(f"usage: trainwright {' '.join(name)} "), name
-    wide = [line for line in out.getvalue().splitlines() if len(line) > 80 and len(line.split()) > 2]
+    lines = out.getvalue().splitlines()
+    wide = [line for line in lines if len(line) > 80 and len(line.split()) > 2]
     assert not wide, f"{name} --help is wider than the terminal: {wide}"
     imported = [module for module in slow if module in sys.modules]
     assert not imported, f"{name} --help imports {imported}"
