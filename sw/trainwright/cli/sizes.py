@@ -7,6 +7,7 @@ from trainwright.cli.screen import MOST_HELP, fitted, screen_width
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.settings import settings_of
 
+
 def describe_sizes() -> str:
     """Return a table of the sizes, and a table of the presets."""
     rows, width = [], min(screen_width() - 4, MOST_HELP)
