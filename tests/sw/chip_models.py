@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from trainwright.compiler.chip.memory import TARGETS
 from trainwright.driver import Driver, QuantisedModel
-from trainwright.driver.resident import lay_out_data
+from trainwright.driver.resident import ResidentDriver, lay_out_data
 from trainwright.fixed.scale import Scales
 from trainwright.network import Layer, load_network
 from trainwright.onchip.rates import Entry
@@ -27,6 +28,12 @@ ENTRY = Entry(rate=11, rate_shift=5, weight=200, weight_exponent=-14)
 def model_of(state: ChipState) -> QuantisedModel:
     """Return the model as forward and backward pass read it."""
     return ChipModel(state.layout.network, state).operands()
+
+
+def put_batch(driver: ResidentDriver, inputs: torch.Tensor, labels: np.ndarray) -> None:
+    """Write inputs and targets of the next steps of a driver without a data set."""
+    driver._put_inputs(inputs, None)
+    driver._write(TARGETS, driver.memory.targets(labels))
 
 
 def calibrated(

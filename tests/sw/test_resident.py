@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from chip_models import ENTRY, calibrated, model_of
+from chip_models import ENTRY, calibrated, model_of, put_batch
 
 from trainwright.check.training import random_state
 from trainwright.compiler import CompileError
@@ -77,7 +77,7 @@ class Case:
         driver.put(self.state, model_of(self.state))
         driver.begin(self.scales, self.state, step)
         if data is None:
-            driver.put_batch(self.inputs, self.labels)
+            put_batch(driver, self.inputs, self.labels)
         return driver
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from chip_models import RANKED, model_of
+from chip_models import RANKED, model_of, put_batch
 from test_resident import DIGITS, MEMORY, Case, P
 from test_resident_prior import states
 
@@ -69,7 +69,7 @@ def stepped(case, cuts, steps, *, p=P, first=0):
         )  # fmt: skip
         driver.put(state, model_of(state))
         driver.begin(case.scales, state, first)
-        driver.put_batch(case.inputs, case.labels)
+        put_batch(driver, case.inputs, case.labels)
         for number in range(first, first + steps):
             distance = None if number % cuts.interval else cuts.distance
             expected, actual = states(driver, state, number, TABLE, case.seed, distance)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from chip_models import model_of
+from chip_models import model_of, put_batch
 from test_resident import DIGITS, MEMORY, Case, P
 from test_resident_prior import states
 
@@ -33,7 +33,7 @@ def test_resident_momentum_shifts_stay_within_units(pulled):
         )  # fmt: skip
         driver.put(case.state, model_of(case.state))
         driver.begin(case.scales, case.state, 0)
-        driver.put_batch(case.inputs, case.labels)
+        put_batch(driver, case.inputs, case.labels)
         for number in range(len(SHIFTS)):
             if not pulled:  # no coefficients are renewed
                 case.state.renew_pulls = lambda _: None

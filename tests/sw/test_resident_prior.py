@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from chip_models import model_of
+from chip_models import model_of, put_batch
 from test_chip_step import only
 from test_resident import DIGITS, MEMORY, Case, P
 
@@ -76,7 +76,7 @@ def test_steps_are_those_of_the_definition(network, kept, batch):
         )  # fmt: skip
         driver.put(state, model_of(state))
         driver.begin(case.scales, state, first)
-        driver.put_batch(case.inputs, case.labels)
+        put_batch(driver, case.inputs, case.labels)
         seen = []
         for step in range(first, first + 12):
             expected, actual = states(driver, state, step, table, seed)
@@ -94,7 +94,7 @@ def test_resident_prior_weight_of_nothing_pulls_nothing():
         driver = ResidentDriver(golden, case.state.layout, 16, table, seed=case.seed, pulled=True)
         driver.put(case.state, model_of(case.state))
         driver.begin(case.scales, case.state, 7)
-        driver.put_batch(case.inputs, case.labels)
+        put_batch(driver, case.inputs, case.labels)
         for step in (7, 8):
             expected, actual = states(driver, case.state, step, table, case.seed)
             assert all((expected[name] == actual[name]).all() for name in expected)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from chip_models import model_of, place_data
+from chip_models import model_of, place_data, put_batch
 from test_resident import DIGITS, Case, P, same
 
 from trainwright.accelerator import AcceleratorError
@@ -127,7 +127,7 @@ def test_steps_with_samples_of_their_own(network, pixels):
     fed = case.resident(table=TABLE)
     total = correct = 0
     for number in range(6):
-        fed.put_batch(*given.batch(number, batch, case.seed))
+        put_batch(fed, *given.batch(number, batch, case.seed))
         done = fed.run_steps(1, step=number)
         total, correct = total + done.total, correct + done.correct
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:

@@ -20,7 +20,7 @@ from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
+from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, Words
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.driver.card import PAGE, identity
@@ -84,10 +84,10 @@ class ResidentDriver(ChipDriver):
     """A ``ChipDriver`` whose steps are one program, the same in every step.
 
     ``put`` writes the state, ``begin`` program, schedule and exponents, all once; after that the
-    host writes inputs and targets, or nothing where there is a ``data`` set, and with a prior its
-    coefficients. Raises ``AcceleratorError`` for an accelerator that cannot repeat programs, and
-    where the data set leaves too little memory, ``CompileError`` for one whose file is too small,
-    ``ValueError`` for a prior of columns of more elements than a word counts.
+    host writes nothing, but inputs and targets where there is no ``data`` set. Raises
+    ``AcceleratorError`` for an accelerator that cannot repeat programs, and where the data set
+    leaves too little memory, ``CompileError`` for one whose file is too small, ``ValueError`` for a
+    prior of columns of more elements than a word counts.
     """
 
     def __init__(
@@ -242,11 +242,6 @@ class ResidentDriver(ChipDriver):
         rule = self._cuts
         cuts = f"Looks(interval={rule.interval}, distance={rule.distance})" if rule else "None"
         return identity(self._encoded, words.tobytes(), cuts)
-
-    def put_batch(self, inputs: torch.Tensor, labels: Words) -> None:
-        """Write inputs and targets of the next steps, where there is no data set."""
-        self._put_inputs(inputs, None)
-        self._write(TARGETS, self.memory.targets(labels))
 
     def run_steps(self, times: int, *, step: int) -> LossResult:
         """Run ``times`` whole steps, the first of number ``step``; return their summed loss.
