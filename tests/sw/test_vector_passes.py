@@ -29,7 +29,7 @@ def executed(descriptors, rows: Rows, stream: int = 0):
     state.write(np.arange(rows.next), np.concatenate(rows.words).astype(np.int16))
     state.stream = stream
     sums = np.zeros((3, P.statistics_depth), np.int64)
-    record = Record(*sums)
+    record = Record(sums)
     assert list(executions(descriptors, state, record, P))
     return state, record
 
@@ -59,7 +59,7 @@ def test_vector_passes_loss_is_that_of_its_definition(loss, exponent, samples):
     state, record = executed(descriptors, rows)
     expected = LOSSES[loss](z, exponent, labels, classes)
     assert state.pad[to : to + samples].tolist() == expected.gradient.tolist()
-    assert (record.sums[0], record.saturations[0]) == (expected.total, expected.correct)
+    assert tuple(record.statistics[:2, 0]) == (expected.total, expected.correct)
 
 
 @pytest.mark.parametrize(("loss", "exponent"), LOGITS)
@@ -74,7 +74,7 @@ def test_counting_leaves_rows_without_a_label_out(loss, exponent):
     before = np.concatenate(rows.words)
     state, record = executed(descriptors, rows)
     expected = LOSSES[loss](z[chosen], exponent, labels[chosen], classes)
-    assert (record.sums[0], record.saturations[0]) == (expected.total, expected.correct)
+    assert tuple(record.statistics[:2, 0]) == (expected.total, expected.correct)
     assert 0 < chosen.sum() < 64 and (state.pad[: len(before)] == before).all()
 
 

@@ -122,6 +122,11 @@ class Run:
     commands: tuple[CommandRecord, ...] | None = None
     """Commands of the engines, where the run was traced and takes cycles."""
 
+    @property
+    def statistics(self) -> npt.NDArray[np.int64]:
+        """Sums, saturations and underflows, (3, statistics_depth)."""
+        return np.stack([self.sums, self.saturations, self.underflows])
+
 
 class Accelerator(Protocol):
     """Accelerator with its external memory. Use as a context manager."""

@@ -26,10 +26,7 @@ def _joined(parts: tuple[ProgramSegment, ...], runs: list[Run], count: int) -> R
     """Join the results of several runs."""
     totals = np.zeros((3, count), np.int64)
     for part, result in zip(parts, runs, strict=True):
-        for total, counted in zip(
-            totals, (result.sums, result.saturations, result.underflows), strict=True
-        ):
-            total[list(part.slots)] += counted[: len(part.slots)]
+        totals[:, list(part.slots)] += result.statistics[:, : len(part.slots)]
     return Run(
         *totals,
         counters=sum((result.counters for result in runs), Counters()),

@@ -52,7 +52,7 @@ class Stepping(ABC):
         """Memories as the last descriptor left them."""
 
     @abstractmethod
-    def _counts(self) -> tuple[Counts, Counts, Counts]:
+    def _counts(self) -> Counts | tuple[Counts, Counts, Counts]:
         """Return sums, saturations and underflows."""
 
     @property

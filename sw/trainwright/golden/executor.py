@@ -36,9 +36,8 @@ _SIZES = (
     "lanes", "pe1_rows", "pe2_rows", "pad_rows", "slots", "memory_bytes", "formats",
     "wide_tensors", "most_alignment", "tracing",
 )  # fmt: skip
-_ARRAYS = (
-    "memory", "pad", "sums", "saturations", "underflows", "exponents", "above",
-)  # fmt: skip
+_STATISTICS = ("sums", "saturations", "underflows")
+_ARRAYS = ("memory", "pad", *_STATISTICS, "exponents", "above")
 _WRONG = ("word", "format", "descriptor", "exponent", "entry")
 _BUFFERS = 9
 
@@ -128,15 +127,11 @@ class Executor:
     def __init__(self, library: ctypes.CDLL, p: AcceleratorParameters, memory: Bytes):
         self._library = _typed(library)
         self.parameters = p
-        self._sums = np.zeros(p.statistics_depth, np.int64)
-        self._saturations = np.zeros(p.statistics_depth, np.int64)
-        self._underflows = np.zeros(p.statistics_depth, np.int64)
+        self._statistics = np.zeros((3, p.statistics_depth), np.int64)
         self._arrays: dict[str, npt.NDArray[np.generic]] = {
             "memory": memory,
             "pad": np.zeros((p.scratchpad_rows, p.lanes), np.int16),
-            "sums": self._sums,
-            "saturations": self._saturations,
-            "underflows": self._underflows,
+            **dict(zip(_STATISTICS, self._statistics, strict=True)),
             "exponents": np.zeros(max(p.exponents, 1), np.int64),
             "above": np.zeros(max(p.exponents, 1), np.int64),
         }
@@ -226,7 +221,7 @@ class Executor:
         d = flat.descriptors[machine.wrong_descriptor]
         if isinstance(d, MoveScales):
             entry = d.entries[machine.wrong_entry]
-            file.move(entry, int(self._sums[entry.statistics]))
+            file.move(entry, int(self._statistics[0, entry.statistics]))
         elif isinstance(d, Vector):
             file.scalars(d)
         else:
@@ -274,9 +269,7 @@ class Executor:
         self._check_exponents(flat, file)
         self._check_memory(status)
         return Run(
-            sums=self._sums.copy(),
-            saturations=self._saturations.copy(),
-            underflows=self._underflows.copy(),
+            *self._statistics.copy(),
             counters=Counters(bytes_read=machine.bytes_read, bytes_written=machine.bytes_written),
             traces=traces,
         )
@@ -284,14 +277,12 @@ class Executor:
     def _count(self, slots: int) -> None:
         """Begin to count in so many slots."""
         # The C side holds addresses of these arrays: they are replaced together or not at all.
-        if slots != len(self._sums):
-            self._sums, self._saturations, self._underflows = np.zeros((3, slots), np.int64)
+        if slots != self._statistics.shape[1]:
+            self._statistics = np.zeros((3, slots), np.int64)
             self._machine.slots = slots
-            self._machine.sums = self._sums.ctypes.data
-            self._machine.saturations = self._saturations.ctypes.data
-            self._machine.underflows = self._underflows.ctypes.data
-        for counts in (self._sums, self._saturations, self._underflows):
-            counts.fill(0)
+            for name, counts in zip(_STATISTICS, self._statistics, strict=True):
+                setattr(self._machine, name, counts.ctypes.data)
+        self._statistics.fill(0)
 
     def _traced(self, flat: Flat, times: int, step: int) -> dict[str, Trace]:
         """Make arrays that ``times`` executions from ``step`` on fill with what engines write."""

@@ -36,15 +36,15 @@ from trainwright.program.vector import Code, Vector
 
 _Written = tuple[int, str, Addresses, Words]
 """Number and tensor of a descriptor, with the addresses and rows that it wrote."""
+_WRAPS = np.array([1 << SUM_WIDTH, 1 << COUNT_WIDTH, 1 << COUNT_WIDTH])
 
 
 @dataclass
 class Record:
     """Statistics of a run, and every row written by each engine."""
 
-    sums: npt.NDArray[np.int64]
-    saturations: npt.NDArray[np.int64]
-    underflows: npt.NDArray[np.int64]
+    statistics: npt.NDArray[np.int64]
+    """(3, slots): sums, saturations and underflows."""
     written: dict[str, list["_Written"]] = field(
         default_factory=lambda: {engine: [] for engine in TRACED}
     )
@@ -52,10 +52,7 @@ class Record:
     @classmethod
     def counting(cls, program: Sequence[Descriptor], p: AcceleratorParameters) -> "Record":
         """Begin to count in the slots of a program."""
-        sums, saturations, underflows = np.zeros(
-            (3, max(p.statistics_depth, needed(program))), np.int64
-        )
-        return cls(sums, saturations, underflows)
+        return cls(np.zeros((3, max(p.statistics_depth, needed(program))), np.int64))
 
 
 def executions(
@@ -99,8 +96,8 @@ def executions(
         elif isinstance(d, MoveScales):
             # A sum is taken as it is used: the next step counts from 0.
             for entry in d.entries:
-                state.file.move(entry, int(record.sums[entry.statistics]))
-                record.sums[entry.statistics] = 0
+                state.file.move(entry, int(record.statistics[0, entry.statistics]))
+                record.statistics[0, entry.statistics] = 0
         elif isinstance(d, Compute | Vector):
             # The shift is known only now: exponents may have moved in an earlier step of this run.
             if isinstance(d, Compute) and d.z_exponent:
@@ -108,11 +105,8 @@ def executions(
                 d = replace(d, shift=by.result, x_shift=by.x, g_shift=by.g)
             done = compute(d, state, p) if isinstance(d, Compute) else vector(d, state, p)
             # Sums and counts wrap as the hardware's registers do.
-            record.sums[d.slot] = (record.sums[d.slot] + done.total) % (1 << SUM_WIDTH)
-            record.saturations[d.slot] = (record.saturations[d.slot] + done.saturations) % (
-                1 << COUNT_WIDTH
-            )
-            record.underflows[d.slot] += done.underflows
+            counted = record.statistics[:, d.slot] + (done.total, done.saturations, done.underflows)
+            record.statistics[:, d.slot] = counted % _WRAPS
             record.written[engine_of(d)].append((number, d.tensor, done.addresses, done.rows))
         elif isinstance(d, Samples):
             record.written[engine_of(d)].append((number, d.tensor, *samples(d, state, p)))
@@ -156,9 +150,7 @@ def interpret(
         state.registers, state.stream, state.step = [0] * REGISTERS, 0, step + number
         deque(executions(program, state, record, p), maxlen=0)
     run = Run(
-        sums=record.sums,
-        saturations=record.saturations,
-        underflows=record.underflows,
+        *record.statistics,
         counters=Counters(bytes_read=state.bytes_read, bytes_written=state.bytes_written),
         traces={engine: _trace(record.written[engine], p.lanes) for engine in TRACED}
         if trace

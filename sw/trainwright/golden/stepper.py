@@ -33,8 +33,8 @@ class Stepper(Stepping):
         """Machine as the last descriptor left it; registers and random bits, too."""
         return self._state
 
-    def _counts(self) -> tuple[Counts, Counts, Counts]:
-        return self._record.sums, self._record.saturations, self._record.underflows
+    def _counts(self) -> Counts:
+        return self._record.statistics
 
     def __next__(self) -> Stepped:
         number = next(self._steps)

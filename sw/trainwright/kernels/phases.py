@@ -351,15 +351,8 @@ class _Cut:
         self.last = max(self.depth[effect.value] for effect in self.effects)
         # A program is bound by its first constants, which all passes of a kernel share.
         self.reserved = body.reserved
-        needed = self._needed()
+        needed = _closure(body, (effect.value for effect in self.effects))
         self.values = [v for v in self.values if v in needed]
-
-    def _needed(self) -> set[Value]:
-        needed = {effect.value for effect in self.effects}
-        for v in reversed(self.values):
-            if v in needed:
-                needed.update(v.operands)
-        return needed
 
     # -- what stages need ----------------------------------------------------------------------
     def _reduced(self, sweep: int) -> list[Value]:
@@ -460,11 +453,8 @@ class _Cut:
     def _finish(self, n: int) -> list[GroupPass]:
         body, stage = Body(reserved=self.reserved), 2 * n
         known: dict[Value, Value] = {}
-        before = set(self.live)
         # A register whose value ends here may be given to a value that begins here.
-        for key in [key for key in before if self.until[key] <= stage]:
-            self.live.remove(key)
-            self.registers.release(key)
+        self._end(stage)
         self._preserve(body)
         keys = sorted(self.computed[n], key=lambda key: (self.values.index(key[0]), key[1]))
         results = [(key, self._completed(body, key[0], stage, known)) for key in keys]

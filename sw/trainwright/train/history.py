@@ -162,7 +162,7 @@ class History:
         steps, evaluations, scales = (
             tensors[f"history.{kind}"].tolist() for kind in ("steps", "evaluations", "scales")
         )
-        # Tables of earlier versions have fewer columns, of fields with defaults, at the end.
+        # Scales of earlier versions have fewer columns: those without a default.
         return cls(
             [_record(StepRecord, (*row[:_FIXED], row[_FIXED:])) for row in steps],
             [_record(EvaluationRecord, row) for row in evaluations],

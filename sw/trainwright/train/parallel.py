@@ -252,10 +252,5 @@ def _values(
 
 def _run(done: Sequence[ForwardResult] | Sequence[BackwardResult], counters: Counters) -> Run:
     """Return the sum of this worker's runs, with the counters of all workers."""
-    return Run(
-        sums=np.sum([result.run.sums for result in done], 0),
-        saturations=np.sum([result.run.saturations for result in done], 0),
-        underflows=np.sum([result.run.underflows for result in done], 0),
-        counters=counters,
-        seconds=sum(result.seconds for result in done),
-    )
+    statistics = np.sum([result.run.statistics for result in done], 0)
+    return Run(*statistics, counters=counters, seconds=sum(result.seconds for result in done))
