@@ -54,7 +54,8 @@ from trainwright_sim.copier import Copier
 def test_board_data_is_consistent(board):
     assert BOARDS[board.name] is board
     assert PARTS[board.part.name] is board.part
-    assert obstacles(preset(board.preset), board.part, board.memory_bytes) == []
+    lacking = obstacles(preset(board.preset), board.part, board.memory_bytes)
+    assert not lacking, f"choose another preset, or less memory_bytes: {lacking}"
     assert board.memory_bytes & (board.memory_bytes - 1) == 0
     used = [board.clock_pin, board.rx_pin, board.tx_pin, board.lamp_pin]
     assert len(set(used)) == len(used)
@@ -198,7 +199,8 @@ def test_board_memory_holds_step_of_digits(board):
 
     batch = SMALL_BATCHES.get(board.name, 64)
     step = compile_step(load_network("digits"), batch, preset(board.preset))
-    assert step.memory_bytes <= max(board.memories.values())
+    most = max(board.memories.values())
+    assert step.memory_bytes <= most, f"digits needs {step.memory_bytes} bytes: raise memory_bytes"
     # block RAM of the small parts of a ULX3S holds less: its SDRAM is for them
     small = board.name in ("ulx3s-12f", "ulx3s-25f", "ulx3s-45f")
     assert small == (step.memory_bytes > board.memory_bytes)

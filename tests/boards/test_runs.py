@@ -31,8 +31,8 @@ def test_recorded_run_is_of_a_known_board_and_fits_its_part(run):
 
 
 def test_results_page_shows_the_recorded_runs():
-    """If it fails: put what `trainwright boards --runs` prints into the page."""
-    assert runs.summary() in PAGE.read_text()
+    shown = runs.summary() in PAGE.read_text()
+    assert shown, f"put what `trainwright boards --runs` prints into {PAGE}"
 
 
 def test_board_counts_as_run_only_with_its_last_stage(monkeypatch):

@@ -4,13 +4,14 @@ from collections import Counter
 
 import pytest
 
+from trainwright.compiler.forms.nests import _NESTS
 from trainwright.compiler.step.compile import compile_network
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.descriptors import Compute
 from trainwright.program.engines import ARRAYS, ENGINES, PE1, PE2, SPEC_OF, tile_rows
 from trainwright.program.fields import Engine, Operation
-from trainwright.timing.commands import work_of
+from trainwright.timing.commands import LATENCIES, work_of
 
 SEQUENCERS = {Operation.HALT, Operation.LOOP, Operation.END, Operation.SET, Operation.SCALES}
 
@@ -20,6 +21,21 @@ def test_engines_execute_every_operation_but_those_of_the_sequencer_once():
     assert set(executed) == set(Operation) - SEQUENCERS
     assert set(executed.values()) == {1}
     assert all(operation in spec.operations for operation, spec in SPEC_OF.items())
+
+
+def test_engines_have_a_record_in_every_layer():
+    """Name the record that a new engine lacks, as CONTRIBUTING.md lists them."""
+    sequencer = pytest.importorskip("trainwright_hw.control.sequencer")
+    every = set(Engine.ALL)
+    arrays = set(ARRAYS)
+    for name, engines, known in (
+        ("ENGINES of program/engines.py", every, {spec.engine for spec in ENGINES}),
+        ("COMMANDS of hw/trainwright_hw/control/sequencer.py", every, set(sequencer.COMMANDS)),
+        ("LATENCIES of timing/commands.py", arrays, set(LATENCIES)),
+        ("_NESTS of compiler/forms/nests.py", arrays, set(_NESTS)),
+    ):
+        assert known == engines, f"{name}: {known ^ engines}"
+    assert every == {engine for engine in Engine if engine not in (Engine.NONE, Engine.ALL)}
 
 
 def test_arrays_have_tiles_of_their_own_rows():
