@@ -79,6 +79,8 @@ class GraphOp:
     """Axes of the result that are not cut: a value depends on all values along them."""
     site: str = ""
     """Closed network of tensors that a product is a part of; empty for none."""
+    parts: Parts | None = None
+    """Cells of a sum that is taken in parts."""
 
     def gradient(self, back: "Backward", upper: str) -> None:
         """Add the operands' gradients to ``back``; ``upper`` names the gradient to the result."""
@@ -205,8 +207,8 @@ class Kernel(GraphOp):
 
 
 @dataclass(frozen=True)
-class View(GraphOp):
-    """``out`` = ``x`` by other axes: the same values in row-major order. Nothing is rounded."""
+class Alias(GraphOp):
+    """``out`` = values of ``x`` by other axes. Nothing is rounded."""
 
     out: str
     x: str
@@ -214,8 +216,13 @@ class View(GraphOp):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Operands, in the order of the fields."""
+        """Names of the operands."""
         return (self.x,)
+
+
+@dataclass(frozen=True)
+class View(Alias):
+    """``out`` = ``x`` by other axes: the same values in row-major order."""
 
     def gradient(self, back: "Backward", upper: str) -> None:
         """Read the gradient to the result by the axes of the operand."""
@@ -250,18 +257,11 @@ class Slide:
 
 
 @dataclass(frozen=True)
-class Unfold(GraphOp):
-    """Unfolding of ``x`` to ``out``: some axes read by two each, as windows. Nothing is rounded."""
+class Unfold(Alias):
+    """Unfolding of ``x`` to ``out``: some axes read by two each, as windows."""
 
-    out: str
-    x: str
     slides: tuple[Slide, ...]
-    is_alias = is_window = True
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """Operands, in the order of the fields."""
-        return (self.x,)
+    is_window = True
 
 
 Op = Einsum | Kernel | View | Unfold

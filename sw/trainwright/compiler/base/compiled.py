@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from trainwright.compiler.base.memory import Buffer, Image
+from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.rules import Rule, Written
 from trainwright.fixed.align import Alignment, aligned
 from trainwright.formats.exponents import Shifts
@@ -70,7 +70,8 @@ class CompiledProgram:
     descriptors: tuple[Descriptor, ...]
     rules: dict[int, Rule]
     tensors: tuple[Written, ...]
-    images: tuple[Image, ...]
+    images: tuple[Buffer, ...]
+    """Factors as the program reads them, and constants."""
     macs: int
     address: int
     """Address of the program in external memory."""

@@ -33,6 +33,14 @@ class Buffer:
     address: int
     shape: tuple[int, ...]
     element_bytes: int
+    layer: int = -1
+    """Number of a factor's layer, from 0; -1 where the buffer holds no factor."""
+    index: int = -1
+    """Number of a factor in its layer, from 0."""
+
+    @property
+    def is_factor(self) -> bool:
+        return self.layer >= 0
 
     @property
     def size(self) -> int:
@@ -57,20 +65,6 @@ class Buffer:
     @property
     def stop(self) -> int:
         return self.address + self.size
-
-
-@dataclass(frozen=True)
-class Image(Buffer):
-    """Buffer of a factor as one program reads it, or of a constant."""
-
-    layer: int = -1
-    """Number of the factor's layer, from 0; -1 for a constant."""
-    index: int = -1
-    """Number of the factor in its layer, from 0."""
-
-    @property
-    def is_factor(self) -> bool:
-        return self.layer >= 0
 
 
 @dataclass

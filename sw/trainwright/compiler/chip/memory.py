@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from trainwright.compiler.base.compiled import IN_ROWS, CompiledStep
 from trainwright.compiler.base.errors import CompileError
-from trainwright.compiler.base.memory import Buffer, Image, MemoryMap
+from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.chip.live import (
     Kept,
     Live,
@@ -172,7 +172,7 @@ class ChipMemory:
         return {(image.layer, image.index): image.name for image in self._images}
 
     @property
-    def _images(self) -> list[Image]:
+    def _images(self) -> list[Buffer]:
         both = (*self.step.forward.images, *self.step.backward.images)
         return [image for image in both if image.is_factor]
 

@@ -5,14 +5,14 @@ In: ``step.compile.StepPrograms``. Out: ``base.compiled.CompiledStep``. ``compil
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledStep
-from trainwright.compiler.base.memory import Buffer, Image
+from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.compiler.emit.emit import Emitted
@@ -80,20 +80,24 @@ class PackedBuffer(Buffer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedImage(PackedBuffer, Image):
-    """Image as ``outer`` has it."""
+class PackedConstant(PackedBuffer):
+    """Constant in external memory: the identity, zeros, or a tensor of equal values."""
 
     value: int = 0
-    """Word that all values of a constant have."""
+    """Word that all values of a tensor have."""
 
     def pack(self, values: "torch.Tensor") -> Bytes:
-        """Return the bytes of an int64 factor (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
-        return super().pack(values) if self.is_factor else self._constant
+        """Return the bytes of the constant, whatever the values are."""
+        return self._packed
 
     @cached_property
-    def _constant(self) -> Bytes:
+    def _packed(self) -> Bytes:
         known = constant(self.outer.tensor, self.outer.piece.width)
         return self.outer.pack(np.full(self.shape, self.value) if known is None else known)
+
+
+Packed = TypeVar("Packed", bound=PackedBuffer)
+"""Class of a buffer."""
 
 
 class StepAdapter:
@@ -135,35 +139,27 @@ class StepAdapter:
                 b.address == stored.address for b in self.buffers.values()
             ):
                 continue
-            self.buffers[key] = PackedBuffer(
-                name=key,
-                address=stored.address,
-                shape=outer.shape,
-                element_bytes=outer.element_bytes,
-                outer=outer,
-            )
+            self.buffers[key] = self._packed(PackedBuffer, outer, name=key)
             self.aliases[name] = (*self.aliases.get(name, ()), key)
 
-    def _images(self, emitted: Emitted) -> Iterable[PackedImage]:
+    def _packed(self, kind: type[Packed], outer: External, **fields: Any) -> Packed:
+        """Return a tensor at its address in external memory."""
+        known = {"name": outer.name, "address": self.step.buffers[outer.name].address}
+        known |= {"shape": outer.shape, "element_bytes": outer.element_bytes, "outer": outer}
+        return kind(**known | fields)
+
+    def _images(self, emitted: Emitted) -> Iterable[PackedBuffer]:
         graph = emitted.lowered.graph
         for outer in self._outer(emitted):
             # The names of factors, ``l1.G2``, say which image they are.
             layer, dot, index = outer.tensor.rpartition(".G")
             tensor = graph.tensors.get(outer.tensor)
-            image = partial(
-                PackedImage,
-                name=outer.name,
-                address=self.step.buffers[outer.name].address,
-                shape=outer.shape,
-                element_bytes=outer.element_bytes,
-                outer=outer,
-            )
             if outer.tensor in self.host and dot and index.isdigit():
-                yield image(layer=int(layer[1:]) - 1, index=int(index) - 1)
-            elif tensor is None:
-                yield image()
-            elif tensor.constant:
-                yield image(value=tensor.constant[0])
+                place = {"layer": int(layer[1:]) - 1, "index": int(index) - 1}
+                yield self._packed(PackedBuffer, outer, **place)
+            elif tensor is None or tensor.constant:
+                value = tensor.constant[0] if tensor and tensor.constant else 0
+                yield self._packed(PackedConstant, outer, value=value)
 
     def _rules(self, emitted: Emitted, tensors: dict[str, Written]) -> dict[int, Rule]:
         graph = emitted.lowered.graph

@@ -195,9 +195,7 @@ class Tiler:
         order is fixed.
         """
         results = {member.op.out for member in stage.choices}
-        parts = [
-            member for member in stage.choices if isinstance(member.op, Einsum) and member.op.parts
-        ]
+        parts = [member for member in stage.choices if member.op.parts]
         impls = [work.impl for work in choice.works]
         if choice in parts or len(impls) != 1 or not results & set(choice.op.operands):
             return False
@@ -299,8 +297,7 @@ class Tiler:
     @staticmethod
     def _is_whole(op: Op, slice_: Ranges) -> bool:
         """Return whether a slice of a result is complete: all parts of its sums are added."""
-        parts = op.parts if isinstance(op, Einsum) else ()
-        return not parts or all(slice_.get(axis, cut) == cut for axis, cut in parts[-1])
+        return not op.parts or all(slice_.get(axis, cut) == cut for axis, cut in op.parts[-1])
 
     def _view(self, choice: Choice, slice_: Ranges) -> None:
         op = choice.op
