@@ -6,11 +6,11 @@ of the scratchpad, and STORE writes the low bytes of these rows to the buffers. 
 so every buffer needs samples in rows (a sequence of tokens is a sample).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.base.compiled import CompiledStep
 from trainwright.compiler.chip.memory import TARGETS
+from trainwright.compiler.forms.layout import RowLevel, joined_levels
 from trainwright.compiler.step.adapter import PackedBuffer
 from trainwright.compiler.step.rows import sample_axis, sample_tensors
 from trainwright.onchip.layout import LANES
@@ -99,25 +99,9 @@ def _field(
     strides, own = outer.piece.strides, arranged.outer.piece.strides
     rows, each = outer.layout.rows, strides.get(axis, outer.piece.rows) * size
     levels = [
-        TransferLevel(outer.piece.counts[a], strides[a] * size * LANES, own[a] * size)
+        RowLevel(outer.piece.counts[a], (strides[a] * size * LANES, own[a] * size))
         for a in rows[: rows.index(axis) if axis in rows else 0]
     ]
     samples = range(*outer.ranges.get(axis, (0, batch)))
-    return RecordField(
-        packed.name, content.first, samples, each * LANES, each, tuple(_merged(levels))
-    )
-
-
-def _merged(levels: Sequence[TransferLevel]) -> list[TransferLevel]:
-    """Join levels whose runs follow each other evenly, outermost first."""
-    joined: list[TransferLevel] = []
-    for level in levels:
-        last = joined[-1] if joined else None
-        even = (level.address * level.count, level.local * level.count)
-        if level.count == 1:
-            continue
-        if last and (last.address, last.local) == even:
-            joined[-1] = TransferLevel(last.count * level.count, level.address, level.local)
-        else:
-            joined.append(level)
-    return joined
+    nest = tuple(TransferLevel(level.count, *level.steps) for level in joined_levels(levels))
+    return RecordField(packed.name, content.first, samples, each * LANES, each, nest)

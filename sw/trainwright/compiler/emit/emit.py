@@ -6,6 +6,7 @@ they follow from exponents when a program is bound (``base.compiled``).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from trainwright.compiler.base.commands import Commands
@@ -21,8 +22,7 @@ from trainwright.compiler.forms.calls import (
     Move,
     PassCall,
 )
-from trainwright.compiler.forms.external import External
-from trainwright.compiler.forms.layout import Addresses, Part
+from trainwright.compiler.forms.layout import Addresses, Part, RowLevel, joined_levels
 from trainwright.compiler.forms.nests import address_of, fitted, nests
 from trainwright.compiler.forms.passes import pass_vectors
 from trainwright.compiler.tile.tile import Lowered
@@ -126,79 +126,55 @@ class Emitter:
 
     def _move(self, call: Move, at: Addresses) -> None:
         (part,), outer = call.writes or call.reads, call.outer
-        operation = Operation.LOAD if call.writes else Operation.STORE
-        buffer = self.buffers[outer.name]
         # Runs of rows go between the buffer and the piece.
-        placed, source = outer.piece, Part(outer.piece, part.ranges)
-        row_bytes = outer.element_bytes * self.p.lanes
+        piece, placed, source = part.piece, outer.piece, Part(outer.piece, part.ranges)
         # The same rows on both sides, padding included: one run moves all of them.
-        same = part.piece.steps is None and placed.rows == part.piece.rows and source.offset == 0
-        same &= (placed.layout.rows, placed.layout.padded) == (
-            part.piece.layout.rows,
-            part.piece.layout.padded,
-        )
-        if same and part.counts == dict(part.piece.counts):
-            axes = [(placed.rows, 1, 1)]
+        same = piece.steps is None and placed.rows == piece.rows and source.offset == 0
+        lies, stored = piece.layout, placed.layout
+        same &= (lies.rows, lies.padded) == (stored.rows, stored.padded)
+        if same and part.counts == dict(piece.counts):
+            levels = [RowLevel(placed.rows, (1, 1))]
         else:
-            axes = [
-                (part.counts[a], source.stride(a), part.stride(a)) for a in part.piece.layout.rows
+            # By the stride in the scratchpad first, so that the innermost level is the one that can
+            # join a run.
+            levels = [
+                RowLevel(part.counts[a], (part.stride(a), source.stride(a))) for a in lies.rows
             ]
-            axes.append((part.blocks * part.digits, 1, 1))
-        # Innermost axes that are contiguous on both sides become one run of beats: each run costs a
-        # burst.
-        run = 1
-        axes = [axis for axis in axes if axis[0] > 1]
-        # By the stride in the scratchpad, so that the innermost axis is the one that can join a
-        # run.
-        axes.sort(key=lambda axis: -axis[2])
-        while axes and axes[-1][1] == axes[-1][2] == run:
-            run *= axes.pop()[0]
-        axes = _joined(axes)
-        first = source.offset
+            levels.append(RowLevel(part.blocks * part.digits, (1, 1)))
+        levels, run = joined_levels(levels), 1
+        # Innermost levels that are contiguous on both sides become one run of beats: each run costs
+        # a burst.
+        while levels and levels[-1].steps == (run, run):
+            run *= levels.pop().count
         # A count has 16 bits; a longer run is split evenly, so that one level of the transfer does
         # it.
         most = largest_divisor(run, MOST_COUNT // outer.element_bytes)
         if most != run:
-            axes.append((run // most, most, most))
-            run = most
-        self._runs(operation, buffer, outer, axes, run, row_bytes, first, address_of(part, at))
-
-    def _runs(
-        self,
-        operation: Operation,
-        buffer: Buffer,
-        outer: External,
-        axes: list[tuple[int, int, int]],
-        run: int,
-        row_bytes: int,
-        first: int,
-        local: int,
-    ) -> None:
-        # More axes than a transfer has levels: unroll the one with the largest stride.
-        if len(axes) > TRANSFER_LEVELS:
-            count, far, near = axes[0]
-            for n in range(count):
-                self._runs(
-                    operation, buffer, outer, axes[1:], run, row_bytes,
-                    first + n * far, local + n * near,
-                )  # fmt: skip
-            return
-        address = buffer.address + first * row_bytes
-        reach = sum((count - 1) * far for count, far, _ in axes) + run
-        stop = address + reach * row_bytes
+            levels.append(RowLevel(run // most, (most, most)))
+        row_bytes, buffer = outer.element_bytes * self.p.lanes, self.buffers[outer.name]
+        first, local = buffer.address + source.offset * row_bytes, address_of(part, at)
+        reach = sum((level.count - 1) * level.steps[1] for level in levels) + most
         # A transfer beyond its buffer would overwrite another tensor without any error.
-        assert stop <= buffer.stop, (outer.name, stop, buffer)
-        self._commands.add(
-            Transfer(
-                operation=operation,
-                address=address,
-                local=local,
-                beats=run * outer.element_bytes,
-                levels=tuple(TransferLevel(n, far * row_bytes, near) for n, far, near in axes),
-                element_bytes=outer.element_bytes,
-                tensor=outer.tensor,
+        assert first + reach * row_bytes <= buffer.stop, (outer.name, first, reach, buffer)
+        # More levels than a transfer has: unroll the ones with the largest strides.
+        unrolled, levels = levels[:-TRANSFER_LEVELS], levels[-TRANSFER_LEVELS:]
+        for index in product(*(range(level.count) for level in unrolled)):
+            steps = [[n * step for step in v.steps] for n, v in zip(index, unrolled, strict=True)]
+            near, far = (sum(column) for column in zip((0, 0), *steps, strict=True))
+            self._commands.add(
+                Transfer(
+                    operation=Operation.LOAD if call.writes else Operation.STORE,
+                    address=first + far * row_bytes,
+                    local=local + near,
+                    beats=most * outer.element_bytes,
+                    levels=tuple(
+                        TransferLevel(level.count, level.steps[1] * row_bytes, level.steps[0])
+                        for level in levels
+                    ),
+                    element_bytes=outer.element_bytes,
+                    tensor=outer.tensor,
+                )
             )
-        )
 
     def _clear(self, call: Clear, at: Addresses) -> None:
         buffer, lanes = self.buffers["zeros"], self.p.lanes
@@ -220,17 +196,6 @@ class Emitter:
                         tensor="zeros",
                     )
                 )
-
-
-def _joined(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Join adjacent axes where both addresses go on evenly."""
-    joined: list[tuple[int, int, int]] = []
-    for count, far, near in axes:
-        if joined and joined[-1][1] == count * far and joined[-1][2] == count * near:
-            joined[-1] = (joined[-1][0] * count, far, near)
-        else:
-            joined.append((count, far, near))
-    return joined
 
 
 @dataclass(frozen=True)

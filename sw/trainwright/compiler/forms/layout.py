@@ -6,13 +6,14 @@ read as whole entries. An address is linear in every index, which is all that a 
 Where values are cut into digits, each row of values is as many rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
 
 from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.limits import MOST_COUNT
 
 
 class CutError(CompileError):
@@ -225,3 +226,26 @@ class Part:
             if self.stride(outer) != self.stride(inner) * self.counts[inner]:
                 return None
         return self.stride((wide or list(axes))[-1]) if axes else 0
+
+
+@dataclass(frozen=True)
+class RowLevel:
+    """Level of a nest over rows of several parts: its count, and the step of each part."""
+
+    count: int
+    steps: tuple[int, ...]
+
+
+def joined_levels(levels: Sequence[RowLevel]) -> list[RowLevel]:
+    """Join levels whose rows follow each other evenly, innermost last; drop single iterations."""
+    joined: list[RowLevel] = []
+    for level in sorted(levels, key=lambda level: level.steps, reverse=True):
+        if level.count == 1:
+            continue
+        last = joined[-1] if joined else None
+        even = last and last.steps == tuple(step * level.count for step in level.steps)
+        if last and even and last.count * level.count <= MOST_COUNT:
+            joined[-1] = RowLevel(last.count * level.count, level.steps)
+        else:
+            joined.append(level)
+    return joined

@@ -6,6 +6,7 @@ of rows that an array holds at once; summed levels come last. ``emit`` is the us
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -22,29 +23,21 @@ from trainwright.program.fields import Engine, Operation
 
 def merged(levels: Sequence[Level], tile: Level | None = None) -> list[Level]:
     """Return fewer levels for the same addresses, in another order; the tile level stays."""
-    merged_levels = [level for level in levels if level.count > 1 or level is tile]
-    again = True
-    while again:
-        again = False
-        for outer in merged_levels:
-            for inner in merged_levels:
-                if outer is inner or tile in (outer, inner):
-                    continue
-                steps = ((outer.x, inner.x), (outer.g, inner.g), (outer.z, inner.z))
-                # An outer level that goes on where the inner one ends is the same walk as one
-                # longer level. Fewer levels leave room for nests of many axes, and the hardware
-                # starts fewer loops.
-                if all(a == b * inner.count for a, b in steps) and (
-                    outer.count * inner.count <= MOST_COUNT
-                ):
-                    joined = replace(inner, count=outer.count * inner.count)
-                    merged_levels = [v for v in merged_levels if v is not outer]
-                    merged_levels = [joined if v is inner else v for v in merged_levels]
-                    again = True
-                    break
-            if again:
-                break
-    return merged_levels
+    rest = [level for level in levels if level.count > 1 or level is tile]
+
+    def goes_on(outer: Level, inner: Level) -> bool:
+        # An outer level that goes on where the inner one ends is the same walk as one longer level.
+        # Fewer levels leave room for nests of many axes, and the hardware starts fewer loops.
+        steps = ((outer.x, inner.x), (outer.g, inner.g), (outer.z, inner.z))
+        even = all(a == b * inner.count for a, b in steps)
+        count = outer.count * inner.count
+        return even and outer is not inner and tile not in (outer, inner) and count <= MOST_COUNT
+
+    while pair := next((pair for pair in product(rest, rest) if goes_on(*pair)), None):
+        outer, inner = pair
+        joined = replace(inner, count=outer.count * inner.count)
+        rest = [joined if level is inner else level for level in rest if level is not outer]
+    return rest
 
 
 def address_of(part: Part, at: Addresses) -> int:

@@ -19,7 +19,6 @@ from itertools import product
 from math import prod
 
 from trainwright.compiler.base.errors import CompileError
-from trainwright.compiler.base.limits import MOST_COUNT
 from trainwright.compiler.forms.calls import PassCall
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import (
@@ -28,8 +27,10 @@ from trainwright.compiler.forms.layout import (
     Layout,
     Part,
     Piece,
+    RowLevel,
     Storage,
     counts_of,
+    joined_levels,
 )
 from trainwright.compiler.forms.nests import address_of
 from trainwright.graph.ir import ArrayBody, Kernel, Tensor
@@ -57,29 +58,6 @@ def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
             f"{op.out}: {op.body.text} is computed by the vector engine, which this "
             "accelerator lacks: use one with vector_engine=1"
         )
-
-
-@dataclass(frozen=True)
-class RowLevel:
-    """A level of rows: how many, and the steps of each part from one row to the next."""
-
-    count: int
-    steps: tuple[int, ...]
-
-
-def _merged(levels: Sequence[RowLevel]) -> list[RowLevel]:
-    """Join levels whose rows follow each other evenly, innermost last."""
-    joined: list[RowLevel] = []
-    for level in sorted(levels, key=lambda level: level.steps, reverse=True):
-        if level.count == 1:
-            continue
-        last = joined[-1] if joined else None
-        even = last and last.steps == tuple(step * level.count for step in level.steps)
-        if last and even and last.count * level.count <= MOST_COUNT:
-            joined[-1] = RowLevel(last.count * level.count, level.steps)
-        else:
-            joined.append(level)
-    return joined
 
 
 def may_lie(op: Kernel, tensors: Mapping[str, Tensor], lanes: Axes) -> bool:
@@ -154,7 +132,9 @@ class PassPlan:
         if self.across:
             last = self.full if self.rest else None
             level = [lanes] if self.full else []
-            return (GroupBlock(tuple(_merged(kept)), tuple([*reduced, *level]), 0, last, False),)
+            return (
+                GroupBlock(tuple(joined_levels(kept)), tuple([*reduced, *level]), 0, last, False),
+            )
         # Lanes without a value hold 0 and stay 0, as sums over samples read them. Only passes over
         # such rows pay for the mask.
         parts = [([*kept, lanes], 0, False)] if self.full else []
@@ -162,7 +142,7 @@ class PassPlan:
         blocks = []
         for levels, first, tail in parts:
             # No value of an element-wise kernel waits for another one: a pass takes all rows.
-            groups = tuple(_merged(levels)) if self.op.over else ()
+            groups = tuple(joined_levels(levels)) if self.op.over else ()
             within = reduced if self.op.over else levels
             blocks.append(GroupBlock(groups, tuple(within), first, None, tail))
         return tuple(blocks)
@@ -220,7 +200,7 @@ class PassPlan:
                 continue
             for levels, _, tail in self.sweeps(block, phase):
                 code = phase.tail if tail and phase.tail else phase.code
-                nests = _merged(levels)
+                nests = joined_levels(levels)
                 rows = prod(level.count for level in nests)
                 # Threads apart take the inner level of a nest; joined, a group has both.
                 each = prod(level.count for level in nests[: -2 if joined else -1])
@@ -293,7 +273,7 @@ def _group(
         else:
             for levels, row, tail in call.passes.sweeps(block, phase):
                 code = phase.tail if tail and phase.tail else phase.code
-                nests = _merged(levels)
+                nests = joined_levels(levels)
                 inner = threads
                 if inner is None:
                     inner = nests.pop() if nests else once
