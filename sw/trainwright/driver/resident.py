@@ -1,4 +1,4 @@
-"""Steps by one resident program: the host starts it and reads what came of it."""
+"""Steps by one resident program: the host starts the program and reads its results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -236,7 +236,7 @@ class ResidentDriver(ChipDriver):
 
     @property
     def identity(self) -> str:
-        """Name of programs and schedule: equal names mean equal runs."""
+        """Digest of programs and schedule: equal digests mean equal runs."""
         words = schedule_words(self._table, 0, self._interval)
         # This text is part of cards on boards: its first word stays, so that their runs go on.
         rule = self._cuts

@@ -73,14 +73,15 @@ class ScaleRanges:
     intermediate: ScaleRange = ScaleRange(0.02, 0.08)
     gradient: ScaleRange = ScaleRange(0.008, 0.03)
     coded_saturated: float | None = None
-    """Part of a coded tensor's values that may saturate: with more of them its exponent goes up,
-    and with more than an eighth of that not down. None: means alone decide. They let a tensor of
-    many zeros saturate: its exponent goes down in quiet steps, and no mean reaches the upper end.
+    """Share of a coded tensor's values above which its exponent goes up if they saturate; above an
+    eighth of this share the exponent does not go down. None: only means decide. Means let a tensor
+    of many zeros saturate: its exponent goes down in quiet steps, and its mean never reaches the
+    upper end of the range.
     """
     saturated_energy: float | None = None
-    """Share of a fixed-point tensor's sum of squares above which saturated values raise its
-    exponent and hold it, as a mean says nothing about a few samples among zeros. None: only means
-    decide, as in ``trainwright train``.
+    """Share of a fixed-point tensor's sum of squares above which saturated values raise and hold
+    its exponent: a few large samples among zeros hardly change a mean. None: only means decide, as
+    in ``trainwright train``.
     """
 
     def of(self, kind: TensorClass, fmt: Format) -> ScaleRange:
@@ -100,7 +101,7 @@ that saturate still pass gradients straight through; factors then grow and satur
 
 
 LOST_SHARE = 0.25
-"""Share of saturated values above which a mean says little, as ``Scales.jump`` has it: a layer in
+"""Share of saturated values above which a mean says little. ``Scales.jump`` uses it; a layer in
 torch or a compiled model then chooses the exponent anew, instead of moving it by one."""
 
 
@@ -113,12 +114,12 @@ FAINT_WORDS = 2
 """Mean of |q|, in quantisation steps, below which rounding changes a tensor by over a sixth. Such a
 tensor is astray if its mean is also more than FAINT_BELOW times below its scale range."""
 FAINT_BELOW = 4
-"""Factor below the scale range from which on a mean is too low."""
+"""Ratio of the scale range's lower end to a mean above which the mean is too low."""
 CODED_HIGH = 7 / 8
 """Mean of coded words, as a fraction of full scale, above which a tensor is astray."""
 HELD_STEPS = 32
-"""Steps for which an exponent does not go down after values saturated in more than that part: at
-the next try one step of 33 saturates."""
+"""Steps for which an exponent does not go down after too many values saturated: at worst one step
+of 33 saturates."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Formats whose words are decoded: one linear piece of the encoding per power of two.
 
-The encoding W maps a size to a real number, whose nearest integer is the word: the size is rounded
-once, where the word is. Between 2^p and 2^(p + 1) it is linear,
+The encoding W maps a size to a real number. The word of a size is the integer nearest to W(size),
+so a size is rounded once. Between 2^p and 2^(p + 1) it is linear,
 
     W(2^p (1 + f)) = W(2^p) + f (W(2^(p + 1)) - W(2^p))        0 <= f < 1
 
@@ -34,40 +34,40 @@ OPERAND_WIDTH = 18
 
 @dataclass(frozen=True)
 class Binade:
-    """The sizes x from 2^p to 2^(p + 1): word = (x >> cut) ^ prefix.
+    """Sizes x from 2^p to 2^(p + 1), whose words are (x >> cut) ^ prefix.
 
-    The bit of x below ``cut`` is the half that rounding goes by, and those below it are sticky.
-    That holds as well where words are fewer than binades, as at either end of posits: ``cut`` is so
-    far above p there that these bits stand for those of the exponent.
+    The bit of x below ``cut`` is the half by which a word is rounded; all lower bits are sticky. At
+    either end of posits there are fewer words than binades: ``cut`` then lies so far above p that
+    half and sticky bits stand for bits of the exponent.
 
-    A negative integer is complemented first, and so is its word: floor(-x - 1) has the bits of x.
-    Sign and rounding of a two's complement sum then need no negation, as in the requantiser.
+    A negative integer is complemented first, and so is its word: -x - 1 has the complement of the
+    bits of x. Signed sums then need no negation, as in the requantiser.
     """
 
     cut: int
     prefix: int
     sticky: bool
-    """Whether exponent bits are lost that a positive integer counts as sticky, without a bit of its
-    own for them."""
+    """Whether lost bits of the exponent count as sticky, although a positive integer has no bit for
+    them."""
 
 
 class Coded(Format):
-    """A format that is the knots of its encoding; words -``largest`` to ``largest`` are numbers."""
+    """Format defined by the knots of its encoding, with words from -``largest`` to ``largest``."""
 
     coded = True
     zero_only = False
-    """Whether what underflows always goes to the nearer of 0 and the smallest number, whatever the
-    rule asked for."""
+    """Whether sums below the smallest number always go to the nearer of 0 and that number, whatever
+    ``underflow`` asks for."""
 
     @property
     @abstractmethod
     def identifier(self) -> str:
-        """The format in names of hardware signals."""
+        """Name of the format in names of hardware signals."""
 
     @property
     @abstractmethod
     def largest(self) -> int:
-        """The greatest word that a sum is encoded to."""
+        """Greatest word that a sum is encoded to."""
 
     @abstractmethod
     def knot(self, place: int) -> Fraction:
@@ -88,7 +88,7 @@ class Coded(Format):
 
     @property
     def most(self) -> int:
-        """The integer of the word ``largest``."""
+        """Integer of the word ``largest``."""
         return int(_sizes(self)[self.largest])
 
     @property
@@ -98,7 +98,7 @@ class Coded(Format):
 
     @property
     def binades(self) -> tuple[Binade, ...]:
-        """The binade of every leading place p, from 0 to that of the largest integer."""
+        """Binades by the place p of the leading bit, from 0 to the place of the largest integer."""
         return _binades(self)
 
     def decode(self, words: npt.ArrayLike) -> Integers:
@@ -126,10 +126,10 @@ class Coded(Format):
     def encode(
         self, sums: npt.ArrayLike, shift: int, *, underflow: str = "never"
     ) -> tuple[Integers, Flags, Flags]:
-        """See ``Format.encode``. Ties are those of the encoding, as the posit standard has them.
+        """See ``Format.encode``. Sums midway between two words by W go to the even word.
 
-        Saturated: what is beyond the largest number. Underflow: what is not 0 and closer to it than
-        the smallest number, whatever becomes of it.
+        Sums beyond the largest number count as saturated. Sums other than 0 that are nearer to 0
+        than the smallest number count as underflows, whichever word they become.
         """
         values = checked_sums(sums, shift, underflow)
         sizes = np.abs(values)
@@ -163,7 +163,7 @@ def slope(fmt: Coded, place: int) -> int:
 
 @lru_cache
 def _inverse(fmt: Coded, halves: bool) -> tuple[Fraction, ...]:
-    """Invert W at 0, 1, .. ``fmt.largest``; or, of ``halves``, at 1/2, 3/2, .. up to that word."""
+    """Invert W at 0, 1, .. ``fmt.largest``; with ``halves`` at 1/2, 3/2, .. below that word."""
     first = Fraction(1, 2) if halves else Fraction(0)
     wanted = [first + n for n in range(fmt.largest + (not halves))]
     inverse, place = [], 0
@@ -215,12 +215,12 @@ def _binade(fmt: Coded, place: int) -> Binade:
         bits = max(bits, 0)
     if bits >= 0:
         return Binade(place - bits, int(first) ^ (1 << bits), False)
-    # the place's exponent is cut off in part: its first lost bit is the half, the others are sticky
+    # Some bits of the exponent are cut off: the first of them is the half, the rest are sticky.
     word, lost = floor(first), int((first - floor(first)) * (1 << -bits))
     half, rest = lost >> (-bits - 1), lost & ((1 << (-bits - 1)) - 1)
     if half:
         return Binade(place + 1, word, rest != 0)
-    # the half is a zero; of a negative sum it is a one, and a zero in `rest` is sticky there
+    # The half is 0. A negative sum has the complement: a half of 1, and sticky zeros of `rest`.
     whole = rest == (1 << (-bits - 1)) - 1
     return Binade(place + (2 if whole else 3), word, False)
 

@@ -27,7 +27,7 @@ RUN_SECONDS = 60.0
 
 
 class HostedAccelerator:
-    """The accelerator at the other end of a link (``trainwright.accelerator.Accelerator``).
+    """Accelerator at the other end of a link (``trainwright.accelerator.Accelerator``).
 
     A run of more than ``run_seconds`` fails. A run gives counters and statistics, no traces. When
     the board was reset, the pending call raises ``AcceleratorReset``, and the next one finds the

@@ -68,7 +68,7 @@ def formats_of(numbers: object) -> NumberFormats:
 PROGRAM_EXPONENTS = "program_exponents"
 """Entry of a layer's ``state_dict`` with the exponents of compiled programs."""
 ENTRY_BYTES = 1024
-"""Bytes of which the entry has a multiple: the exponents of a program of eight layers fit."""
+"""Unit of the entry's size, in bytes: the exponents of a program of eight layers fit in one."""
 
 
 class TensorTrain(torch.nn.Module):

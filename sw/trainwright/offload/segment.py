@@ -1,4 +1,4 @@
-"""A stretch of tensor-train layers as the programs of one training step, and its steps."""
+"""Run tensor-train layers that follow one another as the programs of one training step."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence

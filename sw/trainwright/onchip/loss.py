@@ -31,7 +31,7 @@ LONGEST = (1 << 31) - 1
 MOST_SHIFT = 60
 """Largest shift of a distance: an exponent further below 0 gives the same."""
 LEAST = -(1 << 15)
-"""Least logit, which stands in lanes without a class."""
+"""Least logit, which fills lanes without a class."""
 LOGITS, TARGETS, NUMBERS, GRADIENT = "x0", "x1", "x2", "z"
 """Streams of a loss. Where a sample is a row, a target is 1 at the label, 0 at other classes and -1
 where there is no class. Where the classes of a sample are a group of rows, a target is the number
@@ -89,7 +89,7 @@ def gradient_exponent(loss: str, batch: int) -> int:
 
 
 def distances(k: Body, top: Value, logits: Value, exponent: int | None) -> Value:
-    """Return (top - z) * log2(e) of logits z, what exp2 is asked for; at least 0.
+    """Return (top - z) * log2(e) of logits z, the argument of exp2; at least 0.
 
     A product of 17 and 17 bits, rounded half to even, saturated at LONGEST. Below that the error is
     at most half a unit of 2^-16 and 4.9e-6 of the distance.

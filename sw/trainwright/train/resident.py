@@ -122,7 +122,7 @@ class ResidentEngine:
         width = pixels if images else RECORD_PIXELS
         self._data = lay_out_data(self._accelerator, self._records, batch, seed, width)
         # -1 is no count of resets: the next start writes the data.
-        self._resets = -1  # of the accelerator, when it was given the data sets
+        self._resets = -1  # count of the accelerator's resets when the data sets were written
         self._test_records = np.zeros((0, 0), np.uint8)
         self._test: SampleRecords | None = None
         # Programs classify whole batches; the fillers' labels match no class, so they count
