@@ -35,7 +35,7 @@ from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import EIGHTH, Operation
 from trainwright.program.listing import listing
 from trainwright.support.errors import file_errors
-from trainwright.support.files import write_whole
+from trainwright.support.files import check_folder, write_whole
 from trainwright.support.settings import OneOf, Option
 
 if TYPE_CHECKING:
@@ -199,6 +199,8 @@ def _check(options: TraceOptions) -> None:
         raise OptionError(f"--out: there is no folder {str(options.out.parent)!r}")
     if options.out.suffix != SUFFIX:
         raise OptionError(f"--out must end in {SUFFIX}, not {str(options.out)!r}")
+    with file_errors(f"--out: cannot write {str(options.out)!r}"):
+        check_folder(options.out.parent)
 
 
 @dataclass(frozen=True)

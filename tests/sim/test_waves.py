@@ -227,6 +227,7 @@ def check_rows_at_breakpoint(run, options, number, capsys):
         ("--descriptor 3 --out x.fst --backend golden", "--out is for the simulated hardware"),
         ("--descriptor 3 --out x.fst --engine leaves", "--engine leaves writes no waveforms"),
         ("--descriptor 3 --out x.vcd", "--out must end in .fst, not 'x.vcd'"),
+        ("--descriptor 3 --out /proc/x.fst", "--out: cannot write '/proc/x.fst'"),
         ("--descriptor 500 --backend golden", "--descriptor 500: the program has descriptors 0 to"),
         ("--descriptor 3 --part loss --backend golden", "--part loss: this step has the programs"),
         ("--descriptor 3 --rows 16384 --backend golden", "the scratchpad has rows 0 to 16383"),
