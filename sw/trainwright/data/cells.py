@@ -17,6 +17,7 @@ from unicodedata import normalize
 
 from trainwright.data.content import MOST_BYTES
 from trainwright.data.dataset import DataError
+from trainwright.support.errors import file_errors
 from trainwright.support.text import shown
 
 CSV_SUFFIXES = (".csv", ".tsv")
@@ -78,10 +79,8 @@ class Cells:
 
 def read_cells(path: Path) -> Cells:
     """Read a table. Raises `DataError` in one line that names the file and the place in it."""
-    try:
+    with file_errors(f"cannot read {path}", DataError):
         content = path.read_bytes() if path.stat().st_size <= MOST_BYTES else None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
     if content is None:
         raise DataError(f"{path} is longer than {MOST_BYTES:,} bytes, which is not read")
     read = _parquet if path.suffix.lower() == PARQUET else _csv
@@ -93,10 +92,8 @@ def read_cells(path: Path) -> Cells:
 
 def lines_of(path: Path) -> list[str]:
     """Return the lines of a text file. Raises ``DataError``."""
-    try:
+    with file_errors(f"cannot read {path}", DataError):
         text = text_of(path.read_bytes(), path)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
     # str.splitlines would end a line at characters that texts may have inside, such as U+2028.
     lines = re.split("\r\n|\r|\n", text)
     return lines if lines[-1] else lines[:-1]

@@ -11,6 +11,7 @@ from trainwright.onchip.layout import LANES, STATE_BITS, state_rows
 from trainwright.onchip.prior import COEFFICIENT_WIDTH, EXPONENT_WIDTH
 from trainwright.onchip.rates import ENTRIES as RATE_ENTRIES
 from trainwright.onchip.rates import RATE_WIDTH, SHIFT_WIDTH, WEIGHT_WIDTH
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.train.settings import TrainSettings
@@ -65,9 +66,7 @@ def resident_memory(memory: ChipMemory, program: Program) -> list[MemoryItem]:
             kind = next(kind for kind, pattern in _RESIDENT if fullmatch(pattern, buffer.name))
             bits[kind] += 8 * buffer.size
     bits[KEPT] += 8 * memory.size
-    items = [MemoryItem(name, ACCELERATOR, count) for name, count in bits.items()]
-    on_chip = memory.step.parameters.on_chip_bits
-    return [*items, MemoryItem("scratchpad, stores, queues", CHIP, on_chip)]
+    return _items(bits, memory.step.parameters)
 
 
 def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
@@ -79,9 +78,12 @@ def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
     for buffer in step.buffers.values():
         kind = next(kind for kind, pattern in _BUFFERS if fullmatch(pattern, buffer.name))
         bits[kind] += 8 * buffer.size
+    return _items(bits, step.parameters)
+
+
+def _items(bits: dict[str, int], p: AcceleratorParameters) -> list[MemoryItem]:
     items = [MemoryItem(name, ACCELERATOR, count) for name, count in bits.items()]
-    on_chip = step.parameters.on_chip_bits
-    return [*items, MemoryItem("scratchpad, stores, queues", CHIP, on_chip)]
+    return [*items, MemoryItem("scratchpad, stores, queues", CHIP, p.on_chip_bits)]
 
 
 def update_memory(initial: Network) -> list[MemoryItem]:

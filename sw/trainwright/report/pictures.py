@@ -1,6 +1,7 @@
 """Pictures of a run, as PNG bytes. Drawn without a display and without global state."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,10 @@ _SIZE = 5.2, 3.2
 """Inches: 570 points wide, so that text of 10 points is read in a column of 400 points too."""
 
 
+def _axes(title: str, x: str, y: str, height: float = _SIZE[1]) -> Any:
+    return dress(new_figure(_SIZE[0], height).subplots(), title, x, y)
+
+
 def _smooth(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.float64]:
     """Return for each value the mean of the ``window`` values up to it."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
@@ -31,8 +36,7 @@ def _smooth(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.floa
 
 def draw_loss(history: History, what: str = "cross-entropy") -> bytes:
     """Draw the loss of every batch, and its running mean."""
-    figure = new_figure(*_SIZE)
-    axes = dress(figure.subplots(), "Loss", "step", what)
+    axes = _axes("Loss", "step", what)
     steps = [r.step for r in history.steps]
     loss = np.array([r.loss for r in history.steps])
     axes.plot(steps, loss, color=_TRAIN, alpha=0.55, linewidth=0.8, label="batch")
@@ -45,13 +49,12 @@ def draw_loss(history: History, what: str = "cross-entropy") -> bytes:
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.legend(frameon=False)
-    return to_png(figure)
+    return to_png(axes.figure)
 
 
 def draw_accuracy(history: History) -> bytes:
     """Draw accuracy on the training batches of each epoch and on the test samples after it."""
-    figure = new_figure(*_SIZE)
-    axes = dress(figure.subplots(), "Accuracy", "step", "% classified right")
+    axes = _axes("Accuracy", "step", "% classified right")
     epochs = list(history.epochs())
     axes.plot(
         [step for step, _, _ in epochs],
@@ -72,37 +75,34 @@ def draw_accuracy(history: History) -> bytes:
     axes.set_xlim(left=0)
     axes.set_ylim(top=101)
     axes.legend(frameon=False)
-    return to_png(figure)
+    return to_png(axes.figure)
 
 
 def draw_r2(history: History) -> bytes:
     """Draw R2 of the test samples after each epoch; worse than -1 is off the picture."""
-    figure = new_figure(*_SIZE)
-    axes = dress(figure.subplots(), "R2 of the test samples", "step", "R2")
+    axes = _axes("R2 of the test samples", "step", "R2")
     steps = [r.step for r in history.evaluations]
     axes.plot(steps, [r.accuracy for r in history.evaluations], "s-", color=_TEST, markersize=4)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=max(-1.0, axes.get_ylim()[0]), top=1.02)
-    return to_png(figure)
+    return to_png(axes.figure)
 
 
 def draw_predictions(regression: Regression, target: str) -> bytes:
     """Draw numbers predicted for test samples over their targets, and the line of exact ones."""
-    figure = new_figure(_SIZE[0], 4.7)
-    axes = dress(figure.subplots(), "Test samples", f"{target} in the data", f"{target} predicted")
+    axes = _axes("Test samples", f"{target} in the data", f"{target} predicted", height=4.7)
     both = np.concatenate([regression.targets, regression.predictions])
     ends = [both.min(), both.max()]
     axes.plot(ends, ends, color="#999999", linewidth=1, label="exact")
     axes.plot(regression.targets, regression.predictions, "o", color=_TEST, markersize=4,
               alpha=0.6, label="samples")  # fmt: skip
     axes.legend(frameon=False)
-    return to_png(figure)
+    return to_png(axes.figure)
 
 
 def draw_ranks(history: History, network: Network) -> bytes:
     """Draw every rank against the step; ``network`` gives the bonds their names."""
-    figure = new_figure(*_SIZE)
-    axes = dress(figure.subplots(), "Tensor-train ranks", "step", "rank")
+    axes = _axes("Tensor-train ranks", "step", "rank")
     steps = [r.step for r in history.steps]
     names = [
         f"layer {number}, bond {n}"
@@ -123,13 +123,12 @@ def draw_ranks(history: History, network: Network) -> bytes:
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if names:  # matplotlib warns of an empty legend
         axes.legend(frameon=False)
-    return to_png(figure)
+    return to_png(axes.figure)
 
 
 def draw_cycles(history: History) -> bytes:
     """Draw the cycles of forward and backward of every step."""
-    figure = new_figure(*_SIZE)
-    axes = dress(figure.subplots(), "Accelerator cycles a step", "step", "cycles")
+    axes = _axes("Accelerator cycles a step", "step", "cycles")
     axes.step(
         [r.step for r in history.steps],
         history.cycles_a_step,
@@ -138,7 +137,7 @@ def draw_cycles(history: History) -> bytes:
     )
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    return to_png(figure)
+    return to_png(axes.figure)
 
 
 def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:

@@ -18,12 +18,12 @@ class FileError(UserError, ValueError):
 
 
 @contextmanager
-def file_errors(action: str) -> Iterator[None]:
-    """Report an ``OSError`` as a ``FileError`` of the action, such as "cannot write FILE"."""
+def file_errors(action: str, kind: type[Exception] = FileError) -> Iterator[None]:
+    """Report an ``OSError`` as a ``kind`` that names the action, such as "cannot write FILE"."""
     try:
         yield
     except OSError as error:
-        raise FileError(f"{action}: {error.strerror or error}") from None
+        raise kind(f"{action}: {error.strerror or error}") from None
 
 
 def one_line(error: BaseException) -> str:
