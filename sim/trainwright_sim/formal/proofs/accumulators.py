@@ -105,7 +105,7 @@ def dot(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="accumulators.outer",
-        claim="a complete sum of PE3 is that of its products, if it fits the accumulator",
+        claim="a complete sum of PE3 is the sum of its products, if it fits the accumulator",
         block=OuterProductArray,
         build=outer,
         mutant=Mutant("drain.eq(total), accumulator.eq(arithmetic.zero)", "drain.eq(total)"),
@@ -114,7 +114,7 @@ PROOFS = (
     ),
     Proof(
         name="accumulators.dot",
-        claim="a complete sum of PE4 is that of its products, if it fits the accumulator",
+        claim="a complete sum of PE4 is the sum of its products, if it fits the accumulator",
         block=DotProductArray,
         build=dot,
         mutant=Mutant("arithmetic.sum_shape(4)", "arithmetic.sum_shape(2)"),

@@ -90,7 +90,7 @@ def order(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="block-queue.places",
-        claim="no word without a place, in the block RAM or in front of it",
+        claim="every word has a place, in the block RAM or in front of it",
         block=BlockQueue,
         build=places,
         mutant=Mutant("free.eq(free - 1), credit.eq(free != 1)", "free.eq(free - 1), credit.eq(1)"),

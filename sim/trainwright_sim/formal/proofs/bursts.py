@@ -98,7 +98,7 @@ _BOUNDARY = Mutant("most - run_beat[: exact_log2(most)] if most > 1 else 1", "mo
 PROOFS = (
     Proof(
         name="bursts.cover",
-        claim="the bursts of a run are its beats, once each and in order",
+        claim="the bursts of a run hold each of its beats once, in order",
         block=Bursts,
         build=cover,
         mutant=Mutant("left <= to_boundary + most", "left < to_boundary + most"),

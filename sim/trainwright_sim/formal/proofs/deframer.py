@@ -86,7 +86,7 @@ def lemmas(bench: ProofBench, inside: Any, spec: dict[str, Any]) -> None:
 PROOFS = (
     Proof(
         name="deframer.frames",
-        claim="good is a frame of whole words with the right CRC, that of its bytes; bad any other",
+        claim="a frame is good if it has whole words and the CRC of its bytes, else bad",
         block=Deframer,
         build=frames,
         mutant=Mutant("crc.start.eq(flag)", "crc.start.eq(end)"),

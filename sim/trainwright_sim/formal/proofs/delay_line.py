@@ -37,7 +37,7 @@ PROOFS = (
     ),
     Proof(
         name="delay-line.deskew",
-        claim="skewed words, deskewed, are those of one cycle again",
+        claim="deskewing brings skewed words back into one cycle",
         block=deskew,
         build=together,
         mutant=Mutant("skew(m, words[::-1], name)[::-1]", "skew(m, words, name)"),

@@ -70,14 +70,14 @@ def residue(unit: Gates) -> bool:
 PROOFS = (
     LinearProof(
         name="frame-crc.steps",
-        claim="a byte divides by the polynomial of CRC-32, bit by bit; a start begins anew",
+        claim="a byte divides by the polynomial of CRC-32, bit by bit; a start resets it",
         block=frame_crc,
         holds=steps,
         mutant=Mutant("catalog.CRC32_ISO_HDLC()", "catalog.CRC32_AUTOSAR()"),
     ),
     LinearProof(
         name="frame-crc.residue",
-        claim="it matches after four bytes that are the CRC of those before, and after no others",
+        claim="it matches after four bytes only if they are the CRC of the bytes before",
         block=frame_crc,
         holds=residue,
         mutant=Mutant("catalog.CRC32_ISO_HDLC()", "catalog.CRC32_BZIP2()"),

@@ -193,7 +193,7 @@ def steps(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="loop-nest.steps",
-        claim="steps, addresses and flags are those of the command's loops, every one once",
+        claim="each step of the command's loops comes once, with its addresses and flags",
         block=LoopNest,
         build=steps,
         mutant=Mutant("level.end.eq(level.remaining == 1)", "level.end.eq(level.remaining == 2)"),

@@ -75,21 +75,21 @@ def iterations(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="loop-stack.limits",
-        claim="`full` and `empty` are the depth's, whatever was entered and left",
+        claim="`full` and `empty` follow the depth, for every order of entries and exits",
         block=LoopStack,
         build=limits,
         mutant=Mutant("loops[-1].used.eq(0)", "loops[-1].used.eq(loops[-1].used)"),
     ),
     Proof(
         name="loop-stack.outermost",
-        claim="`first` is where the body of the outermost loop begins, until it is left",
+        claim="`first` is the start of the outermost loop's body until that loop is left",
         block=LoopStack,
         build=outermost,
         mutant=Mutant("self.push & self.empty", "self.push"),
     ),
     Proof(
         name="loop-stack.iterations",
-        claim="a loop repeats at its body as often as it says, whatever is within it",
+        claim="a loop runs its body as often as it says, for every nesting of loops",
         block=LoopStack,
         build=iterations,
         mutant=Mutant("self.again.eq(top.left > 1)", "self.again.eq(top.left > 2)"),

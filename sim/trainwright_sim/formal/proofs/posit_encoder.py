@@ -82,7 +82,7 @@ def every_value(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="posit-encoder.definition",
-        claim=f"the word of {FORMAT} is the definition's: every value of {WIDTH} bits, shift, rule",
+        claim=f"the word of {FORMAT} equals the definition, for {WIDTH} bits, every shift and rule",
         block=Encoder,
         build=every_value,
         mutant=Mutant(

@@ -81,7 +81,7 @@ def order(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="registered-queue.level",
-        claim="levels never wrap; ready to read unless empty, to write unless full",
+        claim="levels never wrap; readable unless empty, writable unless full",
         block=RegisteredQueue,
         build=level,
         mutant=Mutant("self.level != self.depth - 1", "self.level != self.depth"),

@@ -52,7 +52,7 @@ def every_value(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="requantiser.definition",
-        claim="word and flag are the definition's: every value, shift and width",
+        claim="word and flag equal the definition, for every value, shift and width",
         block=Requantiser,
         build=every_value,
         mutant=Mutant("up = half & (sticky | odd)", "up = half & (sticky | ~odd)"),

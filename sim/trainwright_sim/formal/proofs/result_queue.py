@@ -70,7 +70,7 @@ def offered(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="results.credits",
-        claim="every row with credit has a place, of its address and of its words",
+        claim="every row with credit has a place for its address and one for its words",
         block=ResultQueue,
         build=credits,
         mutant=Mutant("+ returned - self.reserve_row", "+ accepted + returned - self.reserve_row"),
@@ -78,7 +78,7 @@ PROOFS = (
     ),
     Proof(
         name="results.offered",
-        claim="a row's request stays until it is taken; without one no bank is asked",
+        claim="a row's request stays until it is taken; no bank is asked without a request",
         block=ResultQueue,
         build=offered,
         mutant=Mutant("depth=2, flags=banks", "depth=2"),

@@ -54,14 +54,14 @@ def fair(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="round-robin.one-hot",
-        claim="one grant while there is a request, and only to who asks",
+        claim="one grant while there is a request, and only to a client that asks",
         block=RoundRobin,
         build=one_hot,
         mutant=Mutant("~first[client, b]", "first[client, b]"),
     ),
     Proof(
         name="round-robin.fair",
-        claim="who keeps asking is granted within as many grants as there are clients",
+        claim="a client that keeps asking waits for one grant of each other client at most",
         block=RoundRobin,
         build=fair,
         mutant=Mutant(

@@ -31,14 +31,14 @@ def passing(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="skid-buffer.waiting",
-        claim="an item that is not taken stays, unchanged, until it is",
+        claim="an item stays unchanged until it is taken",
         block=SkidBuffer,
         build=waiting,
         mutant=Mutant("with m.If(~self.holding):", "with m.If(~self.holding | ~self.o.ready):"),
     ),
     Proof(
         name="skid-buffer.passing",
-        claim="items in less items out are what is held, one at most; none comes late",
+        claim="an empty buffer passes items on at once; no item is lost or doubled",
         block=SkidBuffer,
         build=passing,
         mutant=Mutant("self.i.ready.eq(~self.holding)", "self.i.ready.eq(1)"),

@@ -52,7 +52,7 @@ def walked(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="transfer-runs.walked",
-        claim="runs are those of the transfer's levels, every one once, for all counts and deltas",
+        claim="each run of the transfer's levels comes once, for all counts and deltas",
         block=Runs,
         build=walked,
         mutant=Mutant("last[level].eq(left[level] == 2)", "last[level].eq(left[level] == 3)"),

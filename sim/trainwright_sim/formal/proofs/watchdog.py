@@ -33,7 +33,7 @@ def to_the_cycle(bench: ProofBench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="watchdog.bound",
-        claim="it expires after `limit` cycles in a row without progress, no cycle before or after",
+        claim="it expires exactly after `limit` consecutive cycles without progress",
         block=Watchdog,
         build=to_the_cycle,
         mutant=Mutant("count == self.limit)", "count + 1 == self.limit)"),
