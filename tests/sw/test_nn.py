@@ -228,17 +228,20 @@ def test_input_scales_rise_by_three_fall_by_one_after_quiet_steps_and_only_in_tr
     assert int(quantiser.exponent) == -7
     assert quantiser(torch.tensor([1.0, -1.0, 0.003])).tolist() == [127 / 128, -1, 0]
     outlier = torch.full((100,), 0.5).index_fill(0, torch.tensor([3]), 100.0)
-    assert quantiser(outlier)[3] == 127 / 16  # as one of a hundred values
-    assert int(quantiser.exponent) == -3  # by one more, for it saturated still
+    with pytest.warns(
+        LostTensorWarning, match=r"was clipped at 16 in 1 value \(the largest is 100"
+    ):
+        assert quantiser(outlier)[3] == 127 / 8  # as one of a hundred values
+    assert int(quantiser.exponent) == -2  # by one more, for it saturated still
     with pytest.warns(LostTensorWarning, match="input of a layer was saturated in 100%"):
-        assert quantiser.eval()(torch.tensor([100.0])).tolist() == [127 / 8]
-    assert int(quantiser.exponent) == -3
+        assert quantiser.eval()(torch.tensor([100.0])).tolist() == [127 / 4]
+    assert int(quantiser.exponent) == -2
     quantiser.train()
     for _ in range(scales.HELD_STEPS):
-        quantiser(torch.tensor([1.5]))
+        quantiser(torch.tensor([3.0]))
+    assert int(quantiser.exponent) == -2
+    quantiser(torch.tensor([3.0]))
     assert int(quantiser.exponent) == -3
-    quantiser(torch.tensor([1.5]))
-    assert int(quantiser.exponent) == -4
     assert quantiser(torch.tensor([100.0])).tolist() == [100]  # all values, as data of another unit
     assert quantiser(torch.tensor([0.25])).tolist() == [127 / 512]
     with pytest.raises(ValueError, match="inf"):

@@ -1,12 +1,19 @@
 """Exponents of a layer's inputs, outputs and factors: buffers that follow the values."""
 
 import warnings
-from math import frexp
+from math import frexp, prod
 from typing import Generic, TypeVar
 
 import torch
 
-from trainwright.fixed.health import SCALE, LossReason, LostTensorWarning, TensorHealth, loss_of
+from trainwright.fixed.health import (
+    FEW,
+    SCALE,
+    LossReason,
+    LostTensorWarning,
+    TensorHealth,
+    loss_of,
+)
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import (
     HELD_STEPS,
@@ -20,6 +27,7 @@ from trainwright.fixed.scale import (
 from trainwright.formats import Format
 from trainwright.nn.straight_through import LEAST, rounded, straight_through
 from trainwright.nn.untyped import transforming
+from trainwright.support.text import amount
 from trainwright.train.connect import clip
 from trainwright.train.pretrained import quantisation
 
@@ -33,6 +41,9 @@ shared layer may differ by that. More would let one outlier round all other samp
 to 0: the exponent rises further only while more than OUTLIERS of the values saturate."""
 OUTLIERS = 1 / 64
 """Share of inputs that may be outliers: one sample in a batch of 64."""
+MEDIAN_STEPS = 4
+"""Steps that outliers leave to the median of the values that are not 0: an exponent that leaves
+more rises to the outliers. Normal values with such a median are off by 5 % in rounding."""
 LEAST_BITS = 4
 """Bits left for the largest input, below which a pass takes the exponent of its own inputs."""
 FAR = 8
@@ -46,6 +57,10 @@ by chance, 8 numbers of a normal distribution all round to 0 in one of 10^16 col
 SPARSE_SHARE = 1 / 16
 """Share of samples with a number below which a column is sparse: such small weights of rare words
 and dim edges of pictures say little."""
+ROUNDING_ERROR = 1e-6
+"""Deviation of a column, as a share of its largest value, up to which the column is constant."""
+LOST_SAMPLES = 1 / 8
+"""Share of samples that rounding may change by over half without a warning: faint ones."""
 WATCHED_BITS = 8
 """Bits below which columns are not watched: narrower words lose small columns by design."""
 MOST_PASSES = 256
@@ -129,8 +144,9 @@ class _Quantiser(torch.nn.Module):
 
     @property
     def present(self) -> int:
-        """Exponent that was chosen; also of averages with passes before any was chosen."""
-        return round(float(self.exponent) / float(self.calibrated))
+        """Exponent that was chosen, 0 before; also the one of averages with states from before."""
+        chosen = float(self.calibrated)
+        return round(float(self.exponent) / chosen) if chosen else 0
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Round to multiples of 2^exponent; the gradient passes straight through."""
@@ -221,7 +237,7 @@ class _Quantiser(torch.nn.Module):
         return _SCALES.is_astray(self.counted(values, exponent))
 
     def extra_repr(self) -> str:
-        return f"{self.fmt}, exponent={self.present if bool(self.calibrated) else None}"
+        return f"{self.fmt}, exponent={self.present}"
 
 
 def _length(values: torch.Tensor) -> float:
@@ -247,44 +263,107 @@ class InputQuantiser(_Quantiser):
     slack = 1
     feature_axis = -1
     """Axis of the features: -1 for columns, -3 for the channels of images."""
-    _has_watched = False
     quiet: torch.Tensor
 
     def __init__(self, fmt: Format, *, underflow: str = "zero", owner: str = "a layer") -> None:
         super().__init__(fmt, underflow=underflow, owner=owner)
         self.register_buffer("quiet", torch.zeros(()))
+        self._first_columns: list[torch.Tensor] | None = []
+        """Columns of the first samples, None once they were judged."""
+        self._reported: set[str] = set()
 
     def first(self, values: torch.Tensor) -> int:
         return self.fitting(largest(values))
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
-        if not values.requires_grad:  # activations have columns that are small for a while
-            self.watch_columns(f"input of {self.owner}", values, exponent)
-        values = values.detach()
-        if bool(values.any()):  # zeros of the user's own are no loss
-            self.watch(f"input of {self.owner}", values, self.counted(values, exponent))
-        return self.moved(exponent, largest(values))
+        own, hidden = values.detach(), values.requires_grad
+        self.watch_inputs(f"input of {self.owner}", own, exponent, hidden=hidden)
+        return self.moved(exponent, largest(own))
 
-    def watch_columns(self, name: str, values: torch.Tensor, exponent: int) -> None:
-        """Warn where columns of the first large batch become 0 next to far larger columns."""
-        axis = self.feature_axis
-        samples = 0 if values.dim() < -axis else values.numel() // max(1, values.shape[axis])
-        if self._has_watched or samples < LEAST_NONZERO or self.fmt.width < WATCHED_BITS:
+    def watch_inputs(self, name: str, values: torch.Tensor, exponent: int, *, hidden: bool) -> None:
+        """Warn where training loses inputs; ``hidden`` inputs are the outputs of other layers.
+
+        Activations have columns and samples that are small for a while.
+        """
+        if not bool(values.any()):  # zeros of the user's own are no loss
             return
-        self._has_watched = True
-        columns = values.detach().movedim(axis, -1).flatten(0, -2)
-        held = straight_through(columns, exponent, self.fmt, underflow=self.underflow)
-        present = columns.count_nonzero(0) >= max(LEAST_NONZERO, SPARSE_SHARE * samples)
-        lost = present & ~held.any(0)
-        if (count := int(lost.sum())) and bool(held.any()):
-            what = "columns" if axis == -1 else "channels"
-            message = (
-                f"{name}: {count} of {len(lost)} {what} ({count / len(lost):.0%}) round to 0, such "
-                f"as number {int(lost.nonzero()[0])} of values up to "
-                f"{largest(columns[:, lost.nonzero()[0]]):.3g} next to {largest(columns):.3g}: "
-                f"standardise the {what}, such as by (x - mean) / deviation of each"
+        if clipped := self._clipped(values, exponent, times=2 if hidden else 1):
+            self._warn_once("clipped", f"{name} was {clipped.what}: {clipped.remedy}")
+        elif not hidden and self.fmt.width >= WATCHED_BITS:
+            self._watch_columns(name, values, exponent)
+            self._watch_samples(name, values, exponent)
+        self.watch(name, values, self.counted(values, exponent))
+
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._reported:
+            self._reported.add(kind)
+            warnings.warn(message, LostTensorWarning, stacklevel=3)
+
+    def _held(self, values: torch.Tensor, exponent: int) -> torch.Tensor:
+        return rounded(values, exponent, self.fmt, underflow=self.underflow)
+
+    def _watch_columns(self, name: str, values: torch.Tensor, exponent: int) -> None:
+        """Warn where columns of the first samples become constants next to far larger columns."""
+        axis = self.feature_axis
+        if self._first_columns is None:
+            return
+        own = values.movedim(axis, -1).reshape(-1, values.shape[axis])
+        columns = torch.cat([*(c for c in self._first_columns if c.shape[1] == own.shape[1]), own])
+        self._first_columns = [columns]
+        if len(columns) < LEAST_NONZERO:
+            return
+        self._first_columns = None
+        held, least = self._held(columns, exponent), max(LEAST_NONZERO, SPARSE_SHARE * len(columns))
+        lost = (columns.count_nonzero(0) >= least) & ~held.any(0)
+        # A column far from 0, such as one of years, may lose its differences alone.
+        differs = (columns != columns.median(0).values).sum(0) >= least
+        spread = columns.double().std(0)
+        differs &= spread > ROUNDING_ERROR * columns.abs().amax(0)
+        lost |= differs & ((held - columns).double().std(0) > ROUNDED_SHARE * spread)
+        if not (count := int(lost.sum())):
+            return
+        what = "columns" if axis == -1 else "channels"
+        one = int(lost.nonzero()[0])
+        self._warn_once(
+            "columns",
+            f"{name}: {count} of {len(lost)} {what} ({count / len(lost):.0%}) round to 0 or to "
+            f"constants, such as number {one} of values from {float(columns[:, one].min()):.4g} to "
+            f"{float(columns[:, one].max()):.4g} next to {largest(columns):.3g}: standardise the "
+            f"{what}, such as by (x - mean) / deviation of each",
+        )
+
+    def _changed(self, values: torch.Tensor, exponent: int) -> torch.Tensor:
+        """Return for each sample whether rounding changes it by more than half."""
+        rows = values.reshape(-1, prod(values.shape[self.feature_axis :])).double()
+        error, size = (self._held(rows, exponent) - rows).square().sum(1), rows.square().sum(1)
+        return error > ROUNDED_SHARE**2 * size
+
+    def _watch_samples(self, name: str, values: torch.Tensor, exponent: int) -> None:
+        """Warn where many samples are lost next to far larger ones."""
+        changed = self._changed(values, exponent)
+        count = int(changed.sum())
+        if count > LOST_SAMPLES * len(changed):
+            self._warn_once(
+                "samples",
+                f"{name}: {count} of {len(changed)} samples ({count / len(changed):.0%}) change by "
+                f"over half in rounding, next to values up to {largest(values):.3g}: scale samples "
+                "alike, such as each by its norm, or take logarithms",
             )
-            warnings.warn(message, LostTensorWarning, stacklevel=2)
+
+    def _clipped(self, values: torch.Tensor, exponent: int, *, times: int = 1) -> LossReason | None:
+        """Describe the values beyond so many ``times`` the greatest word; None without any."""
+        limit, greatest = self.fmt.most * 2.0**exponent, largest(values)
+        if greatest <= times * limit:
+            return None
+        count = amount(int((values.abs() > times * limit).sum()), "value")
+        return LossReason(f"clipped at {limit:.3g} in {count} (the largest is {greatest:.3g})", FEW)
+
+    def _loss(self, values: torch.Tensor, counted: TensorStatistics) -> LossReason | None:
+        loss = super()._loss(values, counted)
+        if loss is not None or self.training:
+            return loss
+        clipped = self._clipped(values, counted.exponent, times=2)
+        return clipped if clipped and self._changed(values, counted.exponent).any() else None
 
     def suited(self, exponent: int, values: torch.Tensor) -> int:
         greatest = largest(values)
@@ -292,6 +371,10 @@ class InputQuantiser(_Quantiser):
         if self.fmt.width - 1 - (exponent - wanted) < LEAST_BITS:
             return wanted
         raised = max(exponent, min(wanted, exponent + RAISE))
+        if raised < wanted and not self.fmt.coded:
+            # Up to here the median value keeps its bits.
+            median = float(values[values != 0].abs().median())
+            raised = max(raised, min(wanted, frexp(median / MEDIAN_STEPS)[1] - 1))
         while raised < wanted and self._saturates(values, raised):
             raised += 1
         return raised

@@ -289,7 +289,7 @@ class Segment:
                 scales = self._copied(scales, held=scales.held)
                 scales = self._chosen(driver, whole, exponent, model, scales)
                 done = self.runner.forward(words, model, scales, masks=masks)
-            self._count_saturated(x, exponent, follows=follows)
+            self._count_saturated(x, exponent, whole if follows else None)
             if follows:
                 self._step.begin()
                 self._passes.remember(x, _Exponents(exponent, done.scales))
@@ -315,17 +315,14 @@ class Segment:
         exponent = self._quantiser.fitting(largest(x))
         if bool(x.any()):
             self._quantiser.set_exponent(exponent)
-            self._watch_columns(x, exponent)
+            self._quantiser.watch_inputs(
+                self._input_name, x.detach(), exponent, hidden=self.input_gradients
+            )
         return exponent
 
     @property
     def _input_name(self) -> str:
         return f"input of {self.stretch.names[self.stretch.first]}"
-
-    def _watch_columns(self, x: torch.Tensor, exponent: int) -> None:
-        """Warn where rounding loses columns, unless the inputs are another layer's outputs."""
-        if not self.input_gradients:
-            self._quantiser.watch_columns(self._input_name, x, exponent)
 
     def _input_exponent(self, whole: torch.Tensor, *, follows: bool) -> int:
         """Return the exponent of the inputs; that of the next pass follows the call's largest."""
@@ -368,17 +365,20 @@ class Segment:
         """Return a copy of scales, so that moving its exponents does not move the originals."""
         return Scales(scales.ranges, dict(scales.exponents), {} if held is None else held)
 
-    def _count_saturated(self, x: torch.Tensor, exponent: int, *, follows: bool) -> None:
-        """Count the inputs beyond the largest word; warn where training loses many of them."""
+    def _count_saturated(
+        self, x: torch.Tensor, exponent: int, trained: torch.Tensor | None
+    ) -> None:
+        """Count the inputs beyond the largest word; warn where many are lost.
+
+        ``trained`` are the inputs of a whole call in training; None in others.
+        """
         counted = self._quantiser.counted(x.detach(), exponent)
         if not counted.format.coded:
             self.runner.totals.saturations += counted.saturations
             self.runner.totals.values += x.numel()
         name = self._input_name
-        if follows:
-            self._watch_columns(x, exponent)
-        if follows and bool(x.any()):  # zeros of the user's own are no loss
-            self._quantiser.watch(name, x.detach(), counted)
+        if trained is not None:
+            self._quantiser.watch_inputs(name, trained, exponent, hidden=self.input_gradients)
         elif not self._quantiser.training and bool(self._quantiser.calibrated):
             self._quantiser.watch_frozen(x.detach(), exponent, name)
 
