@@ -323,12 +323,12 @@ class InputQuantiser(_Quantiser):
         if not (count := int(lost.sum())):
             return
         what = "columns" if axis == -1 else "channels"
-        one = int(lost.nonzero()[0])
+        number = int(lost.nonzero()[0])
         self._warn_once(
             "columns",
             f"{name}: {count} of {len(lost)} {what} ({count / len(lost):.0%}) round to 0 or to "
-            f"constants, such as number {one} of values from {float(columns[:, one].min()):.4g} to "
-            f"{float(columns[:, one].max()):.4g} next to {largest(columns):.3g}: standardise the "
+            f"constants, such as number {number} of values from {float(columns[:, number].min()):.4g} to "
+            f"{float(columns[:, number].max()):.4g} next to {largest(columns):.3g}: standardise the "
             f"{what}, such as by (x - mean) / deviation of each",
         )
 
