@@ -324,11 +324,12 @@ class InputQuantiser(_Quantiser):
             return
         what = "columns" if axis == -1 else "channels"
         number = int(lost.nonzero()[0])
+        least, most = map(float, torch.aminmax(columns[:, number]))
         self._warn_once(
             "columns",
             f"{name}: {count} of {len(lost)} {what} ({count / len(lost):.0%}) round to 0 or to "
-            f"constants, such as number {number} of values from {float(columns[:, number].min()):.4g} to "
-            f"{float(columns[:, number].max()):.4g} next to {largest(columns):.3g}: standardise the "
+            f"constants, such as number {number} of values from {least:.4g} to {most:.4g} next to "
+            f"{largest(columns):.3g}: standardise the "
             f"{what}, such as by (x - mean) / deviation of each",
         )
 
