@@ -11,6 +11,8 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.check.training import check_training, random_state
 from trainwright.cli.core import main
 from trainwright.compiler import CompileError
+from trainwright.compiler.base.memory import LocalMemory
+from trainwright.compiler.chip.loss import _Loss
 from trainwright.driver.chip import ChipDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
@@ -72,6 +74,17 @@ def test_columns_that_are_left_of_four_factors(seed):
         network, 32, Other(memory_bytes=1 << 21), alone=False, seed=4, state=state
     )
     assert outcome.comparison.mismatches == {}
+
+
+def test_loss_of_a_batch_without_room_for_all_samples_takes_some_at_a_time(monkeypatch):
+    """Five blocks of 16 samples in pieces of two, the last piece with a single block."""
+    monkeypatch.setattr(LocalMemory, "largest_gap", property(lambda memory: 250))
+    loads = []
+    monkeypatch.setattr(
+        _Loss, "_load", lambda self, load=_Loss._load: loads.append(1) or load(self)
+    )
+    outcome = check_training(DIGITS, 80, Other(), alone=False, seed=2)
+    assert outcome.comparison.mismatches == {} and len(loads) % 3 == 0 < len(loads)
 
 
 def test_chip_step_wrong_word_of_the_state_is_found():

@@ -12,7 +12,13 @@ from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.class_rows import add_class_rows
 from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
-from trainwright.compiler.chip.memory import TARGETS, ChipMemory, Head, classes_in_rows
+from trainwright.compiler.chip.memory import (
+    TARGETS,
+    WORD_BYTES,
+    ChipMemory,
+    Head,
+    classes_in_rows,
+)
 from trainwright.compiler.chip.passes import Passes
 from trainwright.kernels import VectorPass
 from trainwright.onchip import loss as kernels
@@ -31,44 +37,50 @@ def blocks_of(batch: int) -> int:
     return -(-batch // LANES)
 
 
-def load_logits(work: Passes, head: Head) -> Region:
-    """Load the logits into rows for ``LANES`` outputs, with rows of zeros where there are fewer."""
-    blocks = blocks_of(work.memory.step.batch)
-    to = work.pad.allocate(head.logits, LANES * blocks)
-    rows = head.outputs * blocks
-    # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of loss
-    # and gradient.
-    if rows < to.count:
-        work.zeros(to.start + rows, to.count - rows)
-    return work.load(head.logits, rows=rows, to=to)
-
-
 class _Loss:
+    """Loss of a range of blocks of 16 samples of a head."""
+
     def __init__(
-        self, work: Passes, head: Head, kernel: VectorPass, scalars: tuple[Scalar, ...], *,
-        counting: bool,
+        self, work: Passes, head: Head, kernel: VectorPass, scalars: tuple[Scalar, ...],
+        part: range, *, counting: bool,
     ) -> None:  # fmt: skip
+        """Load the logits of the blocks in ``part``."""
         self._work, self._head, self._counting = work, head, counting
         self._pass, self._scalars = kernel, scalars
-        self._batch = work.memory.step.batch
-        self.blocks = blocks_of(self._batch)
+        batch = work.memory.step.batch
+        self._first, self.blocks = part.start, len(part)
+        self._samples_end = min(batch, LANES * part.stop)
+        row_bytes = WORD_BYTES * LANES * blocks_of(batch)
+        self._levels = (TransferLevel(head.outputs, row_bytes, self.blocks),)
         work.constant(IDENTITY)
-        self._logits = load_logits(work, head)
+        self._logits = self._load()
         self._samples = work.pad.allocate(SAMPLES, LANES * self.blocks)
         self._held = [self._logits, self._samples]
         if counting:
             return
         self._results = work.pad.allocate(GRADIENTS, LANES * self.blocks)
         # Lanes without a sample hold zeros: sums over samples read them.
-        if rest := -self._batch % LANES:
+        if rest := -self._samples_end % LANES:
             work.zeros(self._results.stop - rest, rest)
         rows = head.outputs * self.blocks
         # From the top: the rows at the bottom hold what engines read and write at the same time.
         self._back = work.pad.allocate(head.gradient, rows, top=True)
         self._held += [self._results, self._back]
 
+    def _load(self) -> Region:
+        """Load logits into rows for ``LANES`` outputs, with rows of zeros where there are fewer."""
+        work, name, rows = self._work, self._head.logits, self._head.outputs * self.blocks
+        to = work.pad.allocate(name, LANES * self.blocks)
+        # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of
+        # loss and gradient.
+        if rows < to.count:
+            work.zeros(to.start + rows, to.count - rows)
+        if self.blocks == blocks_of(work.memory.step.batch):
+            return work.load(name, rows=rows, to=to)
+        return work.load(name, first=self._first, rows=self.blocks, to=to, levels=self._levels)
+
     def leave(self) -> None:
-        """Release the rows of the head, for the next head."""
+        """Release the rows of the blocks, for others."""
         for region in self._held:
             self._work.pad.free(region)
 
@@ -81,16 +93,15 @@ class _Loss:
 
     def run(self, first: int, stop: int) -> None:
         """Emit the pass over these blocks."""
-        regions = {
-            kernels.LOGITS: self._samples,
-            # Only now: nothing before the first pass needs them, and the logits' load goes first.
-            kernels.TARGETS: self._work.constant(TARGETS, None),
-        }
+        # Only now: nothing before the first pass needs them, and the logits' load goes first.
+        targets = self._work.constant(TARGETS, None).start + LANES * self._first
+        starts = {kernels.LOGITS: self._samples.start, kernels.TARGETS: targets}
         if not self._counting:
-            regions[kernels.GRADIENT] = self._results
-        streams = {n: Stream(r.start + LANES * first, 0, 1) for n, r in regions.items()}
+            starts[kernels.GRADIENT] = self._results.start
+        streams = {name: Stream(start + LANES * first, 0, 1) for name, start in starts.items()}
+        samples = min(LANES * (self._first + stop), self._samples_end) - LANES * self._first
         self._work.run(
-            self._pass, streams, inner=min(LANES * stop, self._batch) - LANES * first,
+            self._pass, streams, inner=samples - LANES * first,
             slot=LOSS_SLOT, tensor=COUNTS if self._counting else GRADIENTS, scalars=self._scalars,
         )  # fmt: skip
 
@@ -101,9 +112,8 @@ class _Loss:
             self._results.start + LANES * first, self._back.start + first, blocks=count,
             source=(LANES, 1), to=(1, self.blocks), rows=head.outputs, tensor=head.gradient,
         )  # fmt: skip
-        row_bytes = work.buffer(head.gradient).element_bytes * LANES * self.blocks
-        level = TransferLevel(head.outputs, row_bytes, self.blocks)
-        work.store(head.gradient, self._back.start + first, count, (level,), first=first)
+        place = self._first + first
+        work.store(head.gradient, self._back.start + first, count, self._levels, first=place)
 
 
 def loss_program(
@@ -129,9 +139,21 @@ def _add(
     work: Passes, head: Head, loss_name: str, exponent: int | None, scalars: tuple[Scalar, ...], *,
     counting: bool,
 ) -> None:  # fmt: skip
-    """Add the loss of a head whose samples take a row each."""
+    """Add the loss of a head whose samples take a row each, as many at a time as have room."""
     kernel = kernels.loss_pass(loss_name, exponent, counting=counting, main=head.main)
-    loss = _Loss(work, head, kernel, scalars, counting=counting)
+    batch, blocks = work.memory.step.batch, blocks_of(work.memory.step.batch)
+    # Logits, samples and results of a block, its gradients, and the targets of the whole batch.
+    room = work.pad.largest_gap - LANES - batch
+    most = min(blocks, max(1, room // (3 * LANES + head.outputs)))
+    for first in range(0, blocks, most):
+        part = range(first, min(first + most, blocks))
+        loss = _Loss(work, head, kernel, scalars, part, counting=counting)
+        _add_blocks(loss, counting=counting)
+        loss.leave()
+
+
+def _add_blocks(loss: _Loss, *, counting: bool) -> None:
+    """Add transposes and passes over all blocks of a loss."""
     blocks = loss.blocks
     # The transpose before the first pass and the one after the last are hidden by nothing, so these
     # two passes take a single block. Without gradients a single pass takes all.
@@ -146,4 +168,3 @@ def _add(
             loss.put(*pieces[number - 1])
     if not counting:
         loss.put(*pieces[-1])
-    loss.leave()

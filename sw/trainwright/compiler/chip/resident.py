@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from trainwright.compiler.base.limits import STREAMED
 from trainwright.compiler.base.rules import Written
 from trainwright.compiler.chip.beside import Beside
 from trainwright.compiler.chip.cuts import CutRule
@@ -104,6 +105,9 @@ def resident_step(
         Phase("update", update, Set(values=(), seed=seed, by_step=True)),
         Phase("samples", samples),
     ]
+    # Before the commands are ordered, which takes minutes where there are too many.
+    length = sum(len(phase.descriptors) for phase in phases)
+    STREAMED.require(length, p, f"{step.network.name}: a step on the chip")
     moments = {gradient_of(part): part.name for part in parts}
     descriptors = (*woven(phases, p), *scales(programs, slots, ranges, moments, occupied), Halt())
     counted = [t.name for program in programs for t in program.tensors]
