@@ -109,7 +109,7 @@ class _Pairs:
             for t in distinct
         ]
         space, start, stop, write, issued = np.array(rows, np.int64).reshape(-1, 5).T
-        met: dict[tuple[Touch, object], tuple[int, int, int]] = {}
+        met: dict[tuple[Touch, object], tuple[int, ...]] = {}
         for n, (key, mine) in enumerate(zip(owners, distinct, strict=True)):
             hit = (space == space[n]) & (start < mine.stop) & (stop > mine.start)
             hit &= (write > 0) | mine.write
@@ -207,8 +207,12 @@ class _Weaver:
                 queue.append(c)
         pairs = _Pairs(self.commands)
         for n in range(len(self.commands)):
-            for other in _bits((self._ancestors[n] | pairs.orders[n]) & (1 << n) - 1):
-                self._ancestors[n] |= self._ancestors[other]
+            # From the latest on, as the ancestors of a command need no look of their own.
+            rest = (self._ancestors[n] | pairs.orders[n]) & (1 << n) - 1
+            while rest:
+                before = self._ancestors[rest.bit_length() - 1]
+                self._ancestors[n] |= before
+                rest &= ~before
         # Steps that skip the same commands have the same hazards: keep one step of each kind.
         turns = {_turn(c.d): c.d for c in self.commands}.values()
         kinds = {tuple(is_skipped(d, step) for d in turns): step for step in range(EIGHTH)}
