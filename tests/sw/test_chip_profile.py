@@ -26,6 +26,19 @@ LINE = ["profile", "digits", "--batch", "16", "--backend", "golden", "--update",
 NETWORK = load_network("digits")
 P = accelerator_parameters((), NETWORK, alone=True)
 FIRST, STEPS = 7, 8
+WIDE = """
+classes = 100
+image = [8, 8]
+[[layers]]
+outputs = [4, 16]
+inputs = [4, 16]
+ranks = [2]
+[[layers]]
+outputs = [8, 16]
+inputs = [4, 16]
+ranks = [2]
+relu = false
+"""
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +108,19 @@ def test_profile_of_steps_that_host_starts_has_their_four_programs(capsys):
     totals = json.loads(capsys.readouterr().out)["totals"]
     assert [t["part"] for t in totals] == ["forward", "loss", "backward", "update", "step"]
     assert totals[-1]["cycles"] == sum(t["cycles"] for t in totals[:-1])
+
+
+def test_profile_of_step_with_many_outputs_names_passes_of_its_loss(tmp_path):
+    (tmp_path / "wide.toml").write_text(WIDE)
+    network = load_network(str(tmp_path / "wide.toml"))
+    with GoldenAccelerator(P, memory_bytes=1 << 22) as golden:
+        parts = RandomStep(network, 16, golden, "alone", plan=AUTO).run_all()
+    purposes = {
+        part.name: {purpose_of(d) for d in part.program.descriptors if isinstance(d, Vector)}
+        for part in parts
+    }
+    assert "gradient of samples" in purposes["step"]
+    assert purposes["evaluation"] == {"classes of samples"}
 
 
 def test_kinds_of_steps_are_each_shown_once(profile):

@@ -35,6 +35,10 @@ LAYOUTS = (
 """Layouts of logits, labels, numbers of classes, and gradient."""
 
 
+GRADIENTS, COUNTS = "gradient of samples", "classes of samples"
+"""Names of the passes, for people."""
+
+
 @dataclass(frozen=True)
 class ClassLoss:
     """Kernel, as ``PassPlan`` takes it, that computes a loss."""
@@ -80,7 +84,8 @@ def add_class_rows(
         own = (used, replace(labels, start=labels.start + first), numbers, result)
         call, at, scratch = _call(work, kernel, own, counts)
         for code, vector in pass_vectors(call, at):
-            work.issue(code, replace(vector, scalars=scalars), slot=LOSS_SLOT)
+            vector = replace(vector, scalars=scalars, tensor=COUNTS if counting else GRADIENTS)
+            work.issue(code, vector, slot=LOSS_SLOT)
         for region in scratch:
             work.pad.free(region)
         if counting:
