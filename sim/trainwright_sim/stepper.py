@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import AcceleratorError, Trace, control
-from trainwright.accelerator.stepping import Counts, Stepped, Stepping
+from trainwright.accelerator.stepping import Counts, SteppedDescriptor, Stepping
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.program.descriptors import Program, Transfer
 from trainwright.program.encoding import encode_descriptors
@@ -71,7 +71,7 @@ class RtlStepper(Stepping):
         sums, saturations, underflows = self._totals
         return sums, saturations, underflows
 
-    def __next__(self) -> Stepped:
+    def __next__(self) -> SteppedDescriptor:
         if self._closed:
             raise AcceleratorError(
                 "the accelerator was closed or has begun another run: make a new stepper"
@@ -83,7 +83,7 @@ class RtlStepper(Stepping):
         self._closed = self._closed or not self._ended
         self._steps.close()
 
-    def _execute(self, accelerator: "RtlAccelerator", address: int) -> Generator[Stepped]:
+    def _execute(self, accelerator: "RtlAccelerator", address: int) -> Generator[SteppedDescriptor]:
         """Execute the program, in as many runs as it needs."""
         for part in segments(self.program, self._p.statistics_depth, STREAM_STEP):
             encoded = encode_descriptors(part.program)
@@ -98,7 +98,7 @@ class RtlStepper(Stepping):
 
     def _stops(
         self, part: ProgramSegment, simulator: Simulator, cycles: Iterator[None]
-    ) -> Iterator[Stepped]:
+    ) -> Iterator[SteppedDescriptor]:
         """Run cycle by cycle, and stop when the next command in order is done."""
         p, given = self._p, [0] * len(TRACES)  # rows of each engine that steps have had
         lengths = [simulator.traced_rows()]  # an entry for each cycle in which rows were written
@@ -128,7 +128,7 @@ class RtlStepper(Stepping):
                     own, start = traces[TRACES[place]], given[place]
                     given[place] = end
                     whole, begun = part.numbers[number], int(commands[0, 2])
-                    yield Stepped(
+                    yield SteppedDescriptor(
                         whole, self.program.descriptors[whole], own.addresses[start:end],
                         own.rows[start:end], (first - begun, last - begun),
                     )  # fmt: skip

@@ -15,7 +15,7 @@ Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Stepped:
+class SteppedDescriptor:
     """Descriptor that was executed, and the rows that it wrote to the scratchpad."""
 
     number: int
@@ -71,15 +71,15 @@ class Stepping(ABC):
         return self
 
     @abstractmethod
-    def __next__(self) -> Stepped:
+    def __next__(self) -> SteppedDescriptor:
         """Execute up to the end of the next descriptor."""
 
-    def run_to(self, number: int) -> Stepped:
+    def run_to(self, number: int) -> SteppedDescriptor:
         """Execute up to and including the next execution of a descriptor.
 
         Raises ``ProgramError`` if the program ends first.
         """
-        executed: Iterator[Stepped] = self
+        executed: Iterator[SteppedDescriptor] = self
         for step in executed:
             if step.number == number:
                 return step

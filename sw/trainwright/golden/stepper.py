@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trainwright.accelerator.stepping import Counts, Stepped, Stepping
+from trainwright.accelerator.stepping import Counts, SteppedDescriptor, Stepping
 from trainwright.golden.flat import TRACED
 from trainwright.golden.interpreter import Record, executions
 from trainwright.golden.state import Bytes, MachineState
@@ -36,7 +36,7 @@ class Stepper(Stepping):
     def _counts(self) -> Counts:
         return self._record.statistics
 
-    def __next__(self) -> Stepped:
+    def __next__(self) -> SteppedDescriptor:
         number = next(self._steps)
         d = self.program.descriptors[number]
         addresses, rows = np.zeros(0, np.int64), self._state.pad[:0]
@@ -44,4 +44,4 @@ class Stepper(Stepping):
             if len(written) > self._written[engine]:
                 self._written[engine] = len(written)
                 *_, addresses, rows = written[-1]
-        return Stepped(number, d, addresses, rows)
+        return SteppedDescriptor(number, d, addresses, rows)

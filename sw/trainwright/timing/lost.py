@@ -34,7 +34,7 @@ WAITS = {
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostCycles:
     """Cycles of an array with one cause, over all of a program."""
 
     part: str
@@ -73,7 +73,7 @@ def lost_cycles(
     commands: Sequence[CommandRecord],
     cycles: int,
     p: AcceleratorParameters,
-) -> list[Lost]:
+) -> list[LostCycles]:
     """Divide the cycles of both arrays among causes, those with most cycles first.
 
     ``commands`` are all executions in a run of ``cycles`` cycles, measured or predicted. The cycles
@@ -91,7 +91,7 @@ def lost_cycles(
         most = max(numbers, key=lambda number: numbers[number])
         tensor = "" if most is None else PROGRAM if most < 0 else _tensor(descriptors[most])
         name = engine.name or ""
-        lines.append(Lost(part, name, cause, total, total / max(1, cycles), most, tensor))
+        lines.append(LostCycles(part, name, cause, total, total / max(1, cycles), most, tensor))
     return sorted(lines, key=lambda line: (line.engine, -line.cycles))
 
 

@@ -27,7 +27,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Compressed:
+class CompressedMatrix:
     """Result of compressing one matrix."""
 
     layer: int
@@ -43,7 +43,7 @@ LARGE_ERROR = 0.5
 """Above this relative error a quarter and more of ||W||_F^2 is gone."""
 
 
-def lossy(rows: Sequence[Compressed]) -> list[str]:
+def lossy(rows: Sequence[CompressedMatrix]) -> list[str]:
     """Return a warning for each layer whose relative error is over ``LARGE_ERROR``."""
     return [
         f"layer {row.layer}, {row.matrix}: relative error {row.error:.2f}, so that "
@@ -123,14 +123,14 @@ def describe(
     rank: int | None,
     tolerance: float | None,
     numbers: Numbers,
-) -> tuple[Pretrained, list[Compressed]]:
+) -> tuple[Pretrained, list[CompressedMatrix]]:
     """Compress the layers to tensor trains in the balanced gauge; return them and a row about each.
 
     Ranks are at most ``rank``; where neither it nor ``tolerance`` is given, the network's.
     """
     factors: list[list[torch.Tensor]] = []
     biases: list[torch.Tensor | None] = []
-    rows: list[Compressed] = []
+    rows: list[CompressedMatrix] = []
     for n, (layer, given) in enumerate(zip(network.layers, dense, strict=True)):
         image = (network.image, network.padded) if n == 0 else (None, None)
         ranks = layer.ranks if rank is None and tolerance is None else rank
@@ -147,7 +147,7 @@ def describe(
         name = f"{given.name} {given.weight.shape[0]} x {given.weight.shape[1]}"
         left = " ".join(map(str, tt.ranks_of(even)))
         size = given.weight.numel()
-        rows.append(Compressed(n + 1, name, left, size, tt.parameters_of(even), error))
+        rows.append(CompressedMatrix(n + 1, name, left, size, tt.parameters_of(even), error))
     ranked = network.with_ranks([tt.ranks_of(train) for train in factors])
     return Pretrained(ranked, factors, biases), rows
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from trainwright.accelerator import is_backend
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep.processes import Trial
-from trainwright.cli.train.job import Asked, Load, accelerator_of, asked, load_data
+from trainwright.cli.train.job import Load, RequestedRun, accelerator_of, asked, load_data
 from trainwright.cli.train.options import add_arguments
 from trainwright.formats import CLASSES
 from trainwright.network import BUILT_IN, NetworkError
@@ -133,22 +133,22 @@ def _option(name: str, value: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedCommand:
     """A command line that ``trainwright train`` will take, data and compiler allowing."""
 
-    asked: Asked
+    asked: RequestedRun
     accelerator: AcceleratorParameters | None
     """Accelerator of the run; None where the numbers are floats."""
 
 
-def checked(options: tuple[str, ...], load: Load = load_data) -> Checked:
+def checked(options: tuple[str, ...], load: Load = load_data) -> CheckedCommand:
     """Check options as far as possible. Raises ``OptionError``, ``NetworkError``."""
     new = asked(_parser().parse_args(list(options)), load)
     if new.network.widths.is_float:
-        return Checked(new, None)
+        return CheckedCommand(new, None)
     if not is_backend(new.options.backend):
         raise OptionError(f"--backend: there is no {new.options.backend!r}")
-    return Checked(new, accelerator_of(new.options, new.network, new.settings))
+    return CheckedCommand(new, accelerator_of(new.options, new.network, new.settings))
 
 
 # -- the file --------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Point(Trial):
     """A trial with its place on the axes."""
 
     values: tuple[tuple[str, Any], ...]
-    checked: Checked = field(compare=False)
+    checked: CheckedCommand = field(compare=False)
 
 
 def read_spec(path: Path) -> Spec:

@@ -183,7 +183,7 @@ def _check_options(options: RunOptions, network: Network, settings: TrainSetting
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedRun:
     """Run that a command line asks for, checked as far as it can be without the data."""
 
     network: Network
@@ -194,7 +194,7 @@ class Asked:
     """Own data that was read already, to choose a network for it."""
 
 
-def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
+def asked(args: argparse.Namespace, load: Load = load_data) -> RequestedRun:
     """Make network, options and settings of a new run. Raises ``NetworkError``, ``OptionError``."""
     pretrained = None if args.initial is None else _pretrained(args)
     own, data = own_data(args.data), None
@@ -226,7 +226,7 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
     options = RunOptions(dataset=dataset, command=getattr(args, "command_line", ""), **given)
     settings = make_settings(args, dataset)
     _check_options(options, network, settings)
-    return Asked(network, options, settings, pretrained, data)
+    return RequestedRun(network, options, settings, pretrained, data)
 
 
 def _no_data(path: str) -> str:
@@ -258,7 +258,7 @@ def fresh_job(args: argparse.Namespace) -> Job:
 
 
 def fresh_state(
-    args: argparse.Namespace, new: Asked, load: Load = load_data
+    args: argparse.Namespace, new: RequestedRun, load: Load = load_data
 ) -> tuple[TrainingState, DataSet]:
     """Return initial state and data of a new run. Raises ``DataError``, ``OptionError``."""
     data = labelled_for(new.network, new.data or load(new.options))
