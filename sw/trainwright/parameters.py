@@ -434,11 +434,18 @@ def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
     """Return ``NAME=VALUE`` texts as keyword arguments of ``AcceleratorParameters``.
 
     ``preset=NAME`` stands for the sizes of a preset; other settings override it. Raises
-    ``ValueError`` naming the text for an unknown parameter or preset or a value that is no integer,
-    or in ``formats`` no list of formats. What is ``GONE`` is passed over.
+    ``ValueError`` naming the text for an unknown parameter or preset, two different values of one,
+    or a value that is no integer, or in ``formats`` no list of formats. What is ``GONE`` is passed
+    over.
     """
     known = [field.name for field in fields(AcceleratorParameters)]
     values: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    for name, _, text in (item.partition("=") for item in items):
+        if given.setdefault(name, text) != text:
+            raise ValueError(
+                f"{name} is given twice, as {given[name]!r} and as {text!r}: give it once"
+            )
     presets = [item for item in items if item.startswith("preset=")]
     for item in presets:
         values |= _preset_sizes(item.partition("=")[2])

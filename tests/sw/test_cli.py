@@ -192,7 +192,7 @@ def test_command_line_misspelt_word_is_answered_with_the_closest(capsys, tmp_pat
         ),
         (["--memory-stall", "0.1"], "--memory-stall only applies to the simulated hardware"),
         (["--verify", "5"], "--verify compares with the golden model: add --backend rtl"),
-        (["--batch", "1438"], "batch 1438 is more than the 1437 training samples"),
+        (["--batch", "1438"], "batch 1438 is more than the 1,437 training samples"),
         (["--resume"], "--resume needs the folder of the run: --out DIR"),
         (["--resume", "--force"], "give one of them"),
     ],
@@ -408,6 +408,23 @@ def test_cli_steps_without_other_epochs_get_no_note(capsys, fake, tmp_path, argv
         (
             ["profile", "digits", "--backend", "golden", "--seed", "3"],
             "--seed only applies to measured cycles",
+        ),
+        (
+            ["profile", "digits", "--backend", "golden", "--seed", "0"],
+            "--seed only applies to measured cycles",
+        ),
+        (["train", "--network", "digits", "--download"], "--download fetches"),
+        (
+            ["plan", "digits", "--accelerator", "lanes=8", "--accelerator", "lanes=16"],
+            "lanes is given twice, as '8' and as '16'",
+        ),
+        (
+            ["plan", "digits", "--preset", "zu3eg", "--preset", "lfe5u-25f"],
+            "preset is given twice, as 'zu3eg' and as 'lfe5u-25f'",
+        ),
+        (
+            ["train", "--data", "x.csv", "--target", "a", "--target", "b"],
+            "argument --target: is given twice, as 'a' and as 'b'",
         ),
     ],
 )

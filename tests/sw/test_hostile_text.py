@@ -74,7 +74,7 @@ NINES = "9" * 5000
             "from 1 to 1048576, not 1000000000",
         ),
         ("[8, 16]\ninputs = [4", "[1048576, 16]\ninputs = [4", "multiply to 16,777,216, at most"),
-        ("ranks = [16]", f"ranks = [16{', 1' * 20}]", "2 factors have 1 ranks"),
+        ("ranks = [16]", f"ranks = [16{', 1' * 20}]", "2 factors have 1 rank"),
     ],
 )
 def test_networks_that_nobody_means(complaint, old, new, message):

@@ -119,7 +119,7 @@ SIDES = [{"name": "left", "columns": [0, 2]}, {"name": "right", "columns": [2, 5
         ((KERNEL | {"inputs": [8, 1]}, FLAT), {},
          r"the first of inputs \[8, 1\] must be the 9 values of the kernel"),
         ((KERNEL | {"inputs": [9, 2]}, FLAT), {},
-         r"layer 1: inputs \[2\] behind the kernel's multiply to 2, 'x' has 1 channels"),
+         r"layer 1: inputs \[2\] behind the kernel's multiply to 2, 'x' has 1 channel"),
         ((KERNEL | {"padding": [3, 0]}, FLAT), {},
          r"padding \[3, 0\] must be smaller than the kernel \[3, 3\]"),
         ((KERNEL | {"stride": [0, 1]}, FLAT), {}, "layer 1: stride must be two integers"),

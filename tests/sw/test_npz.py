@@ -129,7 +129,7 @@ def test_npz_of_grey_and_rgb_splits_of_equal_width_is_refused(tmp_path):
 
 
 def test_npz_of_one_class_is_refused(tmp_path):
-    assert "has 1 classes" in complaint(save(tmp_path / "a.npz", x=IMAGES, y=LABELS * 0))
+    assert "has 1 class:" in complaint(save(tmp_path / "a.npz", x=IMAGES, y=LABELS * 0))
 
 
 @pytest.mark.parametrize("kind", [bool, np.float32, np.int8, ">i4"])

@@ -810,6 +810,13 @@ def test_table_with_cells_of_two_readings_has_a_note(tmp_path, cells, note):
     assert any(note in text for text in load(path).notes)
 
 
+def test_train_on_own_data_with_download_is_refused(tmp_path, capsys):
+    path = table(tmp_path / "t.csv")
+    options = ["--data", str(path), "--download", "--out", str(tmp_path / "run")]
+    assert main(["train", *options]) == 2
+    assert "--download fetches" in capsys.readouterr().err
+
+
 def test_table_with_spaces_before_quotes_has_the_columns_of_one_without(tmp_path):
     spaced, dense = tmp_path / "spaced.csv", tmp_path / "dense.csv"
     spaced.write_text('x, "a, b", k\n' + '1, "2", "yes"\n2, "3", "no"\n' * 10)

@@ -83,7 +83,7 @@ def test_folder_of_sentences_gives_numbers_by_frequency(tmp_path):
     (
         ({"a.txt": ["x\thello", "y\t "] + ["z\tb"] * 9}, "sample 2 lacks its text or its label"),
         ({"a.txt": ["hello there"] * 10}, "has no labels"),
-        ({"a.txt": ["x\thello"] * 10}, "has 1 different labels"),
+        ({"a.txt": ["x\thello"] * 10}, "has 1 different label"),
         ({"a.txt": ["x\thello", "y\tb"]}, "has 2 samples, at least"),
         (
             {"d/train/seq.in": ["a", "b"], "d/train/label": ["x"]},

@@ -14,6 +14,7 @@ from trainwright.cli.output import dict_table, show
 from trainwright.cli.screen import fitted, folded, is_within, screen_width, transposed
 from trainwright.network import Network, UserNames
 from trainwright.support.settings import Positive
+from trainwright.support.text import amount
 
 if TYPE_CHECKING:
     from trainwright.compiler.step.compile import Lowered, StepPrograms
@@ -258,7 +259,7 @@ def text_of(figures: dict[str, Any], names: UserNames, width: int, *, wide: bool
     """
     programs = [{"program": name, **measures} for name, measures in figures["programs"].items()]
     summary = (
-        f"a step of {figures['batch']} samples: {figures['cycles']:,} cycles, "
+        f"a step of {amount(figures['batch'], 'sample')}: {figures['cycles']:,} cycles, "
         f"{figures['mac_utilisation']:.1%} utilisation, "
         f"{figures['external_memory_bytes']:,} bytes of external memory"
     )

@@ -9,7 +9,6 @@ from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     JsonOptions,
-    SeedOptions,
     StepOptions,
     UpdateOptions,
     WideOptions,
@@ -20,7 +19,7 @@ from trainwright.cli.output import check_results, show, to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
 from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
-from trainwright.support.settings import Option
+from trainwright.support.settings import Natural, Option
 from trainwright.support.tables import markdown
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
     from trainwright.timing.profile import ProfiledProgram, ProfileLine
 
 
-class ProfileOptions(
-    StepOptions, UpdateOptions, SeedOptions, WideOptions, JsonOptions, SimulationOptions
-):
+class ProfileOptions(StepOptions, UpdateOptions, WideOptions, JsonOptions, SimulationOptions):
     """Profile one training step, a line a descriptor.
 
     A line has cycles, multiply-accumulates, occupancy of the array, cycles in which it `awaits`
@@ -67,6 +64,8 @@ class ProfileOptions(
 
     backend: Annotated[str, Option(metavar="NAME")] = "rtl"
     """rtl or golden"""
+    seed: Natural | None = None
+    """seed of the random operands (default: 0)"""
     energy: bool = False
     """also print the energy of the step as a model, low and high, next to the paper's figures"""
     liberty: Annotated[Path | None, Option(metavar="FILE")] = None
@@ -99,10 +98,10 @@ def _profiled(
     with opened_for(options, p) as accelerator:
         toggles = options.liberty and toggle_energy(
             options.liberty, network, options.batch, accelerator,
-            seed=options.seed, plan=options.plan,
+            seed=options.seed or 0, plan=options.plan,
         )  # fmt: skip
         step = RandomStep(
-            network, options.batch, accelerator, place, seed=options.seed, plan=options.plan
+            network, options.batch, accelerator, place, seed=options.seed or 0, plan=options.plan
         )
         parts = [
             profiled(part.name, part.program.descriptors, part.macs, part.run, p, part.steps)
@@ -152,7 +151,7 @@ def _run(options: ProfileOptions) -> int:
     from trainwright.timing.profile import total_of
 
     check_wide(options)
-    if options.seed and options.backend == "golden":
+    if options.seed is not None and options.backend == "golden":
         raise OptionError(
             "--seed only applies to measured cycles, golden predicts them without operands: add "
             "--backend rtl, or omit it"

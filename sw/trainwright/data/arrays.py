@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from trainwright.data.content import MOST_BYTES, read_stated
 from trainwright.data.dataset import DataError
+from trainwright.support.text import amount
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -51,7 +52,8 @@ def _member(
 ) -> npt.NDArray[Any]:
     if member.file_size > MOST_BYTES:
         raise DataError(
-            f"{path}: {name} unpacks to {member.file_size:,} bytes, at most {MOST_BYTES:,} are read"
+            f"{path}: {name} unpacks to {amount(member.file_size, 'byte')}, at most "
+            f"{MOST_BYTES:,} are read"
         )
     try:
         with archive.open(member) as stream:

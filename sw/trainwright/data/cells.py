@@ -18,7 +18,7 @@ from unicodedata import normalize
 from trainwright.data.content import MOST_BYTES
 from trainwright.data.dataset import DataError
 from trainwright.support.errors import file_errors
-from trainwright.support.text import shown
+from trainwright.support.text import amount, shown
 
 CSV_SUFFIXES = (".csv", ".tsv")
 PARQUET = ".parquet"
@@ -129,8 +129,9 @@ def _csv(path: Path, content: bytes) -> Cells:
                 head = _head(path, [cell.strip() for cell in row])
             elif len(row) != len(head):
                 raise DataError(
-                    f"{path}: line {reader.line_num + skipped} has {len(row)} values, the first "
-                    f"line names {len(head)} columns"
+                    f"{path}: line {reader.line_num + skipped} has {amount(len(row), 'value')}, "
+                    "the first "
+                    f"line names {amount(len(head), 'column')}"
                 )
             else:
                 rows.append(row)

@@ -81,7 +81,7 @@ class DataSet:
             if self.scale is None and (greatest := int(split.labels.max())) >= self.classes:
                 raise DataError(
                     f"data set {self.name!r}: label {greatest} is out of range, "
-                    f"there are {self.classes} classes"
+                    f"there are {amount(self.classes, 'class')}"
                 )
             if (brightest := int(split.images.max())) > self.full_scale:
                 raise DataError(

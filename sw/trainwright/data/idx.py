@@ -44,12 +44,14 @@ def read_idx(path: Path, magic: int) -> npt.NDArray[np.uint8]:
 def _array(path: Path, stream: Readable, magic: int) -> npt.NDArray[np.uint8]:
     shape = _shape(path, stream, magic)
     wanted = prod(shape)
-    asked = f"its header {list(shape)} asks for {wanted:,} bytes of data"
+    asked = f"its header {list(shape)} asks for {amount(wanted, 'byte')} of data"
     if wanted > MOST_BYTES:
         raise DataError(f"{path}: {asked}, at most {MOST_BYTES:,} are read")
     content = read_stated(stream, wanted)
     if len(content) < wanted:
-        raise DataError(f"{path}: truncated, has {len(content):,} bytes of data and {asked}")
+        raise DataError(
+            f"{path}: truncated, has {amount(len(content), 'byte')} of data and {asked}"
+        )
     if len(content) > wanted:
         raise DataError(f"{path}: too long, {asked} and more follow")
     return np.frombuffer(content, np.uint8).reshape(shape)
@@ -61,7 +63,7 @@ def _shape(path: Path, stream: Readable, magic: int) -> tuple[int, ...]:
     size = 4 + 4 * dimensions
     header = stream.read(size)
     if len(header) < 4:
-        raise DataError(f"{path}: truncated, {len(header)} bytes are no IDX header")
+        raise DataError(f"{path}: truncated, {amount(len(header), 'byte')} are no IDX header")
     (actual,) = struct.unpack(">I", header[:4])
     if actual != magic:
         raise DataError(
@@ -69,7 +71,7 @@ def _shape(path: Path, stream: Readable, magic: int) -> tuple[int, ...]:
             f"and not 0x{magic:08x}"
         )
     if len(header) < size:
-        raise DataError(f"{path}: truncated, {len(header)} of {size} header bytes")
+        raise DataError(f"{path}: truncated, {len(header)} of {amount(size, 'header byte')}")
     return struct.unpack(f">{dimensions}I", header[4:])
 
 

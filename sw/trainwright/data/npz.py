@@ -85,7 +85,9 @@ def load_npz(
         labels = [_numbered(path, part) for part in parts]
         names, preparation = tuple(class_names or _names(path, arrays, labels)), None
     if scale is None and not 2 <= len(names) <= MOST_CLASSES:
-        raise DataError(f"{path} has {len(names):,} classes: 2 to {MOST_CLASSES} can be learnt")
+        raise DataError(
+            f"{path} has {amount(len(names), 'class')}: 2 to {MOST_CLASSES} can be learnt"
+        )
     train, test = (
         Split(splits[part].images, values)
         for part, values in zip(("train", "test"), labels, strict=True)
@@ -149,7 +151,8 @@ def _notes(path: Path, splits: Mapping[str, Split], used: Sequence[str]) -> tupl
     if len(used) < len(_SPLITS[0]):
         train, test = (len(splits[part]) for part in ("train", "test"))
         notes.append(
-            f"{path} has one set: {test:,} of its {train + test:,} samples are the test split"
+            f"{path} has one set: {test:,} of its {amount(train + test, 'sample')} are the test "
+            "split"
         )
     return tuple(notes)
 

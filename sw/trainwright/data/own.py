@@ -53,6 +53,7 @@ from trainwright.data.sentences import (
     load_sentence_samples,
     load_sentences,
 )
+from trainwright.support.once import StoreOnce
 from trainwright.support.plain import NONSENSE
 from trainwright.support.settings import OneOf, Option, SettingsModel
 from trainwright.support.text import amount, shown, suggestion
@@ -102,7 +103,7 @@ class OwnOptions(SettingsModel):
 
     TITLE: ClassVar = "data of your own (docs/guide/data.md)"
 
-    target: Annotated[str | None, Option(metavar="COLUMN")] = None
+    target: Annotated[str | None, Option(metavar="COLUMN", arguments={"action": StoreOnce})] = None
     """for a table: what to predict (default: target, label, class, or the last column)"""
     task: Annotated[str | None, OneOf(TASKS)] = None
     """for a table: predict a class or a number (default: a number where the targets have fractions
@@ -276,7 +277,7 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
         aim = f"a regression of column {target!r}, {_TOLD[options.task is None]}"
     else:
         classes = _classes(cells, target)
-        aim = f"{len(classes)} classes from column {target!r}"
+        aim = f"{amount(len(classes), 'class')} from column {target!r}"
         if options.task is None and all(name[-1].isdigit() for name in classes):
             aim += " (--task regression predicts the number)"
     columns = [_column(cells, name, order[:-test], name in categories) for name in inputs]
@@ -484,7 +485,8 @@ def _surprises(cells: Cells, column: Preparation) -> list[str]:
         new = [cell for cell in present if _spelled(cell) not in column["levels"]]
         if new:
             notes.append(
-                f"column {name!r}: {len(new):,} of {len(cells.places):,} rows have categories that "
+                f"column {name!r}: {len(new):,} of {amount(len(cells.places), 'row')} have "
+                "categories that "
                 f"the training split lacks, such as {shown(new[0])}: they set no input"
             )
     elif column["type"] == "number" and column["deviation"] > 0:
@@ -492,7 +494,8 @@ def _surprises(cells: Cells, column: Preparation) -> list[str]:
         far = [cell for cell in present if not abs((number(cell) or 0.0) - mean) <= reach]
         if len(far) > MOST_FAR * len(present):
             notes.append(
-                f"column {name!r}: {len(far):,} of {len(present):,} values, such as {far[0]}, are "
+                f"column {name!r}: {len(far):,} of {amount(len(present), 'value')}, such as "
+                f"{far[0]}, are "
                 f"outside {mean:g} +- {reach:g}, the range of the training split, and are clipped "
                 "to it: check their unit"
             )
@@ -500,7 +503,8 @@ def _surprises(cells: Cells, column: Preparation) -> list[str]:
         new = [cell for cell in present if number(cell) != column["mean"]]
         if new:
             notes.append(
-                f"column {name!r}: {len(new):,} of {len(present):,} values, such as {new[0]}, "
+                f"column {name!r}: {len(new):,} of {amount(len(present), 'value')}, such as "
+                f"{new[0]}, "
                 f"are not {column['mean']:g}, the only value of the training split: they are taken "
                 "for it"
             )
@@ -515,7 +519,8 @@ def _speechless(cells: Cells, name: str) -> str:
     if not (odd := [text for text in texts if not _words(text)]):
         return ""
     return (
-        f"column {name!r}: {len(odd):,} of {len(texts):,} texts have no letter or digit, such as "
+        f"column {name!r}: {len(odd):,} of {amount(len(texts), 'text')} have no letter or "
+        "digit, such as "
         f"{shown(odd[0])}: they set no input"
     )
 
@@ -567,7 +572,7 @@ def _column(
     # Dates and amounts have several groups of digits, which do not make a text.
     if fmean(sum(not word.isdigit() for word in _words(text)) for text in present) < LEAST_WORDS:
         raise DataError(
-            f"{cells.path}: column {name!r} has {len(levels):,} different values, such as "
+            f"{cells.path}: column {name!r} has {amount(len(levels), 'different value')}, such as "
             f"{shown(levels[0])}; a category has at most {MOST_LEVELS}: leave the column out with "
             f"--ignore {name}, or {PLAIN_NUMBERS}"
         )
@@ -687,7 +692,9 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
         what = f"one class, {classes[0]!r}" if classes else "no subfolders, which name the classes"
         raise DataError(f"{path} has {what}: put the pictures of each class into a folder")
     if len(classes) > MOST_CLASSES:
-        raise DataError(f"{path} has {len(classes):,} folders, at most {MOST_CLASSES} are classes")
+        raise DataError(
+            f"{path} has {amount(len(classes), 'folder')}, at most {MOST_CLASSES} are classes"
+        )
     if test is None:
         order, count = cut_off_test(path, len(train.images))
         labels = _picture_labels(train, classes, path)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.data.dataset import DataError
+from trainwright.support.text import amount
 
 PICTURES = (".png", ".jpg", ".jpeg")
 TRAIN, TEST = SPLITS = ("train", "test")
@@ -78,7 +79,9 @@ def read_pictures(
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DataError(f"{path}: not a sound picture ({reason})") from None
         if frames > 1:
-            raise DataError(f"{path} is an animation of {frames} frames: save one as a picture")
+            raise DataError(
+                f"{path} is an animation of {amount(frames, 'frame')}: save one as a picture"
+            )
     if channels is None:
         channels = 1 if all(map(_is_grey, loaded)) else 3
     mode = "L" if channels == 1 else "RGB"

@@ -72,6 +72,10 @@ def load_data_set(
             f"unknown data set {name!r}; there are {', '.join(DATA_SETS)}"
             f"{suggestion(name, DATA_SETS)}"
         )
+    if fetch and (name in (*OWN, "npz", "digits") or is_npz(root)):
+        raise DataError(
+            f"--download fetches {' and '.join(SOURCES)}, data set {name!r} is no such one: omit it"
+        )
     if name in OWN:
         kind = None if root is None else own_kind(Path(root), sequences=name == "text")
         if root is None or kind != name:

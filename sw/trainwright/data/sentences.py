@@ -128,18 +128,19 @@ def load_sentences(path: Path) -> DataSet:
     classes = sorted(set(train.labels))
     if not 2 <= len(classes) < MOST_CLASSES:
         raise DataError(
-            f"{path} has {len(classes):,} different labels, from 2 to {MOST_CLASSES - 1} are "
+            f"{path} has {amount(len(classes), 'different label')}, from 2 to "
+            f"{MOST_CLASSES - 1} are "
             "classes: correct the labels"
         )
     longest = max(map(len, (*train.words, *test.words)))
     notes = [
         f"{path}: {amount(len(train.words), 'line')} to train on and {len(test.words):,} to test, "
         f"of up to {amount(longest, 'word')}; {amount(len(vocabulary), 'different word')}, "
-        f"{len(classes)} labels"
+        f"{amount(len(classes), 'label')}"
     ]
     if unseen := [label for label in test.labels if label not in classes]:
         notes.append(
-            f"{len(unseen):,} test lines have labels that no training line has, such as "
+            f"labels of {amount(len(unseen), 'test line')} are in no training line, such as "
             f"{unseen[0]!r}: class {OTHER}"
         )
         classes += [OTHER] * (OTHER not in classes)
@@ -164,13 +165,14 @@ def _tag_classes(train: Sentences, test: Sentences, notes: list[str]) -> dict[st
     tags = sorted({tag for line in train.tags for tag in line})
     if len(tags) >= MOST_CLASSES:
         raise DataError(
-            f"{train.path}: words have {len(tags):,} different labels, at most {MOST_CLASSES - 1} "
+            f"{train.path}: words have {amount(len(tags), 'different label')}, at most "
+            f"{MOST_CLASSES - 1} "
             "can be classes: correct seq.out"
         )
     unseen = [tag for line in test.tags for tag in line if tag not in tags]
     notes.append(
-        f"words have {len(tags)} labels"
-        + (f"; {len(unseen):,} test words have others: class {OTHER}" if unseen else "")
+        f"words have {amount(len(tags), 'label')}"
+        + (f"; others of {amount(len(unseen), 'test word')} are class {OTHER}" if unseen else "")
     )
     if OUTSIDE not in tags:
         notes.append(

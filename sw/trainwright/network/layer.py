@@ -7,7 +7,7 @@ from math import prod
 
 from trainwright.network.errors import require, row
 from trainwright.network.window import Window
-from trainwright.support.text import shown
+from trainwright.support.text import amount, shown
 
 MOST_FACTORS = 16
 """Factors of a layer, at most."""
@@ -48,7 +48,7 @@ class Layer:
         least = 1 if self.window is None else 2  # a convolution's first one is of its windows
         require(
             order >= least,
-            f"a layer needs at least {least} factors, not outputs {row(self.outputs)}",
+            f"a layer needs at least {amount(least, 'factor')}, not outputs {row(self.outputs)}",
         )
         require(
             len(self.inputs) == order,
@@ -56,7 +56,7 @@ class Layer:
         )
         require(
             len(self.ranks) == order - 1,
-            f"{order} factors have {order - 1} ranks, not {row(self.ranks)}",
+            f"{amount(order, 'factor')} have {amount(order - 1, 'rank')}, not {row(self.ranks)}",
         )
         require(order <= MOST_FACTORS, f"a layer has at most {MOST_FACTORS} factors, not {order}")
         for size in (*self.outputs, *self.inputs, *self.ranks):

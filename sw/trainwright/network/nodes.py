@@ -8,6 +8,7 @@ from trainwright.functions import Function
 from trainwright.network.errors import NetworkError, require, row
 from trainwright.network.layer import Layer
 from trainwright.network.window import Window
+from trainwright.support.text import amount
 
 IMAGE = "x"
 """The name of the input where it is the whole padded image."""
@@ -257,7 +258,8 @@ def _multiplied(node: Apply, layer: Layer, sizes_of: Mapping[str, Shape]) -> Sha
     sizes = tuple(prod(sizes_of[name]) for name in node.sources)
     require(
         layer.window is None and not layer.leading and sizes == layer.inputs,
-        f"{node.name}: the values of product have {row(sizes)} values, the layer has inputs "
+        f"{node.name}: the values of product have {row(sizes)} values, the layer has "
+        "inputs "
         f"{row(layer.inputs)}: give both the same sizes",
     )
     return (layer.output_size,)
@@ -267,7 +269,7 @@ def _attended(node: Attention, sizes_of: Mapping[str, Shape]) -> Shape:
     """Check an attention; return the shape of its result."""
     require(
         len(node.sources) == 3,
-        f"{node.name}: attention reads queries, keys and values, not {len(node.sources)} values",
+        f"{node.name}: attention reads queries, keys and values, not {len(node.sources)} of them",
     )
     sizes = [prod(sizes_of[name]) for name in node.sources]
     require(
@@ -291,7 +293,7 @@ def _applied(
         require(
             windows[2] == layer.channels,
             f"{name}: inputs {row(layer.inputs[1:])} behind the kernel's multiply to "
-            f"{layer.channels}, {given.name!r} has {windows[2]} channels",
+            f"{layer.channels}, {given.name!r} has {amount(windows[2], 'channel')}",
         )
         return (*windows[:2], layer.output_size)
     require(
@@ -311,10 +313,10 @@ def _applied(
 
 def _described(node: Node, shape: Shape) -> str:
     if node.name == IMAGE:
-        return f"the padded image {row(shape[:2])} has {prod(shape)} pixels"
+        return f"the padded image {row(shape[:2])} has {amount(prod(shape), 'pixel')}"
     if isinstance(node, Apply) and len(shape) == 1 and node.name == layer_name(node.layer):
         return f"layer {node.layer + 1} has {prod(shape)} outputs"
-    return f"{node.name!r} has {prod(shape)} values {row(shape)}"
+    return f"{node.name!r} has {amount(prod(shape), 'value')} {row(shape)}"
 
 
 def _added(node: Sum, known: Mapping[str, Shape]) -> Shape:
@@ -322,7 +324,7 @@ def _added(node: Sum, known: Mapping[str, Shape]) -> Shape:
     first, second = (known[name] for name in node.sources)
     require(
         prod(first) == prod(second),
-        f"{node.name}: {node.sources[0]!r} has {prod(first)} values {row(first)}, "
+        f"{node.name}: {node.sources[0]!r} has {amount(prod(first), 'value')} {row(first)}, "
         f"{node.sources[1]!r} {prod(second)} {row(second)}: only values of one size add; put a "
         "layer between",
     )

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 from trainwright.nn.untyped import named_modules, require_module
+from trainwright.support.text import amount
 from trainwright.tt import TensorTrainError
 
 _LOG = logging.getLogger(__name__)
@@ -88,8 +89,10 @@ class ConversionSummary:
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         ]
-        total = f"{len(self.converted)} of {len(self.layers)} layers are tensor trains"
-        return "\n".join([*lines, f"{total}; {self.bits:,} bits, {self.dense_bits:,} dense"])
+        total = f"{len(self.converted)} of {amount(len(self.layers), 'layer')} are tensor trains"
+        return "\n".join(
+            [*lines, f"{total}; {amount(self.bits, 'bit')}, {self.dense_bits:,} dense"]
+        )
 
 
 # -- Reasons to stay dense -----------------------------------------------------------------------
@@ -482,7 +485,7 @@ def _convert(
     bits, dense_bits = _bits(train), _bits(dense)
     if bits >= dense_bits:
         ranks = " ".join(map(str, train.ranks))
-        candidate.reason = f"a train of ranks {ranks} has {bits:,} bits, not fewer"
+        candidate.reason = f"a train of ranks {ranks} has {amount(bits, 'bit')}, not fewer"
         return
     exact, rounded = weight.double(), train.weight.detach().double()
     candidate.train, candidate.error = train, float((rounded - exact).norm() / (exact.norm() or 1))

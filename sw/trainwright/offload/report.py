@@ -93,11 +93,11 @@ class Report:
         if self.operators:
             lines.append(f"also in torch: {', '.join(self.operators)}")
         lines += [
-            f"back end {self.backend}, batch {self.batch}: {self.bits:,} bits, "
+            f"back end {self.backend}, batch {self.batch}: {amount(self.bits, 'bit')}, "
             f"{self.dense_bits / self.bits:.1f} times fewer than dense float32",
             f"{amount(self.steps, 'training step')}; a batch takes "
-            f"{self.predicted_cycles:,} cycles by the cycle model, {self._counted}",
-            f"{self.bytes_read:,} bytes read and {self.bytes_written:,} written, "
+            f"{amount(self.predicted_cycles, 'cycle')} by the cycle model, {self._counted}",
+            f"{amount(self.bytes_read, 'byte')} read and {self.bytes_written:,} written, "
             f"{self.saturations / max(1, self.values):.2%} of {amount(self.values, 'value')} "
             "saturated" + (f", {self.underflows:,} underflowed" if self.underflows else ""),
         ]

@@ -161,17 +161,23 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
         *_score_rows(s),
         ("steps", f"{s.steps:,} ({amount(s.epochs, 'epoch')}) in {s.seconds:.1f} s"),
         ("ranks", spell_ranks(s.ranks)),
-        ("model", f"{s.model_bits:,} bits, {s.reduction:.1f} times smaller than dense float32"),
+        (
+            "model",
+            f"{amount(s.model_bits, 'bit')}, {s.reduction:.1f} times smaller than dense float32",
+        ),
     ]
     if s.used_model_bits != s.model_bits:
         rows.append(
-            ("without unused rows", f"{s.used_model_bits:,} bits, {s.used_reduction:.1f} times")
+            (
+                "without unused rows",
+                f"{amount(s.used_model_bits, 'bit')}, {s.used_reduction:.1f} times",
+            )
         )
     if s.ranks != s.initial_ranks:
         rows.append(
             (
                 "at the start",
-                f"ranks {spell_ranks(s.initial_ranks)}, {s.initial_model_bits:,} bits, "
+                f"ranks {spell_ranks(s.initial_ranks)}, {amount(s.initial_model_bits, 'bit')}, "
                 f"{s.initial_reduction:.1f} times smaller",
             )
         )

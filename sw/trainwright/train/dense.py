@@ -12,6 +12,7 @@ from trainwright import tt
 from trainwright.data import DataError
 from trainwright.data.arrays import read_arrays
 from trainwright.network import Network
+from trainwright.support.text import amount
 from trainwright.train.pretrained import Pretrained, fit_weight
 from trainwright.tt import Numbers, TensorTrainError
 from trainwright.tt.scaling import relative_difference
@@ -105,8 +106,8 @@ def read_dense(path: Path, network: Network, keys: Sequence[str] | None) -> list
         raise DataError(f"--weight: no matrix {missing[0]!r} in {path}; has {', '.join(matrices)}")
     if len(chosen) != len(network.layers):
         raise DataError(
-            f"{path} has {len(chosen)} matrices ({', '.join(chosen) or 'none'}) for the "
-            f"{len(network.layers)} layers of {network.name!r}: name them with --weight"
+            f"{path} has {amount(len(chosen), 'matrix')} ({', '.join(chosen) or 'none'}) for the "
+            f"{amount(len(network.layers), 'layer')} of {network.name!r}: name them with --weight"
         )
     layers = []
     for key in chosen:

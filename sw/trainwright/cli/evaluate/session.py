@@ -16,6 +16,7 @@ from trainwright.data.registry import OWN
 from trainwright.data.sentences import NO_TAG, PADDING
 from trainwright.driver import Driver
 from trainwright.report.classes import class_results, class_table
+from trainwright.support.text import amount
 from trainwright.train.batches import check_fit, class_names, data_notes, input_quantiser
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.export import Origin, TrainedModel, held_back
@@ -84,9 +85,8 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
         path = parts[1]
     samples = load_samples(path, preparation)
     tell(samples.notes)
-    images, labels = samples.images, samples.labels
-    if by_word := "tags" in preparation:
-        labels = samples.tags
+    by_word = "tags" in preparation
+    images, labels = samples.images, samples.tags if by_word else samples.labels
     if labels is not None:
         if (held := held_back(path, images, labels, origin.data_crc)) is not None:
             images, labels = images[held], labels[held]
@@ -181,7 +181,7 @@ def _fit(
     assert fit is not None
     text = (
         f"R2 {fit.r2:.4f}, mean absolute error {fit.mae:.4g}, root mean square {fit.rmse:.4g} "
-        f"of {common['test_samples']:,} test {data.samples_are} of {data.name}"
+        f"of {amount(common['test_samples'], f'test {data.samples_are[:-1]}')} of {data.name}"
     )
     return {"test_r2": fit.r2, "test_mae": fit.mae, "test_rmse": fit.rmse}, text
 
@@ -202,7 +202,7 @@ def _accuracy(
         counted, score = "words", f"F1 of spans {evaluation.words.f1:.2%}, "
     text = (
         f"{class_table(results, counted)}\n"
-        f"{evaluation.accuracy:.2%} of {common['test_samples']:,} test {counted} of "
+        f"{evaluation.accuracy:.2%} of {amount(common['test_samples'], f'test {counted[:-1]}')} of "
         f"{data.name}, {score}{common['model_bits']:,} bits, {common['reduction']:.1f} times "
         "smaller than dense float32"
     )
