@@ -8,15 +8,15 @@ them by the rules of ``base.rules``, which the exponent file of the hardware fol
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.rules import Rule, Written
 from trainwright.fixed.align import Alignment, aligned
-from trainwright.formats.exponents import Shifts
 from trainwright.formats.rounding import MAX_SHIFT
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor, Program, Set
+from trainwright.program.descriptors import Descriptor, Program, Set
 from trainwright.program.vector import Vector
 from trainwright.timing import MemoryTiming, predict
 
@@ -87,30 +87,11 @@ class CompiledProgram:
         """The program with shifts of 0."""
         return Program(self.descriptors, self.fingerprint, tuple(t.name for t in self.tensors))
 
-    def _shifted(self, index: int, shifts: Shifts, stochastic: bool) -> Descriptor:
-        """Return a descriptor with these shifts: the one bound last where they are equal."""
-        last = self._last.descriptors.get(index)
-        if (
-            isinstance(last, Compute)
-            and Shifts(last.shift, last.x_shift, last.g_shift) == shifts
-            and last.stochastic == stochastic
-        ):
-            return last
-        d = self.descriptors[index]
-        assert isinstance(d, Compute)
-        self._last.descriptors[index] = new = replace(
-            d, shift=shifts.result, x_shift=shifts.x, g_shift=shifts.g, stochastic=stochastic
-        )
-        return new
-
-    def _given(self, index: int, constants: tuple[int, ...]) -> Descriptor:
-        """Return a pass with these first constants: the one bound last where they are equal."""
+    def _with(self, index: int, **fields: Any) -> Descriptor:
+        """Return a descriptor with these fields: the one bound last where they are equal."""
         d = self._last.descriptors.get(index, self.descriptors[index])
-        assert isinstance(d, Vector)
-        # The first constants are those that change with exponents; the rest belong to the kernel.
-        if d.constants[: len(constants)] != constants:
-            d = replace(d, constants=(*constants, *d.constants[len(constants) :]))
-            self._last.descriptors[index] = d
+        if any(getattr(d, name) != value for name, value in fields.items()):
+            d = self._last.descriptors[index] = replace(d, **fields)
         return d
 
     @cached_property
@@ -156,31 +137,36 @@ class CompiledProgram:
         alignment = Alignment(self._makers, exponents, self.most_alignment)
         descriptors = list(self.descriptors)
         for index, rule in self.rules.items():
-            x = exponents[rule.x]
+            z, d = rule.z.name, descriptors[index]
+            read = [name for name in (rule.x, rule.g) if name is not None]
             # A pass gives its result one exponent, by its own rule: what is wanted does not count.
             if rule.kernel is not None:
-                each = [x, exponents[rule.g]] if rule.g is not None else [x]
-                scaling = rule.kernel.bound(each, rule.z.width, wanted.get(rule.z.name))
-                exponents[rule.z.name], floors[rule.z.name] = scaling.exponent, scaling.floor
-                descriptors[index] = self._given(index, scaling.constants)
-                if rule.kernel.automatic:
-                    operands_of = [name for name in (rule.x, rule.g) if name is not None]
-                    alignment.limit(rule.z.name, scaling.floor + MAX_SHIFT, operands_of)
-                continue
-            by = rule.exponents
-            # The exponents of what is added may have been raised for an earlier sum; only now is it
-            # known whether z grows by a part that this program made.
-            if by.adds:
-                assert rule.g is not None
-                alignment.align(rule.x, rule.g)
-                by = replace(by, grows=rule.g in floors)
-            g = exponents[rule.g] if rule.g is not None else 0
-            scaled = by.scaled(x, g, wanted.get(rule.z.name), self.most_alignment)
-            exponents[rule.z.name], floors[rule.z.name] = scaled.exponent, scaled.floor
-            descriptors[index] = self._shifted(index, scaled.shifts, stochastic and not by.exact)
-            if not by.exact:
-                operands_of = [name for name in (rule.x, rule.g) if name is not None]
-                alignment.limit(rule.z.name, scaled.floor + MAX_SHIFT, operands_of)
+                assert isinstance(d, Vector)
+                each = [exponents[name] for name in read]
+                scale = rule.kernel.bound(each, rule.z.width, wanted.get(z))
+                # The first constants are those that change with exponents; the rest belong to the
+                # kernel.
+                constants = (*scale.constants, *d.constants[len(scale.constants) :])
+                descriptors[index] = self._with(index, constants=constants)
+                rounded = rule.kernel.automatic
+            else:
+                by = rule.exponents
+                # The exponents of what is added may have been raised for an earlier sum; only now
+                # is it known whether z grows by a part that this program made.
+                if by.adds:
+                    assert rule.g is not None
+                    alignment.align(rule.x, rule.g)
+                    by = replace(by, grows=rule.g in floors)
+                g = exponents[rule.g] if rule.g is not None else 0
+                scale = by.scaled(exponents[rule.x], g, wanted.get(z), self.most_alignment)
+                shifts, rounded = scale.shifts, not by.exact
+                descriptors[index] = self._with(
+                    index, shift=shifts.result, x_shift=shifts.x, g_shift=shifts.g,
+                    stochastic=stochastic and rounded,
+                )  # fmt: skip
+            exponents[z], floors[z] = scale.exponent, scale.floor
+            if rounded:
+                alignment.limit(z, scale.floor + MAX_SHIFT, read)
         names = tuple(tensor.name for tensor in self.tensors)
         return Bound(Program(tuple(descriptors), self.fingerprint, names), exponents, floors)
 
