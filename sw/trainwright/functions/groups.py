@@ -1,6 +1,7 @@
 """Functions over groups of values: softmax over keys, LayerNorm over the features of a token."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import ceil, floor, inf, log2, sqrt
 from typing import TYPE_CHECKING
 
@@ -85,14 +86,17 @@ def _real_softmax_gradient(
     return scale * p * (upper - (p * upper).sum(-1, keepdim=True))
 
 
-@kernel(
+_softmax_kernel = partial(
+    kernel,
     gradient=_softmax_gradient,
     over="features",
     scale=Scale(_softmax_scale),
     gradient_scale=Scale(_softmax_gradient_scale, automatic=True),
-    real=lambda z, scale: (z * scale).softmax(-1),
     real_gradient=_real_softmax_gradient,
 )
+
+
+@_softmax_kernel(real=lambda z, scale: (z * scale).softmax(-1))
 def softmax(k: Body, z: Value, scale: float = 1.0) -> Value:
     """Return softmax of ``scale`` times z over a group.
 
@@ -126,14 +130,7 @@ def _real_masked_softmax(z: "torch.Tensor", mask: "torch.Tensor", scale: float) 
     return (z * scale).masked_fill(mask <= 0, -inf).softmax(-1).nan_to_num()
 
 
-@kernel(
-    gradient=_softmax_gradient,
-    over="features",
-    scale=Scale(_softmax_scale),
-    gradient_scale=Scale(_softmax_gradient_scale, automatic=True),
-    real=_real_masked_softmax,
-    real_gradient=_real_softmax_gradient,
-)
+@_softmax_kernel(real=_real_masked_softmax)
 def masked_softmax(k: Body, z: Value, mask: Value, scale: float = 1.0) -> Value:
     """Return softmax of the values whose mask is positive; 0 for the other values.
 

@@ -146,16 +146,10 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
     source = _reading.get()
     if before is not None and source and before.source and source != before.source:
         raise FunctionError(f"{place}: {before.place} has a kernel {name}, too: rename one of them")
-    attributes = options.get("attributes") or {}
-    calls = tuple(options.get("calls", ()))
     new = {
-        "name": name,
-        "over": over,
-        "attributes": attributes,
-        "calls": calls,
-        "source": source,
-        "reduces": reduces,
-    }
+        "name": name, "over": over, "source": source, "reduces": reduces,
+        "attributes": options.get("attributes") or {}, "calls": tuple(options.get("calls", ())),
+    }  # fmt: skip
     definition = Definition(body=body, **{"gradient": None, **options, **new})
     _DEFINITIONS[name] = definition
     function_of.cache_clear()

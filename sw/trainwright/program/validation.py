@@ -21,7 +21,8 @@ from trainwright.program.descriptors import (
     digit_count,
 )
 from trainwright.program.errors import ProgramError
-from trainwright.program.exponent_rules import require_file
+from trainwright.program.exponents import SHIFTS as PASS_SHIFTS
+from trainwright.program.exponents import MoveScales
 from trainwright.program.fields import (
     MOST_DESCRIPTORS,
     MOST_REFILL,
@@ -33,7 +34,7 @@ from trainwright.program.reach import check_reach
 from trainwright.program.samples import Samples, check_samples
 from trainwright.program.segments import segments
 from trainwright.program.table import Limits, beyond, is_within, name_of
-from trainwright.program.vector import Code, Vector
+from trainwright.program.vector import Code, ShiftBy, Vector
 from trainwright.program.vector_rules import check_code, require_engine
 
 MOST_PLACES = 1 << 22
@@ -120,7 +121,7 @@ def _check_loops(body: Sequence[Descriptor], p: AcceleratorParameters) -> None:
 
 def _check(d: Descriptor, p: AcceleratorParameters, slots: int) -> None:
     """Raise ``ProgramError`` where a field of one descriptor is out of range."""
-    require_file(d, p)
+    _require_file(d, p)
     if violation := beyond(d, Limits(p, slots)):
         name, value, (low, high) = violation
         raise ProgramError(
@@ -134,6 +135,30 @@ def _check(d: Descriptor, p: AcceleratorParameters, slots: int) -> None:
         check_samples(d, p)
     elif isinstance(d, Code | Vector):
         require_engine(d, p)
+
+
+def _uses_file(d: Descriptor) -> bool:
+    if isinstance(d, Code) and any(i.shift_by is ShiftBy.SCALAR for i in d.instructions):
+        return True
+    return isinstance(d, MoveScales) or any(getattr(d, name) for name in d.residents)
+
+
+def _require_file(d: Descriptor, p: AcceleratorParameters) -> None:
+    """Raise ``ProgramError`` where a descriptor needs a missing file or shift of a pass."""
+    if _uses_file(d) and not p.exponents:
+        raise ProgramError(
+            f"{name_of(d)} takes exponents from the exponent file, which this accelerator lacks; "
+            "use one with exponents=64"
+        )
+    if getattr(d, "grows", False) and d.operation.name != "BIAS":
+        raise ProgramError(f"{name_of(d)}: grows is of BIAS alone; leave it out")
+    if isinstance(d, Code):
+        for instruction in d.instructions:
+            if instruction.shift_by is ShiftBy.SCALAR and instruction.shift >= PASS_SHIFTS:
+                raise ProgramError(
+                    f"CODE: shift = {instruction.shift} is not from 0 to {PASS_SHIFTS - 1}, the "
+                    "shifts that a pass has from the exponent file"
+                )
 
 
 def _formats(name: str, p: AcceleratorParameters) -> str:
