@@ -122,13 +122,9 @@ def read_options(kind: type[Kind], args: argparse.Namespace) -> Kind:
 
 
 def command(
-    kind: type[Kind],
-    run: Callable[[Kind], int],
-    name: str = "",
-    help: str = "",
-    *,
+    kind: type[Kind], run: Callable[[Kind], int], name: str = "", help: str = "", *,
     epilog: str = "",
-) -> CommandBody:
+) -> CommandBody:  # fmt: skip
     """Make a command of a settings class and a function that runs with its values.
 
     Bases of ``kind`` with a ``TITLE`` have their options below it.

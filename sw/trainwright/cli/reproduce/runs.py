@@ -77,13 +77,9 @@ class RecipeOptions(JsonOptions):
 
 
 def recipe_command(
-    kind: type[RecipeOptions],
-    groups: Mapping[str, Sequence[Recipe]],
-    combine: Callable[[Runs], Combined],
-    name: str,
-    help: str,
-    epilog: str,
-) -> CommandBody:
+    kind: type[RecipeOptions], groups: Mapping[str, Sequence[Recipe]],
+    combine: Callable[[Runs], Combined], name: str, help: str, epilog: str,
+) -> CommandBody:  # fmt: skip
     """Make the command that trains recipes and combines the runs that are finished."""
 
     def run(options: Any) -> int:

@@ -15,13 +15,8 @@ PICTURES = "pictures"
 ROUNDING = ("rounded.safetensors", "rounding.json", "pictures/rounding.png")
 LOCK = ".lock"
 _OURS = (
-    RESULT,
-    *ROUNDING,
-    CHECKPOINT,
-    "model.safetensors",
-    "history.jsonl",
-    "curves.csv",
-    "report.html",
+    *(RESULT, *ROUNDING, CHECKPOINT, "model.safetensors"),
+    *("history.jsonl", "curves.csv", "report.html"),
 )
 
 
