@@ -78,7 +78,7 @@ def test_columns_that_are_left_of_four_factors(seed):
 
 def test_loss_of_a_batch_without_room_for_all_samples_takes_some_at_a_time(monkeypatch):
     """Five blocks of 16 samples in pieces of two, the last piece with a single block."""
-    monkeypatch.setattr(LocalMemory, "largest_gap", property(lambda memory: 250))
+    monkeypatch.setattr(LocalMemory, "has_room", lambda memory, counts: sum(counts) <= 250)
     loads = []
     monkeypatch.setattr(
         _Loss, "_load", lambda self, load=_Loss._load: loads.append(1) or load(self)

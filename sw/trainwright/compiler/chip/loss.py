@@ -52,7 +52,6 @@ class _Loss:
         self._samples_end = min(batch, LANES * part.stop)
         row_bytes = WORD_BYTES * LANES * blocks_of(batch)
         self._levels = (TransferLevel(head.outputs, row_bytes, self.blocks),)
-        work.constant(IDENTITY)
         self._logits = self._load()
         self._samples = work.pad.allocate(SAMPLES, LANES * self.blocks)
         self._held = [self._logits, self._samples]
@@ -141,10 +140,13 @@ def _add(
 ) -> None:  # fmt: skip
     """Add the loss of a head whose samples take a row each, as many at a time as have room."""
     kernel = kernels.loss_pass(loss_name, exponent, counting=counting, main=head.main)
-    batch, blocks = work.memory.step.batch, blocks_of(work.memory.step.batch)
-    # Logits, samples and results of a block, its gradients, and the targets of the whole batch.
-    room = work.pad.largest_gap - LANES - batch
-    most = min(blocks, max(1, room // (3 * LANES + head.outputs)))
+    batch = work.memory.step.batch
+    work.constant(IDENTITY)
+    most = blocks = blocks_of(batch)
+    # Logits, samples, results and gradients of the blocks, and the targets of the whole batch.
+    sizes = (LANES, LANES, LANES, head.outputs)
+    while most > 1 and not work.pad.has_room((*(size * most for size in sizes), batch)):
+        most = -(-most // 2)
     for first in range(0, blocks, most):
         part = range(first, min(first + most, blocks))
         loss = _Loss(work, head, kernel, scalars, part, counting=counting)
