@@ -457,3 +457,11 @@ def test_npz_label_that_stands_for_none_is_refused(tmp_path, gap):
     np.savez(path, x=np.zeros((20, 2, 2), np.uint8), y=labels)
     with pytest.raises(DataError, match=r"at \(2,\), which stands for no label"):
         load_npz(path)
+
+
+def test_npz_whose_colours_may_be_at_two_places_says_which_are_taken(tmp_path):
+    labels = np.array([0, 1] * 5)
+    for shape, is_doubtful in (((10, 3, 4, 3), True), ((10, 5, 4, 3), False)):
+        np.savez(tmp_path / "a.npz", x=np.zeros(shape, np.uint8), y=labels)
+        notes = load_npz(tmp_path / "a.npz").notes
+        assert any("the last 3 are taken for red" in note for note in notes) == is_doubtful

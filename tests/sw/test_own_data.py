@@ -841,10 +841,11 @@ def test_table_numbers_far_from_zero_have_levels_of_their_exact_distances(tmp_pa
 
 def test_parquet_texts_with_spaces_and_accents_equal_those_of_csv(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
     columns = {"c": [" red", "red ", "blue", "  "] * 5, "k": ["é", "e\u0301", "z", "z"] * 5}
     rows = [f"{c},{k}\n" for c, k in zip(*columns.values(), strict=True)]
     (tmp_path / "t.csv").write_text("c,k\n" + "".join(rows), "utf-8")
-    parquet.write_table(parquet.pa.table(columns), tmp_path / "t.parquet")
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
     text, binary = load(tmp_path / "t.csv"), load(tmp_path / "t.parquet")
     assert text.class_names == binary.class_names == ("z", "é")
     assert text.preparation == binary.preparation

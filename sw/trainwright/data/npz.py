@@ -62,7 +62,7 @@ def load_npz(
     known = {name for names in (*_SPLITS, *_WHOLES) for name in names} | {_CLASS_NAMES}
     arrays = read_arrays(path, known)
     splits, used = _splits(path, arrays)
-    notes = _notes(path, splits, used)
+    notes = _notes(path, splits, used) + _colour_notes(path, {name: arrays[name] for name in used})
     colours = {_is_rgb(array) for array in arrays.values() if array.ndim > 2}
     if splits["train"].images.shape[1:] != splits["test"].images.shape[1:] or len(colours) > 1:
         raise DataError(f"{path}: train and test images differ in size or colours")
@@ -155,6 +155,15 @@ def _notes(path: Path, splits: Mapping[str, Split], used: Sequence[str]) -> tupl
             "split"
         )
     return tuple(notes)
+
+
+def _colour_notes(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[str, ...]:
+    """Return notes on images whose colours may be at either of two places."""
+    return tuple(
+        f"{path}: {name} has shape {array.shape}: the last 3 are taken for red, green and blue"
+        for name, array in arrays.items()
+        if _is_rgb(array) and array.shape[1] == array.shape[3]
+    )
 
 
 def _splits(
