@@ -89,9 +89,9 @@ def test_netlist_resident_step_is_exact():
         with RtlAccelerator(
             CHIP, memory_bytes=1 << 20, trace=False, **({"design": design} if design else {})
         ) as netlist:
-            result = check_training(network, 16, Untraced(netlist), alone=True, seed=3, steps=1)
+            result = check_training(network, 16, Untraced(netlist), seed=3, steps=1)
         assert result.comparison.mismatches == {} and result.host_writes == 0
-        assert result.comparison.values > 100_000
+        assert result.comparison.values > 60_000
         cycles.append(result.counters.cycles)
     assert cycles[0] == cycles[1]
 

@@ -90,7 +90,7 @@ def test_profile_of_chip_step_has_cycles_of_check_and_every_pass():
     network = load_network("digits")
     p = accelerator_parameters((), network, alone=True)
     with RtlAccelerator(p, memory_bytes=1 << 22) as rtl:
-        checked = check_training(network, 16, rtl, alone=True)
+        checked = check_training(network, 16, rtl)
         (part,) = RandomStep(network, 16, rtl, "alone", plan=AUTO).run_step()
     assert part.run.commands is not None
     profile = profiled(part.name, part.program.descriptors, part.macs, part.run, p, part.steps)

@@ -370,5 +370,5 @@ def test_steps_by_one_start(ranks, batch, stalled, plan):
     memory = STALLS if stalled else MemoryModel()
     with RtlAccelerator(p, memory_bytes=1 << 20, memory=memory) as rtl:
         network = load_network("digits").with_ranks(ranks)
-        result = check_training(network, batch, rtl, alone=True, seed=3, plan=plan)
+        result = check_training(network, batch, rtl, seed=3, plan=plan)
     assert result.comparison.mismatches == {} and result.host_writes == 0

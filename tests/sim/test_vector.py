@@ -11,10 +11,8 @@ import pytest
 from accelerators import RESIDENT
 
 from trainwright.check.comparison import compare_runs
-from trainwright.check.training import check_training
 from trainwright.compiler.base.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.network import load_network
 from trainwright.onchip.loss import LOSSES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Set, Transfer
@@ -101,19 +99,6 @@ def test_vector_update_of_whole_state_is_exact(rtl):
     count = case.layout.rows
     assert (after[factors : factors + count] == case.after["factors"]).all()
     assert (after[words : words + count].astype(np.uint16) == case.after["state"]).all()
-
-
-@pytest.mark.slow
-def test_whole_steps_with_loss_and_update(rtl):
-    """The second step starts from what the first one wrote: weights, moments, images, biases."""
-    rtl.memory = MemoryModel()
-    outcome = check_training(load_network("digits"), 16, rtl, alone=False, seed=3)
-    rtl.memory = STALLS
-    figures = outcome.to_dict()
-    assert outcome.comparison.mismatches == {}
-    assert figures["values"] > 300_000
-    assert {"state, defined", "factors, defined"} <= {*outcome.comparison.tensors}
-    assert 0 < figures["loss_cycles"] < figures["update_cycles"] < figures["cycles"]
 
 
 def test_passes_among_commands_of_both_arrays(small):

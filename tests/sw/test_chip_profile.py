@@ -102,14 +102,6 @@ def test_profile_of_step_alone_counts_bytes_that_the_golden_model_moves(part, re
     assert external["count"] == round((moved + program) / STEPS)
 
 
-def test_profile_of_steps_that_host_starts_has_their_four_programs(capsys):
-    sizes = ["exponents=0", "sample_loads=0"]
-    assert main([*LINE, "--json", *(f"--accelerator={size}" for size in sizes)]) == 0
-    totals = json.loads(capsys.readouterr().out)["totals"]
-    assert [t["part"] for t in totals] == ["forward", "loss", "backward", "update", "step"]
-    assert totals[-1]["cycles"] == sum(t["cycles"] for t in totals[:-1])
-
-
 def test_profile_of_step_with_many_outputs_names_passes_of_its_loss(tmp_path):
     (tmp_path / "wide.toml").write_text(WIDE)
     network = load_network(str(tmp_path / "wide.toml"))

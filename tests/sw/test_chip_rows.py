@@ -30,7 +30,6 @@ from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("programs_once")
-ALONE = replace(P, exponents=64, sample_loads=1)
 CHOSEN = [settings(steps=EPOCH + 3), replace(SETTINGS, steps=EPOCH + 3)]
 
 
@@ -68,7 +67,7 @@ WIDE = wide(128, 128)
 )
 def test_two_steps_are_those_of_the_definitions(network, batch):
     """Loss, state, factors, and what the second step's programs read."""
-    outcome = check_training(network, batch, Other(P, 1 << 21), alone=False, seed=batch)
+    outcome = check_training(network, batch, Other(P, 1 << 21), seed=batch, steps=2)
     assert outcome.comparison.mismatches == {} and outcome.step.plan == IN_ROWS[AUTO]
     compared = {name for name in outcome.comparison.tensors if name.endswith(", defined")}
     assert {"state, defined", "factors, defined", "loss and correct samples, defined"} <= compared
@@ -108,8 +107,8 @@ def test_step_moves_rows_of_the_state():
 )
 def test_steps_by_one_start_are_those_of_the_interpreter(network, plan):
     """With a prior, cuts, samples of a data set, and a test set behind them."""
-    golden = GoldenAccelerator(ALONE, memory_bytes=1 << 20)
-    result = check_training(network, 16, golden, alone=True, steps=3, plan=plan)
+    golden = GoldenAccelerator(P, memory_bytes=1 << 20)
+    result = check_training(network, 16, golden, steps=3, plan=plan)
     assert result.step.plan == IN_ROWS[plan]
     assert result.comparison.mismatches == {} and result.host_writes == 0 < result.columns_cut
 

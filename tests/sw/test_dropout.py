@@ -327,4 +327,4 @@ def test_masks_of_more_rows_than_keys_are_one_error(monkeypatch):
         GoldenAccelerator(ALONE, memory_bytes=1 << 20) as golden,
         pytest.raises(CompileError, match=r"more than 32 rows.*--update host"),
     ):
-        check_training(network_from_dict(twice(0.5)), 16, golden, alone=True, steps=1)
+        check_training(network_from_dict(twice(0.5)), 16, golden, steps=1)

@@ -1,5 +1,6 @@
-"""A step as one program with an exponent file, repeated: the bits of steps bound by the host."""
+"""A step as one program with an exponent file, repeated: the bits of the definitions."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -9,17 +10,20 @@ from chip_models import ENTRY, calibrated, model_of, put_batch
 
 from trainwright.check.training import random_state
 from trainwright.compiler import CompileError
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.chip.memory import STATE
-from trainwright.driver.chip import ChipDriver
+from trainwright.driver import Driver
 from trainwright.driver.resident import ResidentDriver
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
+from trainwright.onchip.loss import UNITS
 from trainwright.onchip.rates import Entry, RateTable
-from trainwright.onchip.state import UpdateStep
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import decode, encode
 from trainwright.program.errors import ProgramError
+from trainwright.train.chip_update import ChipModel, ChipUpdate
+from trainwright.train.settings import ChipSettings, TrainSettings
 
 pytestmark = pytest.mark.usefixtures("programs_once")
 P = AcceleratorParameters(vector_engine=1, exponents=64)
@@ -42,31 +46,36 @@ class Case:
         self.inputs = torch.from_numpy(random.integers(low, high, (batch, size)))
         self.labels = random.integers(0, network.classes, batch)
         with GoldenAccelerator(replace(p, exponents=0), memory_bytes=MEMORY) as golden:
-            kept = tuple(tuple(map(int, columns)) for columns in self.state.kept)
-            driver = ChipDriver(golden, self.state.layout, batch, kept=kept)
-            self.scales = calibrated(
-                driver, model_of(self.state), self.inputs, self.labels, self.classes
-            )
+            model = ChipModel(network, self.state)
+            driver = Driver(golden, model.compiled, batch, plan=IN_ROWS[AUTO])
+            operands = model.operands()
+            self.scales = calibrated(driver, operands, self.inputs, self.labels, self.classes)
         for number, name in enumerate(self.scales.exponents):  # some have far to go
             self.scales.exponents[name] += (0, 2, -1, 1)[number % 4]
 
     def by_host(self, steps, *, frozen=False, first=0, p=HOST):
-        """Run steps with each shift bound by the host; return driver, scales and losses."""
-        driver = ChipDriver(
-            GoldenAccelerator(p, memory_bytes=MEMORY), self.state.layout, self.batch
+        """Run steps by the definitions; return state, scales, losses, and exponents moved."""
+        state, labels = deepcopy(self.state), torch.from_numpy(self.labels)
+        state.renew_pulls = lambda _: None
+        network, golden = state.layout.network, GoldenAccelerator(p, memory_bytes=MEMORY)
+        driver = Driver(golden, network, self.batch, plan=IN_ROWS[AUTO])
+        settings = TrainSettings(seed=self.seed, prior=None, chip=ChipSettings())
+        update = ChipUpdate(
+            ChipModel(network, state), settings, total=1, samples=1, classes=self.classes
         )
-        driver.put(self.state, model_of(self.state))
+        update.rates = TABLE
         scales = Scales(self.scales.ranges, dict(self.scales.exponents))
         total = correct = moved = 0
         for number in range(first, first + steps):
-            statistics = dict(driver.run_forward(self.inputs, scales))
-            loss = driver.run_loss(self.labels)
-            statistics |= driver.run_backward(scales)
-            driver.run_update(UpdateStep(number, self.seed, TABLE.at(number)), pulled=False)
-            total, correct = total + loss.total, correct + loss.correct
+            forward = driver.forward(self.inputs, model_of(state), scales)
+            loss = update.loss(forward.logits, labels)
+            back = driver.backward(loss.gradient, scales, exponent=loss.exponent)
+            update.step(back, number, steps)
+            total += round(loss.mean * self.batch / UNITS["cross-entropy"])
+            correct += loss.correct
             if not frozen:
-                moved += scales.update(statistics)
-        return driver, scales, (total, correct), moved
+                moved += scales.update({**forward.statistics, **back.statistics})
+        return state, scales, (total, correct), moved
 
     def resident(self, *, frozen=False, p=P, step=0, golden=None, data=None, table=TABLE):
         ranges = None if frozen else self.scales.ranges
@@ -85,20 +94,33 @@ def images_of(driver):
     """Yield bytes of every factor's image, and values of every bias, as in memory."""
     for image in (*driver.step.forward.images, *driver.step.backward.images):
         if image.is_factor:
-            yield image.name, driver.accelerator.read(image.address, image.size)
+            yield image, driver.accelerator.read(image.address, image.size)
     for part in driver.layout.parts:
         if part.index < 0:
-            yield part.name, driver.rows(part.name)
+            yield part, driver.rows(part.name)
 
 
 def same(ours, theirs):
-    """State, factors, images and exponents of moments, of a driver and of a resident one."""
+    """State, factors, images and exponents of moments of two drivers."""
     assert (ours.rows(STATE) == theirs.rows(STATE)).all()
     assert (ours.factors() == theirs.factors()).all()
     images = zip(images_of(ours), images_of(theirs), strict=True)
-    assert all(image[0] == other[0] and (image[1] == other[1]).all() for image, other in images)
-    moments = ours.moments() if isinstance(ours, ResidentDriver) else ours.moment_exponents
-    assert list(moments) == theirs.moments()
+    assert all((image[1] == other[1]).all() for image, other in images)
+    assert ours.moments() == theirs.moments()
+
+
+def is_defined(state, driver):
+    """State, factors, images and exponents of moments of a driver are those of a state."""
+    arrays, model = state.to_arrays(), model_of(state)
+    assert (driver.rows(STATE).astype(np.uint16) == arrays["state"]).all()
+    assert (driver.factors() == arrays["factors"]).all()
+    assert state.exponents.tolist() == driver.moments()
+    for place, stored in images_of(driver):
+        if place.index < 0:  # a bias, in every lane of its rows
+            values = arrays["factors"].ravel()[place.places]
+            assert (stored.reshape(place.size, -1) == values[:, None]).all()
+        else:
+            assert (place.pack(model.factors[place.layer][place.index]) == stored).all()
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +128,12 @@ def case():
     return Case(DIGITS, 16, 3)
 
 
-def test_repeated_steps_are_those_that_the_host_binds(case):
+def test_repeated_steps_are_those_of_the_definitions(case):
     ours, scales, losses, moved = case.by_host(8)
     chip = case.resident()
     done = chip.run_steps(8, step=0)
     assert (done.total, done.correct) == losses and moved > 8
-    same(ours, chip)
+    is_defined(ours, chip)
     assert chip.exponents() == scales.exponents
 
 
@@ -121,7 +143,7 @@ def test_gradients_stay_where_the_scratchpad_is_short(case, rows):
     ours, *_ = case.by_host(2, p=replace(HOST, scratchpad_rows=rows))
     chip = case.resident(p=replace(P, scratchpad_rows=rows))
     chip.run_steps(2, step=0)
-    same(ours, chip)
+    is_defined(ours, chip)
 
 
 def test_frozen_scales_and_steps_in_two_runs(case):
@@ -129,7 +151,7 @@ def test_frozen_scales_and_steps_in_two_runs(case):
     chip = case.resident(frozen=True, step=2)
     parts = [chip.run_steps(n, step=step) for n, step in ((1, 2), (1, 3), (3, 4))]
     assert (sum(part.total for part in parts), sum(part.correct for part in parts)) == losses
-    same(ours, chip)
+    is_defined(ours, chip)
     before = chip.exponents()
     chip.run_steps(1, step=7)
     assert chip.exponents() == before
@@ -149,7 +171,7 @@ def test_resident_steps_of_four_factors_are_exact():
     chip = case.resident()
     done = chip.run_steps(2, step=0)
     assert (done.total, done.correct) == losses and moved
-    same(ours, chip)
+    is_defined(ours, chip)
     assert chip.exponents() == scales.exponents
 
 

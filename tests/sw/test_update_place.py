@@ -25,18 +25,18 @@ DIGITS = load_network("digits")
         ([], "alone"),
         (["lanes=16", "pe1_rows=4"], "alone"),
         (["exponents=128"], "alone"),
-        (["exponents=0"], "engine"),
-        (["sample_loads=0"], "engine"),
+        (["exponents=0"], "host"),
+        (["sample_loads=0"], "host"),
         (["vector_engine=0"], "host"),
         (["preset=lfe5u-85f"], "host"),
         (["preset=ecp5-85f-alone"], "alone"),
-        (["preset=zu3eg", "vector_engine=1"], "engine"),
+        (["preset=zu3eg", "vector_engine=1"], "host"),
     ],
 )
 def test_update_place_follows_the_sizes_given(given, place):
     p = accelerator_parameters(given, DIGITS, alone=True)
-    assert update_place(p, DIGITS) == place
-    assert update_place(accelerator_parameters([], DIGITS), DIGITS) == "host"
+    assert update_place(p) == place
+    assert update_place(accelerator_parameters([], DIGITS)) == "host"
 
 
 def test_update_place_told_names_the_sizes_of_the_accelerator(capsys):
@@ -77,10 +77,10 @@ def test_step_cost_of_micro_batches_covers_all_parts_of_the_batch(capsys, tmp_pa
     ("options", "place", "told"),
     [
         (["vector_engine=0"], "host", "the host computes loss and update"),
-        (["exponents=0"], "engine", "the host starts each step"),
+        (["exponents=0"], "host", "exponents=64, sample_loads=1 let the accelerator train alone"),
     ],
 )
-def test_train_by_host_or_engine_says_so_and_gives_equal_bits(
+def test_train_with_update_by_the_host_says_so_and_gives_equal_bits(
     capsys, tmp_path, options, place, told
 ):
     digests, costs = [], []
@@ -102,10 +102,10 @@ def test_train_by_host_or_engine_says_so_and_gives_equal_bits(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--batch", "50"], "not of 50; .*: --accelerator vector_engine=0"),
-        (["--accelerator", "lanes=8"], "take 16 lanes, not 8; .*: --accelerator vector_engine=0"),
-        (["--rounding-mode", "stochastic"], "--accelerator vector_engine=0"),
-        (["--verify", "1", "--backend", "rtl"], "--accelerator vector_engine=0"),
+        (["--batch", "50"], "not of 50; .*: --accelerator exponents=0"),
+        (["--accelerator", "lanes=8"], "take 16 lanes, not 8; .*: --accelerator exponents=0"),
+        (["--rounding-mode", "stochastic"], "--accelerator exponents=0"),
+        (["--verify", "1", "--backend", "rtl"], "--accelerator exponents=0"),
         (["--accelerator", "word_width=8"], "vector_engine=0 leaves it to the host"),
         (
             ["--micro-batches", "2", "--accelerator", "vector_engine=1"],
@@ -113,7 +113,7 @@ def test_train_by_host_or_engine_says_so_and_gives_equal_bits(
         ),
     ],
 )
-def test_train_option_that_the_engine_does_not_take_names_the_host(
+def test_train_option_that_training_alone_does_not_take_names_the_host(
     capsys, tmp_path, options, message
 ):
     assert main([*TRAIN, "--out", str(tmp_path), *options]) == 2

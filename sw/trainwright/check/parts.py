@@ -21,20 +21,17 @@ from trainwright.check.training import (
 )
 from trainwright.compiler.base.memory import Buffer
 from trainwright.driver import Driver
-from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 
-HOST, ENGINE, ALONE = "host", "engine", "alone"
-"""Places of loss and update: the host; the vector engine, in steps that the host starts; an
-accelerator that trains alone."""
+HOST, ALONE = "host", "alone"
+"""Places of loss and update: the host, and an accelerator that trains alone."""
 PARTS = MappingProxyType(
     {
         HOST: ("forward", "backward"),
-        ENGINE: ("forward", "loss", "backward", "update"),
         ALONE: ("samples", "step", "evaluation"),
     }
 )
@@ -128,8 +125,7 @@ class RandomStep:
             return
         state = random_state(network, seed)
         training = RandomTraining(
-            network, batch, weakened(state), place == ALONE, STEPS if place == ALONE else 1, seed,
-            "cross-entropy", plan,
+            network, batch, weakened(state), STEPS, seed, "cross-entropy", plan
         )  # fmt: skip
         self._side: Any = TrainingSide(training, self._probe)
         self.driver: Driver = self._side.driver
@@ -143,13 +139,15 @@ class RandomStep:
     def buffers(self) -> dict[str, Buffer]:
         """Buffers in external memory by name."""
         driver = self.driver
-        return driver.memory.everything if isinstance(driver, ChipDriver) else driver.step.buffers
+        return (
+            driver.memory.everything if isinstance(driver, ResidentDriver) else driver.step.buffers
+        )
 
     @property
     def free(self) -> range:
         """Bytes of external memory behind the step's data and programs."""
         driver, end = self.driver, self._probe.memory_bytes
-        used = driver.memory.size if isinstance(driver, ChipDriver) else driver.step.memory_bytes
+        used = driver.step.memory_bytes
         if isinstance(driver, ResidentDriver):
             used, end = driver.bytes_needed, min(s.address for s in self._side.engine.data_sets)
         return range(-(-used // ALIGNMENT) * ALIGNMENT, end)

@@ -47,11 +47,9 @@ class CheckOptions(
     of a network rarely bring two commands close enough. The simulation runs them with a memory
     without latency, too.
 
-    --update chip runs two whole steps, with loss and update by the vector engine. Each step begins
-    with the memory that the step before left, and losses and state are also compared with their
-    definitions (trainwright.onchip). An accelerator with an exponent file runs eight steps by one
-    start, and its second step looks for columns to cut; an accelerator that fetches samples then
-    classifies a test set.
+    --update chip runs eight whole steps by one start, with loss and update. The second step looks
+    for columns to cut, and a test set is classified behind the last. Losses, exponents and state
+    are also compared with their definitions (trainwright.onchip).
 
     --product checks a matrix product in floating point in place of a step: by residues on
     multipliers of 8 bits (docs/reference/ape.md), against a wide multiplier. The accelerator then
@@ -77,10 +75,9 @@ class CheckOptions(
     rounding_mode: Annotated[str, OneOf(ROUNDINGS)] = ROUNDINGS[0]
     """results that are rounded at random"""
     update: Annotated[str, OneOf(("host", "chip"))] = "host"
-    """chip: two steps with loss and update by the vector engine; with an exponent file eight by one
-    start"""
+    """chip: eight steps by one start, with loss and update"""
     steps: Positive | None = None
-    """steps of --update chip by one start, with an exponent file (default: 8)"""
+    """steps of --update chip by one start (default: 8)"""
     product: Annotated[tuple[int, int, int] | None, Option(metavar="MxKxN", parse=_sizes)] = None
     """matrix product to check in place of a step: M x K by K x N"""
     dtype: Annotated[str | None, OneOf(PRODUCT_TYPES)] = None
@@ -110,7 +107,7 @@ def _check_product(options: CheckOptions, sizes: tuple[int, int, int]) -> int:
 def _run(options: CheckOptions) -> int:
     from trainwright.check.hazards import check_hazards
     from trainwright.check.step import HARDWARE, check_step, summary
-    from trainwright.check.training import check_training
+    from trainwright.check.training import STEPS, check_training
 
     if options.product is not None:
         return _check_product(options, options.product)
@@ -128,14 +125,13 @@ def _run(options: CheckOptions) -> int:
         )
     network = options.network_named(options.network)
     # Refused before a simulator is built.
-    parameters, place = shared.accelerator_and_place(options, network, stochastic=stochastic)
-    if options.steps is not None and not parameters.exponents:
-        raise OptionError("--steps needs one start for all: add --accelerator exponents=64")
+    parameters, _ = shared.accelerator_and_place(options, network, stochastic=stochastic)
     with opened_for(options, parameters) as accelerator:
         if on_chip:
             outcome = check_training(
-                network, options.batch, accelerator, alone=place == "alone", seed=options.seed,
-                loss=options.loss or LOSS_NAMES[0], steps=options.steps, plan=options.plan,
+                network, options.batch, accelerator, seed=options.seed,
+                loss=options.loss or LOSS_NAMES[0], steps=options.steps or STEPS,
+                plan=options.plan,
             )  # fmt: skip
         else:
             outcome = check_step(

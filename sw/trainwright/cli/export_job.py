@@ -110,7 +110,7 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
             f"a job is for images with one label, without tokens, which "
             f"{new.network.name} has: train it with trainwright train"
         )
-    if update_place(parameters, new.network) != "alone":
+    if update_place(parameters) != "alone":
         needs = " ".join(f"--accelerator {name}={value}" for name, value in ALONE.items())
         raise OptionError(f"a job is for an accelerator that trains alone: add {needs}")
     state, data = fresh_state(args, new, load)

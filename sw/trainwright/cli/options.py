@@ -175,7 +175,8 @@ def accelerator_and_place(
 ) -> tuple[AcceleratorParameters, str]:
     """Return the accelerator of a step, and its place of loss and update (``check.parts.PARTS``).
 
-    ``options`` are ``StepOptions`` with ``update``, host or chip.
+    ``options`` are ``StepOptions`` with ``update``, host or chip. Raises ``OptionError`` for chip
+    and an accelerator that leaves loss and update to the host.
     """
     on_chip = options.update == "chip"
     p = accelerator_parameters(options.accelerator, network, stochastic=stochastic, alone=on_chip)
@@ -185,8 +186,13 @@ def accelerator_and_place(
 
     check_chip_plan(options.plan)
     require_chip(network, options.batch, p)
+    if update_place(p) == "host":
+        raise OptionError(
+            f"--update chip takes an accelerator that trains alone: give {sizes_alone(network)} "
+            "with --accelerator, or omit --update chip"
+        )
     tell_update_place(p, network)
-    return p, update_place(p, network)
+    return p, "alone"
 
 
 def with_ranks(network: Network, given: Ranks | None) -> Network:
@@ -223,15 +229,13 @@ def _default_sizes(network: Network) -> dict[str, Any]:
 
 ALONE = {"vector_engine": 1, "exponents": 64, "sample_loads": 1}
 """Sizes of an accelerator that trains alone: it updates, repeats steps and fetches samples."""
+_TOKENS = {"exponents": 256, "statistics_depth": 128}
+"""Slots for networks of tokens: an encoder has about 20 tensors, each with gradients."""
 
 _UPDATES = {
-    "alone": "the accelerator trains alone, as it has {}; vector_engine=0 leaves loss and update "
-    "to the host",
-    "engine": "the accelerator's vector engine computes loss and update, and the host starts each "
-    "step; exponents=64 and sample_loads=1 let the accelerator train alone (for tokens "
-    "exponents=256, and statistics_depth=128)",
-    "host": "the host computes loss and update, as the accelerator has no vector engine; "
-    "vector_engine=1 adds one",
+    "alone": "the accelerator trains alone, as it has {}; exponents=0 leaves loss and update to "
+    "the host",
+    "host": "the host computes loss and update; {} let the accelerator train alone",
     "parts": "the host computes loss and update, as it adds the gradients of --micro-batches",
 }
 
@@ -239,17 +243,26 @@ _UPDATES = {
 _ASKED = "--update chip asks for vector_engine=1, and vector_engine=0 leaves it to the host"
 
 
-def update_place(p: AcceleratorParameters, network: Network) -> str:
-    """Return where ``--update chip`` computes on this accelerator: alone, engine or host."""
-    if not p.vector_engine:
-        return "host"
-    return "alone" if p.exponents and p.sample_loads else "engine"
+def _alone(network: Network | None) -> dict[str, int]:
+    """Return the sizes with which an accelerator trains a network alone."""
+    return ALONE | (_TOKENS if network is not None and network.tokens > 1 else {})
+
+
+def sizes_alone(network: Network) -> str:
+    """Return the sizes of an accelerator that trains a network alone, for messages."""
+    return ", ".join(f"{name}={value}" for name, value in _alone(network).items())
+
+
+def update_place(p: AcceleratorParameters) -> str:
+    """Return where ``--update chip`` computes on this accelerator: alone, or on the host."""
+    return "alone" if all(getattr(p, name) for name in ALONE) else "host"
 
 
 def tell_update_place(p: AcceleratorParameters, network: Network, *, parts: bool = False) -> None:
     """Print one line to the standard error: where ``--update chip`` computes."""
-    kind = "parts" if parts else update_place(p, network)
+    kind = "parts" if parts else update_place(p)
     sizes = ", ".join(f"{name}={int(getattr(p, name))}" for name in ALONE)
+    sizes = sizes if kind == "alone" else sizes_alone(network)
     print(f"trainwright: --update chip: {_UPDATES[kind].format(sizes)}", file=sys.stderr)
 
 
@@ -264,7 +277,7 @@ def accelerator_parameters(
     """Return the accelerator asked for, by default with the factor width and posits of ``network``.
 
     ``stochastic`` is the default of its ``stochastic_rounding``. ``alone`` (``--update chip``):
-    the defaults are ``ALONE``, unless a preset says what a device has or ``vector_engine`` is 0.
+    the defaults train alone, unless a preset says what a device has or ``vector_engine`` is 0.
     ``narrow`` (``--product``): words of 8 bits, and results of 16 on these.
     A network with element-wise functions asks for a vector engine likewise.
     Raises ``OptionError`` for an unknown name or a value out of range.
@@ -289,8 +302,7 @@ def accelerator_parameters(
         if network is not None and network.functions and not preset:
             default |= {"vector_engine": 1}
         if alone and not preset and overrides.get("vector_engine", 1):
-            fits = network is None or network.tokens == 1
-            default |= ALONE if fits else {"vector_engine": 1}
+            default |= _alone(network)
         if narrow:
             default |= {} if preset else {"word_width": min(WORD_WIDTHS)}
             width = (default | overrides).get("word_width", AcceleratorParameters.word_width)

@@ -28,6 +28,7 @@ from trainwright.driver.chip import ChipDriver, Executed, LossResult
 from trainwright.driver.driver import ForwardResult, Occupied
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import WeightLayout
+from trainwright.onchip.loss import gradient_exponent
 from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
 from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, KEPT
 from trainwright.onchip.rates import RateTable
@@ -63,7 +64,7 @@ def _too_big(data: SampleRecords, accelerator: Accelerator, step: int) -> Accele
     return AcceleratorError(
         f"{data.total} samples of {data.record_bytes} bytes are {data.total * data.record_bytes}, "
         f"the accelerator has {accelerator.memory_bytes} bytes of external memory{beside}; use "
-        f"{smaller}fewer samples, or write them in every step: --accelerator sample_loads=0"
+        f"{smaller}fewer samples, or leave loss and update to the host: --accelerator exponents=0"
     )
 
 
@@ -107,7 +108,7 @@ class ResidentDriver(ChipDriver):
         super().__init__(accelerator, layout, batch, kept=kept, trace=trace, loss=loss, plan=plan)
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
-                "this back end does not repeat programs yet; use --backend golden, or exponents=0"
+                "this back end does not repeat programs; use --backend golden, or exponents=0"
             )
         if occupied:
             self.count_as(occupied)
@@ -165,7 +166,8 @@ class ResidentDriver(ChipDriver):
         for program in (self.step.forward, self.step.backward):
             given |= program.constants
         given |= self.resident.slots.fixed
-        given |= self._loss_exponents
+        loss_exponent = gradient_exponent(self.loss, self.step.batch * self.network.labels)
+        given |= dict.fromkeys(self.step.uppers, loss_exponent)
         moments = zip(parts, state.exponents.tolist(), strict=True)
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents
@@ -254,7 +256,7 @@ class ResidentDriver(ChipDriver):
             self.resident.program, times, address=self.memory.size, step=step, trace=self.trace
         )
         self.executed = [Executed("resident", self.resident.program, self.last_run)]
-        return self._loss(self.last_run)
+        return self.loss_of(self.last_run)
 
     def attend_steps(self, times: int, *, step: int) -> LossResult | None:
         """Wait for steps that another host has started; return the result of ``run_steps``.
@@ -269,9 +271,10 @@ class ResidentDriver(ChipDriver):
         if run is None:
             return None
         self.last_run, self.primed = run, True
-        return self._loss(run)
+        return self.loss_of(run)
 
-    def _loss(self, run: Run) -> LossResult:
+    def loss_of(self, run: Run) -> LossResult:
+        """Return the summed loss of a run."""
         slot = self.resident.loss_slot
         return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
 
@@ -290,8 +293,7 @@ class ResidentDriver(ChipDriver):
             step=0, trace=self.trace,
         )  # fmt: skip
         self.executed.append(Executed("evaluation", program, run))
-        slot = self.resident.loss_slot
-        return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
+        return self.loss_of(run)
 
     def pulls(self) -> Pulls:
         """Read the prior's coefficients after the last step; all 0 where there is no prior."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from re import fullmatch
 
 from trainwright.compiler import CompiledStep
-from trainwright.compiler.chip.memory import COLUMNS, ChipMemory
+from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, STATE_BITS, state_rows
 from trainwright.onchip.prior import COEFFICIENT_WIDTH, EXPONENT_WIDTH
@@ -62,7 +62,7 @@ def resident_memory(memory: ChipMemory, program: Program) -> list[MemoryItem]:
     bits["programs"] = 8 * DESCRIPTOR_BYTES * len(program.descriptors)
     for buffer in {buffer.address: buffer for buffer in memory.everything.values()}.values():
         bits[KEPT] -= 8 * buffer.size
-        if buffer.name != COLUMNS and not buffer.name.startswith("program."):
+        if not buffer.name.startswith("program."):
             kind = next(kind for kind, pattern in _RESIDENT if fullmatch(pattern, buffer.name))
             bits[kind] += 8 * buffer.size
     bits[KEPT] += 8 * memory.size

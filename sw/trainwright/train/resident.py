@@ -30,7 +30,18 @@ from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.train.batches import input_quantiser, label_tensor
 from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.engine import StepResult, TrainingTask
-from trainwright.train.vector_engine import require_programs
+from trainwright.train.settings import TrainSettings
+
+
+def require_programs(settings: TrainSettings) -> None:
+    """Raise ``ValueError`` for what the programs of an accelerator that trains alone lack."""
+    # Such a program sets streams of random bits for masks and update alone: forward and backward
+    # pass would draw the same bits in every step.
+    if settings.rounding != "nearest":
+        raise ValueError(
+            f"an accelerator that trains alone has rounding mode nearest, not {settings.rounding}: "
+            "leave loss and update to the host by --accelerator exponents=0"
+        )
 
 
 @dataclass(frozen=True)

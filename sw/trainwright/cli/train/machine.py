@@ -21,7 +21,6 @@ from trainwright.train.interfaces import DriverFactory
 from trainwright.train.parallel import ParallelDriver
 from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import TrainSettings
-from trainwright.train.vector_engine import VectorEngine
 from trainwright.train.workers import Workers
 
 
@@ -38,20 +37,17 @@ def _of_host(open_driver: DriverFactory) -> Machine:
 
 
 @contextmanager
-def _told_of_host(engine: bool) -> Iterator[None]:
-    """Name the host as a remedy, where the programs of an ``engine`` do not take a network.
-
-    A network with functions needs the engine, so its remedy is another update.
-    """
+def _told_of_host(alone: bool) -> Iterator[None]:
+    """Name the host as a remedy, where no accelerator trains a network ``alone``."""
     try:
         yield
     except ResourceError:  # has its remedies, and the step itself may be what does not fit
         raise
     except CompileError as error:
-        if not engine:
+        if not alone:
             raise
         raise CompileError(
-            f"{error}; or leave loss and update to the host: --accelerator vector_engine=0"
+            f"{error}; or leave loss and update to the host: --accelerator exponents=0"
         ) from error
 
 
@@ -69,19 +65,19 @@ def open_machine(
         return
     batch, chip = settings.micro_batch, on_chip(settings)
     parameters = accelerator_of(options, network, settings)
-    engine = chip and update_place(parameters, network) != "host"
-    if engine:
+    alone = chip and update_place(parameters) == "alone"
+    if alone:
         check_chip_plan(options.plan)
         if options.verify:
             raise OptionError(
-                "--verify does not go with loss and update by the vector engine: omit it, or use "
-                "--accelerator vector_engine=0"
+                "--verify does not go with an accelerator that trains alone: omit it, or use "
+                "--accelerator exponents=0"
             )
-        with _told_of_host(not network.functions):  # refused before a simulator is built
+        with _told_of_host(alone):  # refused before a simulator is built
             require_chip(network, batch, parameters)
     with (
         opened(options.backend, parameters, options.memory, options.engine) as accelerator,
-        _told_of_host(engine and not network.functions),
+        _told_of_host(alone),
     ):
         to, p = counted(accelerator), accelerator.parameters
         if chip:
@@ -93,9 +89,8 @@ def open_machine(
 
         verifier = make_verifier(accelerator, batch=batch, plan=plan) if options.verify else None
         steps: StepEngine = HostEngine(open_driver, verifier, options.verify)
-        if engine:
-            alone = update_place(p, network) == "alone"
-            steps = (ResidentEngine if alone else VectorEngine)(to, plan=options.plan)
+        if alone:
+            steps = ResidentEngine(to, plan=options.plan)
         yield Machine(steps, open_driver)
 
 

@@ -86,11 +86,11 @@ def _memory(job: Job) -> list[MemoryItem]:
 
 
 def _update_place(job: Job) -> str:
-    """Return where loss and update were computed: alone, engine or host (``update_place``)."""
+    """Return where loss and update were computed: alone or host (``update_place``)."""
     settings, network = job.state.settings, job.state.network
     if not on_chip(settings):
         return "host"
-    return update_place(accelerator_of(job.options, network, settings), network)
+    return update_place(accelerator_of(job.options, network, settings))
 
 
 def _sizes(job: Job) -> dict[str, float | str | None]:

@@ -119,8 +119,8 @@ class Beside:
         def program(first: int, taken: Sequence[Region], *, reuse: bool) -> Program:
             avoid = {n: [*self._rows(max(first, 1 + ready[n])), *taken] for n in order}
             return update_program(
-                self.memory, parts, table=table, cut_rule=cut_rule, avoid=avoid, order=order,
-                gradients=starts, reuse=reuse, slots=self.slots,
+                self.memory, parts, table, self.slots, order=order, gradients=starts, avoid=avoid,
+                cut_rule=cut_rule, reuse=reuse,
             )  # fmt: skip
 
         # The earlier the first row is used, the more rows of main commands have to be avoided. The

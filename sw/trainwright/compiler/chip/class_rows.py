@@ -46,7 +46,6 @@ class ClassLoss:
     loss: str
     group: int
     """Classes."""
-    exponent: int | None
     counting: bool
     main: bool
     automatic: ClassVar[bool] = True
@@ -57,14 +56,13 @@ class ClassLoss:
     ) -> tuple[GroupPass, ...]:
         """Return the passes of the loss, whose operands have words of 16 bits."""
         return kernels.loss_phases(
-            self.loss, self.group, layout, self.exponent, counting=self.counting, main=self.main
+            self.loss, self.group, layout, None, counting=self.counting, main=self.main
         )
 
 
 def add_class_rows(
-    work: Passes, head: Head, loss: str, exponent: int | None, scalars: tuple[Scalar, ...], *,
-    counting: bool = False,
-) -> None:  # fmt: skip
+    work: Passes, head: Head, loss: str, scalars: tuple[Scalar, ...], *, counting: bool = False
+) -> None:
     """Add the loss of a head to a program; a ``counting`` program writes no gradient."""
     step, network = work.memory.step, work.memory.step.network
     logits, gradient, outputs = head.logits, head.gradient, head.outputs
@@ -75,7 +73,7 @@ def add_class_rows(
     room = work.pad.largest_gap // (2 * outputs * grid.blocks)
     count = grid.blocks * max(1, min(grid.sequences, room))
     used, result = (work.pad.allocate(name, outputs * count) for name in (logits, gradient))
-    kernel = ClassLoss(loss, network.classes, exponent, counting, head.main)
+    kernel = ClassLoss(loss, network.classes, counting, head.main)
     for first in range(0, columns, count):
         piece = min(count, columns - first)
         levels = (TransferLevel(outputs, columns * WORD_BYTES * LANES, piece),)

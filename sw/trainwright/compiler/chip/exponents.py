@@ -19,7 +19,7 @@ from trainwright.functions import scalars_of
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Level
 from trainwright.program.exponents import ENTRIES, MoveScales, Scalar, ScalarKind, ScaleEntry
-from trainwright.program.fields import Operation, Target
+from trainwright.program.fields import SLOT_WIDTH, Operation, Target
 from trainwright.program.footprint import Touch
 from trainwright.program.vector import Vector
 
@@ -128,10 +128,13 @@ class ExponentSlots:
                 names |= dict.fromkeys((*own.fixed, *(z for _, _, z, _ in own.sums)))
         names = dict.fromkeys(name for name in names if name not in sources)
         names |= dict.fromkeys(more)
-        if len(names) > p.exponents:
+        if (count := len(names)) > p.exponents:
+            size = 1 << (count - 1).bit_length()
+            fits = count <= 1 << SLOT_WIDTH
+            remedy = f"use one with exponents={size}" if fits else "no file has as many"
             raise CompileError(
-                f"the step has {len(names)} exponents, the accelerator's file {p.exponents} slots; "
-                f"use one with exponents={1 << (len(names) - 1).bit_length()}"
+                f"the step has {count} exponents, the accelerator's file {p.exponents} slots; "
+                f"{remedy}"
             )
         statistics = sum(len(program.tensors) for program in programs)
         # Two slots in addition to those of tensors: one of the loss, one of copies.

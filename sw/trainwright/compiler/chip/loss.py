@@ -5,7 +5,6 @@ a sample. So PE1 transposes blocks of 16 samples before the pass and the gradien
 the engine works on other blocks.
 """
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 from trainwright.compiler.base.memory import Region
@@ -116,30 +115,27 @@ class _Loss:
 
 
 def loss_program(
-    memory: ChipMemory, loss_name: str, exponents: Sequence[int] = (), *,
-    slots: ExponentSlots | None = None, counting: bool = False,
+    memory: ChipMemory, loss_name: str, slots: ExponentSlots, *, counting: bool = False
 ) -> Program:  # fmt: skip
     """Return the program from logits to the gradient of a loss of ``onchip.loss.LOSSES``.
 
-    The logits of each head have one of ``exponents``; without any, slots have them. The losses of
-    all heads, and the correct samples of the main head, are counted in ``LOSS_SLOT``. A
-    ``counting`` program writes no gradient, and rows of targets without a label count for nothing.
+    ``slots`` have the exponents of the logits of each head. The losses of all heads, and the
+    correct samples of the main head, are counted in ``LOSS_SLOT``. A ``counting`` program writes no
+    gradient, and rows of targets without a label count for nothing.
     """
     work = Passes(memory, slots)
     add = add_class_rows if classes_in_rows(memory.step.network) else _add
-    for number, head in enumerate(memory.heads):
-        scalars = kernels.loss_scalars(loss_name, slots[head.logits]) if slots else ()
-        exponent = exponents[number] if exponents else None
-        add(work, head, loss_name, exponent, scalars, counting=counting)
+    for head in memory.heads:
+        scalars = kernels.loss_scalars(loss_name, slots[head.logits])
+        add(work, head, loss_name, scalars, counting=counting)
     return work.finish("the program of the evaluation" if counting else "the program of the loss")
 
 
 def _add(
-    work: Passes, head: Head, loss_name: str, exponent: int | None, scalars: tuple[Scalar, ...], *,
-    counting: bool,
-) -> None:  # fmt: skip
+    work: Passes, head: Head, loss_name: str, scalars: tuple[Scalar, ...], *, counting: bool
+) -> None:
     """Add the loss of a head whose samples take a row each, as many at a time as have room."""
-    kernel = kernels.loss_pass(loss_name, exponent, counting=counting, main=head.main)
+    kernel = kernels.loss_pass(loss_name, None, counting=counting, main=head.main)
     batch = work.memory.step.batch
     work.constant(IDENTITY)
     most = blocks = blocks_of(batch)

@@ -45,24 +45,21 @@ from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
 
 Words = npt.NDArray[np.int64]
 
-TARGETS, STATE, FACTORS, COLUMNS = "targets", "state", "factors", "columns"
-"""Buffers of the targets of the loss; of words and factors of the state, in rows of 16; of the
-prior's coefficients."""
+TARGETS, STATE, FACTORS = "targets", "state", "factors"
+"""Buffers of the targets of the loss, and of words and factors of the state, in rows of 16."""
 NUMBERS = "numbers"
 """Buffer with rows of the number of each class, if logits have classes in rows; its last row has
 -1, the label of no class."""
 SCHEDULE, PRIOR = "schedule", "prior"
 """Buffers of the counters and the table of rates (``onchip.schedule_pass``); of the prior's side
 rows (``onchip.prior_pass``) and rows of bonds (``onchip.cut_pass``)."""
-LOSS, UPDATE = "program.loss", "program.update"
-PROGRAM_BYTES = 1 << 16
 WORD_BYTES = 2
 """Bytes of a word of logits and gradients."""
 
 
 @dataclass(frozen=True)
 class ColumnRows:
-    """First rows of a part in ``COLUMNS``: for its left bond and its right one.
+    """Rows of pulls that the update of a part reads: for its left bond and its right one.
 
     The left bond has a row for each index of the first axis, the right one a line of the part.
     """
@@ -137,11 +134,8 @@ class ChipMemory:
             memory.add(TARGETS, (step.batch, LANES), 1)
         memory.add(STATE, (layout.rows, LANES), 2)
         memory.add(FACTORS, (layout.rows, LANES), 1)
-        memory.add(COLUMNS, (next_row, LANES), 2)
         memory.add(SCHEDULE, (SCHEDULE_ROWS, LANES), 2)
         memory.add(PRIOR, (prior_rows(layout).rows, LANES), 2)
-        for name in (LOSS, UPDATE):
-            memory.add(name, (PROGRAM_BYTES,))
         for number, select in select_rows(layout, kept).items():
             memory.add(select_name(number), select.shape, 1)
         return cls(step, layout, memory.buffers, tuple(rows), memory.top, kept)
@@ -216,20 +210,6 @@ class ChipMemory:
         # no gaps, the update may write there directly.
         image = self.factors.get((part.layer, part.index)) if self.live(part).packed else None
         return FactorPlace(image, 0) if image else FactorPlace(FACTORS, part.row)
-
-    def column_words(self, coefficients: Words, shifts: Words) -> Words:
-        """Return rows of ``COLUMNS`` from one word a column (``onchip.prior.pull_words``)."""
-        words = np.zeros((self.buffers[COLUMNS].shape[0], LANES), np.int64)
-        of_row = self.layout.column_of.reshape(2, -1, LANES)
-        for part, rows in zip(self.layout.parts, self.columns, strict=True):
-            firsts = part.row + np.arange(part.blocks) * (part.rows // part.blocks)
-            left = of_row[0, firsts, :1]
-            right = of_row[1, part.row :][: rows.stop - rows.right]
-            words[rows.left_shift : rows.left] = shifts[left]
-            words[rows.left : rows.right_shift] = coefficients[left]
-            words[rows.right_shift : rows.right] = shifts[right]
-            words[rows.right : rows.stop] = coefficients[right]
-        return words
 
     @property
     def side_columns(self) -> Words:

@@ -1,7 +1,7 @@
 """Build programs that have passes of the vector engine, and products and transposes of PE1.
 
 ``Passes`` adds to ``base.commands`` what all programs of ``chip`` share: rows by bank, constants,
-transfers by buffer, and the stream of random bits.
+and transfers by buffer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,6 @@ from trainwright.program.descriptors import (
     Halt,
     Level,
     Program,
-    Set,
     Transfer,
     TransferLevel,
 )
@@ -47,18 +46,14 @@ class Bank(IntEnum):
 class Passes:
     """Program under construction, and the instructions that the engine holds."""
 
-    def __init__(
-        self, memory: ChipMemory, slots: ExponentSlots | None = None, *, seed: int | None = None
-    ) -> None:
-        """Begin a program whose passes draw random bits from the stream of ``seed``.
+    def __init__(self, memory: ChipMemory, slots: ExponentSlots | None = None) -> None:
+        """Begin a program.
 
         With ``slots`` exponents come from the file, and statistics are counted behind those of
         forward and backward pass.
         """
-        self.memory, self.slots, self._seed = memory, slots, seed
+        self.memory, self.slots = memory, slots
         self._first = slots.statistics if slots else 0
-        # A command of PE1 moves the stream on, so the next pass has to set it again.
-        self._moved = True
         self.p = memory.step.parameters
         self.pad, self.commands = LocalMemory(self.p), Commands(self.p)
         self._constants: dict[str, Region] = {}
@@ -178,9 +173,6 @@ class Passes:
     def issue(self, kernel: VectorPass, vector: Vector, *, slot: int = 0) -> None:
         """Emit a pass whose rows are known; ``slot`` counts from the first of a loop's own."""
         entry = self.commands.hold(kernel.instructions)
-        if self._moved and self._seed is not None:
-            self.commands.descriptors.append(Set(values=(), seed=self._seed))
-            self._moved = False
         self.emit(replace(vector, entry=entry, slot=self._first + slot))
 
     def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
@@ -191,8 +183,6 @@ class Passes:
         There are ``rows`` rows for every index of ``levels``. ``steps`` are the rows from one x, g
         and z to the next; the sum is also taken over ``summed``.
         """
-        # Products draw from the same stream of random bits, which a later pass has to set again.
-        self._moved = True
         tile = min(self.p.pe1_rows, rows)
         tiles = -(-rows // tile)
         self.emit(

@@ -13,7 +13,7 @@ from math import gcd
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip.cuts import CutRule, Cuts
 from trainwright.compiler.chip.exponents import ExponentSlots
-from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory, gradient_of
+from trainwright.compiler.chip.memory import PRIOR, ChipMemory, gradient_of
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.prior_rows import COST, PriorRows, SideRows
 from trainwright.compiler.chip.schedule import Schedule
@@ -103,7 +103,7 @@ class Prior:
         self._load(by.COEFFICIENT, by.KEPT if cut_rule else by.EXPONENT)
         with self._before_renewal():  # rows of columns that are not there stay 0
             self._load(by.LOW, by.HIGH)
-        self.columns = work.pad.allocate(COLUMNS, memory.buffers[COLUMNS].shape[0]).start
+        self.columns = work.pad.allocate("columns", memory.columns[-1].stop).start
         """First row of what the update's passes read, in the places of ``memory.columns``."""
         self._joined = work.pad.allocate("sums of threads", 2 * THREADS).start
 

@@ -82,7 +82,7 @@ def resident_step(
     row = idle_row(programs, p)
     forward = with_slots(step.forward, slots, 0, row, p)
     backward = with_slots(step.backward, slots, len(step.forward.tensors), row, p)
-    middle = loss_program(memory, loss, slots=slots).descriptors[:-1]
+    middle = loss_program(memory, loss, slots).descriptors[:-1]
     beside = Beside(memory, slots, (*forward, *middle, *backward), len(forward))
     # Samples first: the update then avoids their rows where there is room for both.
     samples = beside.samples(data) if data else ()
@@ -130,6 +130,6 @@ def resident_evaluation(
         Phase("masks", masks_program(memory, slots=slots, drawn=False).descriptors[:-1]),
         Phase("samples", samples_program(memory, test, slots=slots).descriptors[:-1]),
         Phase("forward", with_slots(step.forward, slots, 0, row, p)),
-        Phase("loss", loss_program(memory, loss, slots=slots, counting=True).descriptors[:-1]),
+        Phase("loss", loss_program(memory, loss, slots, counting=True).descriptors[:-1]),
     ]
     return Program((*woven(phases, p), Halt()), p.fingerprint)

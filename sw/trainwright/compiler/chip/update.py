@@ -13,7 +13,7 @@ from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import ExponentSlots, moment_name
-from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory, gradient_of
+from trainwright.compiler.chip.memory import STATE, ChipMemory, gradient_of
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
@@ -34,44 +34,31 @@ CHUNK = 128
 def update_program(
     memory: ChipMemory,
     parts: Sequence[PartUpdate],
-    seed: int | None = None,
+    table: RateTable,
+    slots: ExponentSlots,
     *,
-    table: RateTable | None = None,
+    order: Sequence[int],
+    gradients: Mapping[int, int],
+    avoid: Mapping[int, Sequence[Region]],
     cut_rule: CutRule | None = None,
-    avoid: Mapping[int, Sequence[Region]] | None = None,
-    order: Sequence[int] = (),
-    gradients: Mapping[int, int] | None = None,
     reuse: bool = False,
-    slots: ExponentSlots | None = None,
 ) -> Program:
     """Return the program from the gradients of a backward pass to state, factors and images.
 
-    ``parts`` says how each part of the layout is updated, ``seed`` is the stream of its random
-    bits. With a ``table`` the program is the same in every step: its ``parts`` are resident,
-    exponents come from ``slots``, and ``cut_rule`` says when columns are cut. ``avoid`` has rows of
-    the scratchpad that the part of a number does not use.
-
-    The parts are updated in the ``order`` of their numbers, if there is one; ``gradients`` has the
-    first row of those gradients that are in the scratchpad. ``reuse``: the rows of a part are given
+    ``parts`` says how each part of the layout is updated, in the ``order`` of their numbers; rates
+    come from the ``table``, exponents from ``slots``, and ``cut_rule`` says when columns are cut.
+    ``gradients`` has the first row of those gradients that are in the scratchpad, ``avoid`` rows of
+    the scratchpad that the part of a number does not use. ``reuse``: the rows of a part are given
     to others once it is stored.
     """
-    work = Passes(memory, slots, seed=seed)
-    numbers = order or range(len(parts))
-    avoid = avoid or {}
+    work = Passes(memory, slots)
     # The schedule's rows are allocated before those of any part, so they avoid what the first part
     # does.
-    work.pad.avoid(avoid.get(numbers[0], ()))
-    prior = None
-    if table is not None:
-        Schedule(work, table).rates()
-        if any(part.left or part.right for part in parts):
-            prior = Prior(work, cut_rule)
-    jobs = [
-        _PartJob(work, n, parts[n], prior, avoid.get(n, ()), (gradients or {}).get(n))
-        for n in numbers
-    ]
-    if not order:
-        jobs = _ordered(jobs)
+    work.pad.avoid(avoid[order[0]])
+    Schedule(work, table).rates()
+    pulled = any(part.left or part.right for part in parts)
+    prior = Prior(work, cut_rule) if pulled else None
+    jobs = [_PartJob(work, n, parts[n], prior, avoid[n], gradients.get(n)) for n in order]
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     # Software pipeline: load of chunk n + 1, pass over chunk n, store of chunk n - 1 are issued
     # together, and work on different banks.
@@ -111,21 +98,6 @@ def update_program(
 def pass_name(part: WeightPart) -> str:
     """Return the name of the passes that update a part."""
     return f"{part.name} update"
-
-
-def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
-    """Return the parts in the order of their passes.
-
-    The large ones are in the middle. Two smaller ones come before, so that what is loaded takes
-    less time than the pass before it; the rest come at the end, while the large ones' results are
-    stored. Of equal size those first whose images take PE1 longest.
-    """
-    most = max(job.part.rows for job in jobs)
-    falling = sorted(jobs, key=lambda job: -job.copies)
-    large = [job for job in falling if 2 * job.part.rows > most]
-    small = [job for job in falling if job not in large]
-    ahead, after = (sorted(jobs, key=lambda job: job.part.rows) for jobs in (small[:2], small[2:]))
-    return [*ahead, *large, *reversed(after)]
 
 
 def resident_parts(
@@ -210,13 +182,6 @@ class _PartJob:
         outer = buffer.outer
         return min(LANES, prod(outer.piece.counts[a] for a in outer.layout.lanes))
 
-    @property
-    def copies(self) -> int:
-        """Rows that PE1 makes of the part's factors, about."""
-        spread = LANES * self.part.rows if self.part.index < 0 else 0
-        spread *= 1 + (self.lanes < LANES)
-        return spread + self._used * (self._image is not None)
-
     def chunks(self) -> list["_Chunk"]:
         """Return the part as chunks of about ``CHUNK`` rows."""
         return [_Chunk(self, *run) for run in self.live.runs(max(1, CHUNK // self.per))]
@@ -251,12 +216,6 @@ class _PartJob:
         if self.prior:
             self.column = self.prior.columns
             self.prior.words(part)
-        elif self.what.left or self.what.right:
-            rows = self.columns
-            count = rows.stop - rows.left_shift
-            to = self._rows(COLUMNS, count, Bank.COLUMNS)
-            work.load(COLUMNS, first=rows.left_shift, rows=count, to=to)
-            self.column = to.start - rows.left_shift
 
     def _clear_gaps(self) -> None:
         """Clear rows of indices that were cut or pad a group: they count as 0 in the sums."""
@@ -371,6 +330,7 @@ class _Chunk:
         """
         job, what = self.job, self.job.what
         part, columns, slots = job.part, job.columns, job.work.slots
+        assert slots
         first, place = self.first + index, self.place + index
         streams = {
             by.STATE: Stream(job.state + first * job.per, inner, 1),
@@ -388,7 +348,7 @@ class _Chunk:
         # order has the same bits.
         job.work.run(
             what.lowered(), streams, outer=outer, inner=inner, key=part.row + first * job.per,
-            tensor=pass_name(part), scalars=_scalars(what, part, slots) if slots else (),
+            tensor=pass_name(part), scalars=_scalars(what, part, slots),
         )  # fmt: skip
 
     def sum(self) -> None:
