@@ -175,25 +175,20 @@ def test_trace_command_at_breakpoint_prints_rows_written_so_far(part, number, ca
 
 
 @pytest.mark.parametrize(
-    ("sizes", "part", "number"),
+    "number",
     [
-        ("", "step", 109),  # the update of a bias
-        ("", "step", 46),  # the coefficients of the prior, in one of eight steps
-        ("--accelerator exponents=0 --accelerator sample_loads=0", "loss", 8),
+        109,  # the update of a bias
+        46,  # the coefficients of the prior, in one of eight steps
     ],
 )
-def test_trace_command_on_chip_at_breakpoint_prints_rows_so_far(sizes, part, number, capsys):
+def test_trace_command_on_chip_at_breakpoint_prints_rows_so_far(number, capsys):
     network = load_network("digits")
-    p = accelerator_parameters(sizes.split()[1::2], network, alone=True)
+    p = accelerator_parameters((), network, alone=True)
     with GoldenAccelerator(p, memory_bytes=1 << 26) as golden:
-        step = RandomStep(network, 16, golden, "engine" if sizes else "alone", plan=AUTO)
-        ready = step.prepared(part)
-        if sizes:
-            run = golden.run(ready.program, ready.address, trace=True)
-        else:
-            first = 8 if number == 46 else 7
-            run = golden.repeat(ready.program, 1, address=ready.address, step=first, trace=True)
-    line = f"--batch 16 --update chip {sizes} --part {part} --descriptor {number}"
+        ready = RandomStep(network, 16, golden, "alone", plan=AUTO).prepared("step")
+        first = 8 if number == 46 else 7
+        run = golden.repeat(ready.program, 1, address=ready.address, step=first, trace=True)
+    line = f"--batch 16 --update chip --part step --descriptor {number}"
     check_rows_at_breakpoint(run, line, number, capsys)
 
 
@@ -229,7 +224,7 @@ def check_rows_at_breakpoint(run, options, number, capsys):
         ("--descriptor 3 --out x.vcd", "--out must end in .fst, not 'x.vcd'"),
         ("--descriptor 3 --out /proc/x.fst", "--out: cannot write '/proc/x.fst'"),
         ("--descriptor 500 --backend golden", "--descriptor 500: the program has descriptors 0 to"),
-        ("--descriptor 3 --part loss --backend golden", "--part loss: this step has the programs"),
+        ("--descriptor 3 --part step --backend golden", "--part step: this step has the programs"),
         ("--descriptor 3 --rows 16384 --backend golden", "the scratchpad has rows 0 to 16383"),
         ("--descriptor 3 --rows 16000 --backend golden", "row 16000 was never written"),
     ],

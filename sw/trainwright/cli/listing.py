@@ -21,7 +21,7 @@ from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.settings import OneOf, Option
 
-PARTS = ("forward", "backward", "loss", "update", "samples", "step", "evaluation")
+PARTS = ("forward", "backward", "samples", "step", "evaluation")
 SUFFIX = ".trwp"
 """Ending of program files."""
 
@@ -30,10 +30,9 @@ class ListingOptions(StepOptions, UpdateOptions, WideOptions):
     """Compile the programs of a training step and print their descriptors.
 
     A step has a forward and a backward program. Training sets the shifts (`>>0`) anew in each step;
-    they are 0 here. --update chip lists the programs of loss and update, too, or the single program
-    of a step with those that fetch samples and classify a test set; shifts are then those of a
-    random step. A file ending in .trwp is read as a program and printed. docs/reference/program.md
-    explains the operations and their fields.
+    they are 0 here. --update chip lists the single program of a step with loss and update, and the
+    programs that fetch samples and classify a test set. A file ending in .trwp is read as a program
+    and printed. docs/reference/program.md explains the operations and their fields.
 
     Examples
     --------
