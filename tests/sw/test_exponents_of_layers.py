@@ -544,3 +544,34 @@ def test_inputs_of_another_unit_are_neither_clipped_nor_named(compiled):
     x = _columns(rows=64) * 20
     assert _messages_of_a_step(model, x) == []
     assert relative_error(model(x), trainwright.to_torch(model)(x)) < 0.05
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_targets_of_far_different_scales_warn_once_of_lost_gradients(compiled):
+    model, x = _of_kind(compiled), _columns(rows=64)
+    targets = torch.randn(64, 4) * torch.tensor([1.0, 1e6, 1.0, 1e5])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            torch.nn.functional.mse_loss(model(x).float(), targets).backward()
+    (message,) = [str(w.message) for w in caught if w.category is LostTensorWarning]
+    name = "2" if compiled else "TTLinear(16, 4)"
+    assert message.startswith(f"gradients of the outputs of {name}: 2 of 4 columns round to 0, ")
+    assert model[2].bias.grad[[0, 2]].any() == 0
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("case", ["standardised", "confident classes", "two batches of few"])
+def test_gradients_of_one_scale_or_of_classes_do_not_warn(case, compiled):
+    model, x = _of_kind(compiled), _columns(rows=64)
+    with torch.no_grad():
+        model[2].bias.copy_(torch.tensor([30.0, 0.0, 0.0, -30.0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in torch.split(x, 4 if case.startswith("two") else 64)[:2]:
+            y = model(rows).float()
+            if case == "confident classes":
+                loss = torch.nn.functional.cross_entropy(y, torch.zeros(64, dtype=torch.int64))
+            else:
+                loss = (y - torch.randn(y.shape)).square().mean()
+            loss.backward()

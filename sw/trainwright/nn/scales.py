@@ -59,6 +59,8 @@ SPARSE_SHARE = 1 / 16
 and dim edges of pictures say little."""
 ROUNDING_ERROR = 1e-6
 """Deviation of a column, as a share of its largest value, up to which the column is constant."""
+SOFTMAX_ERROR = 1e-4
+"""Sum of a sample's gradient, as a share of its magnitudes, up to which it counts as 0."""
 LOST_SAMPLES = 1 / 8
 """Share of samples that rounding may change by over half without a warning: faint ones."""
 WATCHED_BITS = 8
@@ -468,6 +470,40 @@ class OutputQuantiser(_Quantiser):
         if scales.update({"y": counted}) or counted.saturations:
             return self._unsaturated(values, scales.exponents["y"])
         return exponent
+
+
+class GradientColumns:
+    """Warns once where a loss gives some outputs far smaller gradients than others."""
+
+    def __init__(self, fmt: Format) -> None:
+        self._fmt = fmt
+        self.ended = fmt.width < WATCHED_BITS
+        """Whether nothing is to be judged any more."""
+
+    def watch(self, name: str, gradient: torch.Tensor, axis: int = -1) -> None:
+        """Judge the first gradient of outputs that has at least LEAST_NONZERO samples."""
+        if self.ended or gradient.numel() < LEAST_NONZERO * gradient.shape[axis]:
+            return
+        columns = gradient.detach().movedim(axis, -1).reshape(-1, gradient.shape[axis])
+        greatest = largest(columns)
+        if not 0 < greatest < float("inf"):
+            return
+        self.ended = True
+        held = rounded(columns, self._fmt.fitting_exponent(greatest), self._fmt)
+        lost = (columns.count_nonzero(0) >= LEAST_NONZERO) & ~held.any(0)
+        # Softmax makes gradients whose samples sum to 0, and small positive ones of improbable
+        # classes, which are no loss.
+        lost &= (columns < 0).any(0)
+        total, size = columns.double().sum(1).abs(), columns.double().abs().sum(1)
+        if (count := int(lost.sum())) and bool((total > SOFTMAX_ERROR * size).any()):
+            number = int(lost.nonzero()[0])
+            message = (
+                f"gradients of the outputs of {name}: {count} of {len(lost)} columns round to 0, "
+                f"such as number {number} of gradients up to {largest(columns[:, number]):.3g} "
+                f"next to {greatest:.3g}: bring targets to one scale, such as by (y - mean) / deviation "
+                "of each column, or give them layers of their own"
+            )
+            warnings.warn(message, LostTensorWarning, stacklevel=2)
 
 
 FAINT_SHARE = 0.25

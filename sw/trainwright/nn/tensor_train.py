@@ -17,7 +17,12 @@ from trainwright.nn.contraction import Matrix, contract
 from trainwright.nn.overflow import note_overflow
 from trainwright.nn.prior import cut_state, prior, replace_data
 from trainwright.nn.processes import warn_of_own_exponents
-from trainwright.nn.scales import InputQuantiser, OutputQuantiser, factor_exponent
+from trainwright.nn.scales import (
+    GradientColumns,
+    InputQuantiser,
+    OutputQuantiser,
+    factor_exponent,
+)
 from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely, require_sizes
 from trainwright.nn.straight_through import gradient_rounded, straight_through
 from trainwright.nn.untyped import (
@@ -140,7 +145,8 @@ class TensorTrain(torch.nn.Module):
         """Make fresh quantisers, which the next batch calibrates."""
         self.quantise_input = self.quantise_output = torch.nn.Identity()
         if not self.is_float:
-            n, owner = self.numbers, f"{type(self).__name__}({self.columns}, {self.rows})"
+            n, owner = self.numbers, self._title
+            self.gradient_columns = GradientColumns(n.format("gradient"))
             self.quantise_input = InputQuantiser(
                 n.format("activation"), underflow=n.host_underflow, owner=owner
             )
@@ -503,17 +509,27 @@ class TensorTrain(torch.nn.Module):
         """Return a layer's output in its numbers; its gradient is rounded too."""
         if not self._is_rounded:
             return y
-        return gradient_rounded(
+        result = gradient_rounded(
             self.quantise_output(y),
             self.numbers.format("gradient"),
             underflow=self._underflow("gradient"),
             overflowed=self._note_overflow,
         )
+        watched = self.gradient_columns.ended or transforming()
+        if self.training and result.requires_grad and not watched:
+            untyped: Any = result
+            untyped.register_hook(self._watch_gradient)
+        return result
+
+    def _watch_gradient(self, gradient: torch.Tensor) -> None:
+        self.gradient_columns.watch(self._title, gradient, self.feature_axis)
+
+    @property
+    def _title(self) -> str:
+        return f"{type(self).__name__}({self.columns}, {self.rows})"
 
     def _note_overflow(self, greatest: float) -> None:
-        note_overflow(
-            f"{type(self).__name__}({self.columns}, {self.rows})", self.parameters(), greatest
-        )
+        note_overflow(self._title, self.parameters(), greatest)
 
     @torch.no_grad()
     def load_dense(

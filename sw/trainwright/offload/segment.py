@@ -403,6 +403,8 @@ class Segment:
         # Fewer samples have larger gradients, of a mean loss: such a pass has exponents of its own.
         few = call.follows and 2 * call.samples < len(whole)
         follows = call.follows and bool(whole.any()) and not few
+        if call.follows:
+            self._watch_gradients(gradients)
         step = self._step
         scales = self.scales
         if step.begun:
@@ -433,6 +435,14 @@ class Segment:
         elif call.follows:
             self._follow(call, {})
         return self._given(call, back, self.stretch.reaching(ends))
+
+    def _watch_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """Warn where outputs have gradients of far different sizes."""
+        for number, (end, gradient) in enumerate(zip(self.stretch.ends, gradients, strict=True)):
+            if gradient is not None:
+                last = max(self.stretch.reaching([number]))
+                watched, axis = self.layers[last].gradient_columns, -3 if end.channels else -1
+                watched.watch(self.stretch.names[last], gradient, axis)
 
     def _settle(self, call: ForwardCall, whole: torch.Tensor, scales: Scales) -> None:
         """Let the exponents of a backward pass jump on the golden model until none moves."""
