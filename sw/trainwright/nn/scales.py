@@ -500,8 +500,8 @@ class GradientColumns:
             message = (
                 f"gradients of the outputs of {name}: {count} of {len(lost)} columns round to 0, "
                 f"such as number {number} of gradients up to {largest(columns[:, number]):.3g} "
-                f"next to {greatest:.3g}: bring targets to one scale, such as by (y - mean) / deviation "
-                "of each column, or give them layers of their own"
+                f"next to {greatest:.3g}: bring targets to one scale, such as by (y - mean) / "
+                "deviation of each column, or give them layers of their own"
             )
             warnings.warn(message, LostTensorWarning, stacklevel=2)
 
