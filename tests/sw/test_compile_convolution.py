@@ -91,7 +91,9 @@ def _load(module, network):
     return layers
 
 
-POSITS = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
+# With gradients in posit(8,1)c 2 % of l2.x.dy saturate, and the rule of compiled models alone
+# raises its exponent (docs/reference/compiled-models.md).
+POSITS = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,0)"
 
 
 @pytest.mark.parametrize(
