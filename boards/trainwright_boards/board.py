@@ -88,6 +88,9 @@ class Board:
     loader: str
     """Name of the board in openFPGALoader."""
     pin_options: str = "IO_TYPE=LVCMOS33"
+    router: str = "router2"
+    """Router of nextpnr: ``router1`` finds ways that ``router2`` does not, but does not end where
+    wires are scarce."""
     note: str = ""
 
     @property

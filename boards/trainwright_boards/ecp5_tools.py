@@ -89,9 +89,8 @@ class Ecp5(Family):
     ) -> None:
         """Place the design among spacers, and route it without them.
 
-        Routing uses ``router2``: the other router does not end where wires are scarce. In an
-        accelerator that can only train, whose units exchange data all over the device, cells on
-        slow paths are moved between placing and routing (``relocate``).
+        In an accelerator that can only train, whose units exchange data all over the device, cells
+        on slow paths are moved between placing and routing (``relocate``).
 
         Nets on paths too slow for the clock are routed again, for at most ``ITERATIONS``. After
         that the clock is lowered a little, and finally the design is routed as fast as it gets.
@@ -103,7 +102,7 @@ class Ecp5(Family):
         board = build.board
         common = [*board.part.options, "--package", board.package, "--speed", board.speed]
         common += ["--lpf", self.pins, "--seed", str(build.seed), "--timing-allow-fail", *options]
-        common += ["--freq", f"{build.clock_hz / 1e6:g}", "--router", "router2"]
+        common += ["--freq", f"{build.clock_hz / 1e6:g}", "--router", board.router]
         with editing(build.folder / NETLIST, TOP, to=build.folder / SPREAD) as module:
             steps.checks.begin(module)
             crowded = is_crowded(module, board.part.luts)

@@ -39,7 +39,7 @@ class Gowin(OwnClock):
         arguments += ["--vopt", f"cst={self.pins}", "--freq", f"{build.clock_hz / 1e6:g}"]
         arguments += ["--json", NETLIST, "--write", self.placed]
         arguments += ["--report", TIMING] if route else ["--no-route"]
-        arguments += ["--router", "router2", "--seed", str(build.seed), "--timing-allow-fail"]
+        arguments += ["--router", board.router, "--seed", str(build.seed), "--timing-allow-fail"]
         arguments += options
         steps.run(
             "nextpnr-himbaechel-gowin", arguments, remedy="A smaller --preset may fit.", stalls=True

@@ -68,7 +68,7 @@ class Nexus(OwnClock):
         arguments = ["--device", f"{prefix}-{board.speed}{board.package}", "--pdc", self.pins]
         arguments += ["--freq", f"{build.clock_hz / 1e6:g}", "--json", NETLIST]
         arguments += ["--fasm", self.placed, "--report", TIMING] if route else ["--no-route"]
-        arguments += ["--router", "router2", "--seed", str(build.seed), "--timing-allow-fail"]
+        arguments += ["--router", board.router, "--seed", str(build.seed), "--timing-allow-fail"]
         arguments += options
         steps.run("nextpnr-nexus", arguments, remedy=SMALLER, stalls=True)
 

@@ -1,9 +1,13 @@
 """A CrossLink-NX: what is changed for nextpnr-nexus, and the way back from its bitstream."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
+from trainwright.parameters import preset
 from trainwright_boards.catalogue import BOARDS
-from trainwright_boards.job import Steps
+from trainwright_boards.job import NETLIST, TOP, Build, Steps
 from trainwright_boards.nexus_tools import FEED_IN, Nexus, open_feed_ins
 from trainwright_boards.tools import BuildError
 
@@ -39,6 +43,18 @@ def test_carry_of_a_cell_that_begins_a_chain_is_its_second_input_alone():
             index = 0b1110 | a1  # B1, C1 and D1 are 1
             out = middle if second >> index & 1 else second >> (index & 7) & 1
             assert out == a1
+
+
+@pytest.mark.parametrize("router", ["router1", "router2"])
+def test_place_and_route_with_board_router_runs_it(router, tmp_path, monkeypatch):
+    ran: list[list[str]] = []
+    monkeypatch.setattr(Steps, "run", lambda steps, name, arguments, **_: ran.append(arguments))
+    (tmp_path / NETLIST).write_text(json.dumps({"modules": {TOP: {"cells": {}}}}))
+    board = replace(BOARD, router=router)
+    build = Build(board, preset(board.preset), board.clock_hz, tmp_path)
+    Nexus().place_and_route(build, Steps(tmp_path, print), [])
+    (arguments,) = ran
+    assert arguments[arguments.index("--router") + 1] == router
 
 
 @pytest.mark.parametrize("damaged", [False, True])
