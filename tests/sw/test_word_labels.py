@@ -28,7 +28,7 @@ from trainwright.train.float_driver import FloatDriver
 from trainwright.train.host_engine import HostEngine
 from trainwright.train.loss import heads_loss
 from trainwright.train.resident import ResidentEngine
-from trainwright.train.settings import ChipSettings, TrainSettings
+from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
 from trainwright.train.spans import f1, spans
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -198,7 +198,9 @@ def test_update_of_text_on_chip_has_same_bits_in_all_places(folder, tagger, word
     network = attention_alone(load_network(str(tagger)) if words else classifier(tokens=8))
     data = load_data_set("text", folder).labelled(words=words)
     data = replace(data, train=data.train.first(26), test=data.test.first(9))
-    settings = TrainSettings(batch=4, steps=8, learning_rate=0.1, chip=chosen)
+    # Lines of text with a prior that cuts columns in the first step.
+    prior = None if words else PriorSettings(weight=2.0, warmup=0.0, threshold=0.7, interval=8)
+    settings = TrainSettings(batch=4, steps=8, learning_rate=0.1, chip=chosen, prior=prior)
     p = AcceleratorParameters(
         vector_engine=1, exponents=256, sample_loads=1, statistics_depth=128
     )  # fmt: skip
@@ -217,6 +219,7 @@ def test_update_of_text_on_chip_has_same_bits_in_all_places(folder, tagger, word
     assert run.host_writes == 0 and alone.driver.evaluation
     assert round(26 * alone._card.labels) == np.sum(data.train.labels >= 0)
     assert same(*results)
+    assert (results[0].model.network.ranks != network.ranks) == (prior is not None)
     assert len({str(state.history.evaluations) for state in results}) == 1
     losses = [[(r.loss, r.correct, r.samples) for r in s.history.steps] for s in results]
     by_runs = [(r.correct, r.samples) for r in results[1].history.steps]
