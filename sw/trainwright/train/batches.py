@@ -77,7 +77,15 @@ def _check_sequences(network: Network, data: DataSet) -> None:
             f"{data.name!r} has {data.samples_are}: give --data with lines of text"
         )
     vocabulary_digits(network)
-    if not set(network.heads) <= network.of_sequences and not data.has_tags:
+    tokens = [name for name in network.heads if name not in network.of_sequences]
+    if tokens and len(tokens) < len(network.heads):
+        rest = [name for name in network.heads if name not in tokens]
+        raise DataError(
+            f"network {network.name!r} gives logits for every token ({', '.join(tokens)}) and for "
+            f"whole lines ({', '.join(rest)}), a line of text has labels of one kind at a time: "
+            "train a network for each"
+        )
+    if tokens and not data.has_tags:
         raise DataError(
             f"network {network.name!r} gives logits for every token, a line of text has one label: "
             'put a layer with over_tokens = "mean" before the last one, or give a folder with '
