@@ -176,3 +176,23 @@ def test_ape_gemm_rejects_bad_arguments():
         ape.Accumulation(rounding="up")  # pyright: ignore
     with pytest.raises(ValueError, match="at least 1, not 0"):
         ape.Accumulation(block=0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    (("fp32-f", 6e-5), ("fp32-f", 65505.0), ("fp32-b", 7e-34), ("fp32-t", 4e-35), ("fp32-m", 0.2)),
+)
+def test_gemm_of_values_out_of_range_warns_and_auto_does_not(dtype, value):
+    a, b = torch.full((2, 3), value), torch.eye(3)
+    a[0, 0] = torch.inf  # shows itself in the product
+    b[0, 1] = 1e-30  # small values beside others lose nothing of a product
+    with pytest.warns(UserWarning, match=rf"values up to \S+ is out of the range of '{dtype}'"):
+        ape.gemm(a, b, dtype=dtype)
+    ape.gemm(a, b, dtype="auto")
+
+
+def test_gradient_of_values_below_the_range_warns():
+    a, b = torch.ones(2, 3, requires_grad=True), torch.eye(3)
+    loss = ape.gemm(a, b, dtype="fp32-f").sum() * 1e-6
+    with pytest.warns(UserWarning, match="values up to 1e-06 is out of the range of 'fp32-f'"):
+        loss.backward()

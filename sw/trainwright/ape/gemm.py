@@ -1,5 +1,6 @@
 """``gemm``: alpha op(A) op(B) + beta C in any of the types, batched, differentiable."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from trainwright.ape.accumulate import Accumulation
 from trainwright.ape.adapter import Adapter
 from trainwright.ape.combine import RoundedOnce
 from trainwright.ape.products import native_product, product
-from trainwright.ape.schemes import AUTO, INT16, NAMES, NATIVE, element_type, scheme
+from trainwright.ape.schemes import AUTO, INT16, NAMES, NATIVE, element_type, scheme, value_range
 
 DEFAULT_ADAPTER = Adapter()
 
@@ -38,7 +39,24 @@ def multiply(
             return adapter.product(a[0], b[0], how).reshape(shape)
         products = [adapter.product(x, y, how) for x, y in zip(a, b, strict=True)]
         return torch.stack(products).reshape(shape)
-    return product(a, b, scheme(dtype), how).reshape(shape)
+    kind = scheme(dtype)
+    if not a.is_cuda:  # the check would make the GPU wait
+        _warn_out_of_range(dtype, a, b)
+    return product(a, b, kind, how).reshape(shape)
+
+
+def _warn_out_of_range(dtype: str, *operands: Tensor) -> None:
+    """Warn of an operand that is below the range of ``dtype`` as a whole, or partly above it."""
+    low, high = value_range(dtype)
+    for operand in operands:
+        size = operand.detach().abs()
+        greatest = float(size.masked_fill(~size.isfinite(), 0).amax())
+        if greatest > high or 0 < greatest < low:
+            warnings.warn(
+                f"an operand with values up to {greatest:.3g} is out of the range of {dtype!r}, "
+                f"{low:.3g} to {high:.3g}: the product is wrong; dtype='auto' takes any range",
+                stacklevel=4,
+            )
 
 
 def _integer(a: Tensor, b: Tensor) -> Tensor:
@@ -146,7 +164,7 @@ def gemm(
     of integers, the whole sum is rounded once. ``int16`` is exact, with integer ``alpha`` and
     ``beta`` and a ``c`` of integers in any type. Differentiable except for ``int16``; gradients are
     products of the same type. Raises ``TypeError`` and ``ValueError``, also where an int64
-    overflows.
+    overflows. On the CPU an operand out of the range of the type (``value_range``) is a warning.
     """
     if beta is None:
         beta = 0 if c is None else 1
