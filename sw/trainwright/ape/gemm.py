@@ -46,7 +46,7 @@ def multiply(
 
 
 def _warn_out_of_range(dtype: str, *operands: Tensor) -> None:
-    """Warn of an operand that is below the range of ``dtype`` as a whole, or partly above it."""
+    """Check for operands below the range of ``dtype`` as a whole, or partly above it: a warning."""
     low, high = value_range(dtype)
     for operand in operands:
         size = operand.detach().abs()
