@@ -231,12 +231,11 @@ def _observed(options: TraceOptions) -> _Observed:
         prepared = step.prepared(part)
         program, address = prepared.program, prepared.address
         first, last = commands_within(program.descriptors, options.descriptor)
+        _, end = options.descriptor
         executed = program
         if options.rows is not None:
             _check_rows(options.rows, step.free, accelerator)
-            executed = stopped(
-                program, options.descriptor[1], options.rows, step.free.start, accelerator
-            )
+            executed = stopped(program, end, options.rows, step.free.start, accelerator)
         if options.out:
             from trainwright_sim.backend import RtlAccelerator
             from trainwright_sim.waves import Waveform

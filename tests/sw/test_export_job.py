@@ -157,7 +157,7 @@ def test_job_buffer_strides_are_those_of_factor(driver, name, axes):
     [
         ("--cut-programs fitted", "--cut-programs"),
         ("--accelerator vector_engine=0", "vector_engine=1"),
-        ("--memory-bytes 300000", "memory"),
+        ("--memory-bytes 260000", "memory"),
         ("--plan paper", "--plan"),
         ("--memory-bytes 0", "--memory-bytes"),
     ],

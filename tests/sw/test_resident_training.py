@@ -150,7 +150,7 @@ def test_records_are_the_inputs_of_the_batches(data, pixels):
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (settings(rounding="stochastic"), "have rounding mode nearest alone, not stochastic"),
+        (settings(rounding="stochastic"), "has rounding mode nearest, not stochastic: leave"),
         (settings(steps=1 << 22, epochs=1 << 22), "hold for 65536 steps each; the chip counts to"),
     ],
 )

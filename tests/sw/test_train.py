@@ -174,7 +174,7 @@ def test_train_partial_batch_is_filled_up_with_blank_images(network, digits):
 def test_data_that_does_not_fit_the_network(network, digits):
     with pytest.raises(DataError, match="images of 28 x 28, data set 'digits' has 8 x 8"):
         check_data(load_network("fashion"), digits, 64)
-    with pytest.raises(DataError, match="batch 2000 is more than the 1437"):
+    with pytest.raises(DataError, match="batch 2000 is more than the 1,437"):
         check_data(network, digits, 2000)
 
 

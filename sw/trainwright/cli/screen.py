@@ -85,9 +85,14 @@ def _with_folded_cells(head: Sequence[str], rows: list[list[object]], width: int
         for place, name in enumerate(head)
         if all(isinstance(row[place], str) for row in rows)
     }
+    words = {
+        place: max(len(w) for row in rows for w in f"{row[place]} -".split()) for place in limits
+    }
     excess = _width(markdown(head, rows)) - width
     while excess > 0 and limits and max(limits.values()) > LEAST_CELL:
-        widest = max(limits, key=lambda place: limits[place])
+        # Names are cut when no column has a space left to fold at.
+        loose = [place for place in limits if limits[place] > words[place]] or list(limits)
+        widest = max(loose, key=lambda place: limits[place])
         limits[widest] -= 1
         excess -= 1
     lines: list[list[object]] = []

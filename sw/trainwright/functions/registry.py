@@ -88,7 +88,7 @@ def kernel(body: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     than of one operand; the error names its line.
 
     >>> import trainwright
-    >>> trainwright.kernel(over="colums")(lambda k, x: x)
+    >>> trainwright.kernel(over="colums", name="same")(lambda k, x: x)
     Traceback (most recent call last):
     trainwright.functions.record.FunctionError: ... is over the axis 'colums'; there are ...
     """
