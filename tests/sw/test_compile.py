@@ -474,7 +474,19 @@ def test_compile_output_that_others_use_leaves_the_accelerator():
         (_model(), {"backend": "gpu"}, "backend must be one of .*golden.*'gpu'"),
         (_model(), {"batch": 0}, "batch must be an integer of at least 1, not 0"),
         (_model(), {"batch": 5000}, "4096"),
-        (torch.nn.Linear(2, 2), {}, "no TTLinear or TTConv2d in fixed point"),
+        (torch.nn.Linear(2, 2), {}, "no TTLinear or TTConv2d in fixed point.*: make it with"),
+        (
+            torch.nn.Sequential(tnn.TTConv2d(8, 8, 3, rank=2, dilation=2)),
+            {},
+            r"0 \(TTConv2d\): the accelerator has no dilation \(2, 2\)\): change these layers",
+        ),
+        (
+            torch.nn.Sequential(
+                tnn.TTLinear(8, 8, rank=2, numbers="float32"), tnn.TTEmbedding(64, 8, rank=2)
+            ),
+            {},
+            r"0 \(TTLinear\): its numbers are float32; 1 \(TTEmbedding\): .*set_numbers\('fixed'\)",
+        ),
     ],
 )
 def test_compile_of_impossible_arguments_is_one_error(module, options, message):
@@ -484,7 +496,7 @@ def test_compile_of_impossible_arguments_is_one_error(module, options, message):
 
 def test_inputs_that_cannot_be_are_one_error():
     model = compile(_model(), batch=16)
-    with pytest.raises(TypeError, match="floating point, not"):
+    with pytest.raises(TypeError, match=r"not torch\.int64: convert them, x\.to\(torch\.float32\)"):
         model(torch.zeros(2, 64, dtype=torch.int64))
     with pytest.raises(ValueError, match="have 63 features"):
         model(torch.zeros(2, 63))

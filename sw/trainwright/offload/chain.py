@@ -108,12 +108,15 @@ class Chain:
         unsuitable inputs.
         """
         require_tensor(x)
+        own = self.layers[self.stretch.first].all_factors[0].dtype
         if not x.is_floating_point():
-            raise TypeError(f"inputs must be floating point, not {x.dtype}")
+            raise TypeError(
+                f"inputs must be floating point, not {x.dtype}: convert them, x.to({own}), and "
+                "indices by an embedding in front of the layer"
+            )
         within = torch.is_grad_enabled() and x.requires_grad
         outputs = self._images(x, within=within) if self.stretch.channels else self._rows(x, within)
         asked = autocast_type(x.device)
-        own = self.layers[self.stretch.first].all_factors[0].dtype
         if asked is not None and torch.float64 not in (x.dtype, own):
             outputs = tuple(y.to(asked) for y in outputs)
         first, *rest = outputs

@@ -411,11 +411,7 @@ def compile(
     machine = AcceleratorHandle(settings)
     layers = [layer for layer in trains(module) if not why_not(layer)]
     if not layers:
-        raise CompileError(
-            "the module has no TTLinear or TTConv2d in fixed point for the accelerator: make it "
-            "with trainwright.nn, or of a dense one with trainwright.from_torch"
-            + _own_matrices(module)
-        )
+        raise CompileError(_why_nothing(module))
     with _unless_it_fails(layers):
         if formats is not None:
             _set_formats(layers, formats)
@@ -486,6 +482,28 @@ def _sizes(
     elif given is None and any(type(part).__name__ in names for part in module.modules()):
         sizes["vector_engine"] = 1
     return sizes
+
+
+def _why_nothing(module: torch.nn.Module) -> str:
+    """Explain why no layer of a module runs on the accelerator, and what to change."""
+    reasons: dict[str, list[str]] = {}
+    for name, part in named_modules(module):
+        if isinstance(part, TensorTrain):
+            reasons.setdefault(why_not(part), []).append(f"{name} ({type(part).__name__})")
+    start = "the module has no TTLinear or TTConv2d in fixed point for the accelerator"
+    if not reasons:
+        return (
+            f"{start}: make it with trainwright.nn, or of a dense one with trainwright.from_torch"
+            + _own_matrices(module)
+        )
+    found = "; ".join(
+        f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {reason}"
+        for reason, names in reasons.items()
+    )
+    return (
+        f"{start} ({found}): change these layers (set_numbers('fixed') leaves float32), add a "
+        "layer that the accelerator has, or call the module without compile"
+    )
 
 
 def _own_matrices(module: torch.nn.Module) -> str:
