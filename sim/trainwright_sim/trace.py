@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import numpy as np
 
 from trainwright.accelerator import Accelerator, CommandRecord, FileAccelerator, Run
-from trainwright.cli.backend import SimulationOptions, opened_for
+from trainwright.cli.backend import SimulationOptions, opened, opened_for
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
 from trainwright.cli.listing import PARTS, check_part
@@ -20,6 +20,7 @@ from trainwright.cli.options import (
     UpdateOptions,
     accelerator_and_place,
 )
+from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Descriptor,
@@ -39,7 +40,7 @@ from trainwright.support.files import check_folder, write_whole
 from trainwright.support.settings import OneOf, Option
 
 if TYPE_CHECKING:
-    from trainwright.check.parts import RandomStep
+    from trainwright.check.parts import PreparedPart, RandomStep
 
 SUFFIX = ".fst"
 
@@ -215,27 +216,43 @@ class _Observed:
     """Lines about the buffers in external memory."""
 
 
-def _observed(options: TraceOptions) -> _Observed:
-    """Execute the step up to the program, then the program or a part of it."""
+def _prepared(
+    options: TraceOptions, network: Network, accelerator: Accelerator, place: str
+) -> tuple["RandomStep", "PreparedPart", Program, tuple[int, int]]:
+    """Execute the step up to the program; return the step, the program, and what to run of it.
+
+    The last are the program, which stops early for --rows, and its first and last command asked
+    for. Raises ``ValueError`` for descriptors or rows that do not exist.
+    """
     from trainwright.check.parts import RandomStep
 
+    step = RandomStep(
+        network, options.batch, accelerator, place, seed=options.seed, plan=options.plan
+    )
+    part = options.part or ("step" if place == "alone" else "forward")
+    check_part(part, step.names)
+    prepared = step.prepared(part)
+    executed = prepared.program
+    commands = commands_within(executed.descriptors, options.descriptor)
+    if options.rows is not None:
+        _check_rows(options.rows, step.free, accelerator)
+        end = options.descriptor[1]
+        executed = stopped(executed, end, options.rows, step.free.start, accelerator)
+    return step, prepared, executed, commands
+
+
+def _observed(options: TraceOptions) -> _Observed:
+    """Execute the step up to the program, then the program or a part of it."""
     network = options.network_named(options.network)
     chosen = replace(options, engine="waves") if options.out else options
     p, place = accelerator_and_place(options, network)
-    part = options.part or ("step" if place == "alone" else "forward")
+    if options.backend != "golden":
+        # Refuse descriptors and rows before the simulator is built, which takes minutes.
+        with opened("golden", p) as golden:
+            _prepared(options, network, golden, place)
     with opened_for(chosen, p) as accelerator:
-        step = RandomStep(
-            network, options.batch, accelerator, place, seed=options.seed, plan=options.plan
-        )
-        check_part(part, step.names)
-        prepared = step.prepared(part)
+        step, prepared, executed, (first, last) = _prepared(options, network, accelerator, place)
         program, address = prepared.program, prepared.address
-        first, last = commands_within(program.descriptors, options.descriptor)
-        _, end = options.descriptor
-        executed = program
-        if options.rows is not None:
-            _check_rows(options.rows, step.free, accelerator)
-            executed = stopped(program, end, options.rows, step.free.start, accelerator)
         if options.out:
             from trainwright_sim.backend import RtlAccelerator
             from trainwright_sim.waves import Waveform
