@@ -496,12 +496,12 @@ def _why_nothing(module: torch.nn.Module) -> str:
             f"{start}: make it with trainwright.nn, or of a dense one with trainwright.from_torch"
             + _own_matrices(module)
         )
-    found = "; ".join(
+    text = "; ".join(
         f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {reason}"
         for reason, names in reasons.items()
     )
     return (
-        f"{start} ({found}): change these layers (set_numbers('fixed') leaves float32), add a "
+        f"{start} ({text}): change these layers (set_numbers('fixed') leaves float32), add a "
         "layer that the accelerator has, or call the module without compile"
     )
 
