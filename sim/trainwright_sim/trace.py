@@ -219,10 +219,11 @@ class _Observed:
 def _prepared(
     options: TraceOptions, network: Network, accelerator: Accelerator, place: str
 ) -> tuple["RandomStep", "PreparedPart", Program, tuple[int, int]]:
-    """Execute the step up to the program; return the step, the program, and what to run of it.
+    """Execute the step up to the program asked for; return both, and what to run.
 
-    The last are the program, which stops early for --rows, and its first and last command asked
-    for. Raises ``ValueError`` for descriptors or rows that do not exist.
+    With --rows the program to run is cut behind the last descriptor. The numbers are those of the
+    first and the last command asked for. Raises ``ValueError`` for descriptors or rows that do not
+    exist.
     """
     from trainwright.check.parts import RandomStep
 
