@@ -1,4 +1,4 @@
-"""Loss and update on the chip of networks with ranks of more columns than a row has lanes."""
+"""Loss and update on the chip of networks with ranks over the lanes of a row, and of rank 1."""
 
 from dataclasses import replace
 
@@ -23,18 +23,31 @@ P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 PRIOR = PriorSettings(weight=20.0, warmup=0.0, threshold=0.5, interval=8)
 
 
-@pytest.mark.parametrize("cut_programs", ["kept", pytest.param("fitted", marks=pytest.mark.slow)])
-def test_resident_run_of_ranks_over_the_lanes_has_the_bits_of_the_definitions(cut_programs):
-    """Over the end of an epoch, with looks that cut columns of every bond."""
-    chosen = replace(SETTINGS, prior=PRIOR, chip=ChipSettings(cut_programs=cut_programs))
+def ranks_after_both_runs(network, settings):
+    """Train by the definitions and by one start an epoch, compare both, and return ranks left."""
     data = load_data_set("digits")
-    ours, theirs = initial_state(RANKED, chosen), initial_state(RANKED, chosen)
+    ours, theirs = initial_state(network, settings), initial_state(network, settings)
     Trainer(ours, data, HostEngine(driver)).run()
     accelerator = counted(GoldenAccelerator(P, memory_bytes=1 << 21))
     Trainer(theirs, data, ResidentEngine(accelerator)).run()
     assert same(ours, theirs) and ours.history.evaluations == theirs.history.evaluations
-    left = [rank for layer in theirs.model.network.ranks for rank in layer]
+    return [rank for layer in theirs.model.network.ranks for rank in layer]
+
+
+@pytest.mark.parametrize("cut_programs", ["kept", pytest.param("fitted", marks=pytest.mark.slow)])
+def test_resident_run_of_ranks_over_the_lanes_has_the_bits_of_the_definitions(cut_programs):
+    """Over the end of an epoch, with looks that cut columns of every bond."""
+    chosen = replace(SETTINGS, prior=PRIOR, chip=ChipSettings(cut_programs=cut_programs))
+    left = ranks_after_both_runs(RANKED, chosen)
     assert all(now < before for now, before in zip(left, (4, 20, 17), strict=True))
+
+
+@pytest.mark.parametrize("rank", [7, 20])
+def test_resident_run_of_bonds_of_rank_1_has_the_bits_of_the_definitions(rank):
+    """Columns of a bond of one row, or of two, are cut behind a bond of one column."""
+    network = RANKED.with_ranks(((1, rank), (1,)))
+    first, second, third = ranks_after_both_runs(network, replace(SETTINGS, prior=PRIOR))
+    assert first == third == 1 and second < rank
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,6 @@ def test_chip_step_wrong_word_of_the_state_is_found():
         (DIGITS, AcceleratorParameters(), 16, "need a vector engine; use vector_engine=1"),
         (DIGITS, replace(P, lanes=8), 16, "take 16 lanes, not 8; use lanes=16"),
         (DIGITS, P, 8, "take batches of a multiple of 16, not of 8"),
-        (DIGITS.with_ranks(((16,), (1,))), P, 16, "take ranks from 2 on, layer 2 has [1]"),
         (
             replace(
                 DIGITS, classes=129,

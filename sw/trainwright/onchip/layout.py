@@ -1,9 +1,9 @@
 """Layout of the training state: the place of every parameter, in rows of ``LANES`` words.
 
 Tensors follow one another in the order G_1 .. G_d, bias of each layer. Each begins a row and has
-its elements in C order of the shape that the network began with: R_n along the lanes, or I_n where
-R_n is 1, or the outputs of a bias; zeros fill the last row. Ranks that are cut leave their words in
-place, as zeros: nothing moves, and the random bits of a row stay the same.
+its elements in C order of the shape that the network began with: R_n along the lanes, or I_n of a
+layer's last factor, or the outputs of a bias; zeros fill the last row. Ranks that are cut leave
+their words in place, as zeros: nothing moves, and the random bits of a row stay the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,8 +43,8 @@ class WeightPart:
     row: int
     """First row of the part."""
     along: int
-    """Elements along the lanes: the last axis, or the one before it where the last has one index,
-    or all elements of a scale or a bias."""
+    """Elements along the lanes: the last axis, or the one before it for a layer's last factor, or
+    all elements of a scale or a bias."""
 
     @property
     def hidden(self) -> int:
@@ -169,7 +169,8 @@ def make_layout(
     for number, layer in enumerate(network.layers):
         for n, shape in enumerate(layer.factor_shapes):
             scale = exponents[number][n]
-            along = shape[-1] if shape[-1] > 1 else shape[-2]
+            # Programs have factors in the same rows (``step.rows``), also with a bond of rank 1.
+            along = shape[-1] if n + 1 < layer.order else shape[-2]
             along = layer.output_size if layer.diagonal else along
             _append(parts, (f"l{number + 1}.G{n + 1}", number, n, shape), network, scale, along)
         if layer.bias:

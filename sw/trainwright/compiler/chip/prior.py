@@ -164,22 +164,26 @@ class Prior:
     def _add(self, part: WeightPart, sides: SideRows, state: int, factors: int) -> None:
         clear = lower(by.clear_kernel, registers=(by.SQUARES, by.RIGHT))
         self._run(clear, part)
+        single = part.blocks == 1
         if sides.left is not None:
-            self._blocks(part, state, factors, sides.left)
+            add_left = self._single_block if single else self._blocks
+            add_left(part, state, factors, sides.left)
         if sides.right is None:
             return
         lines = part.line_rows
         for n in range(lines):
-            # One sweep sums the columns of both bonds, if a line is one row. Else the right bond
-            # has sweeps of its own, in which a thread's rows need not be kept apart: any split over
-            # the threads will do.
-            if sides.left is None or lines > 1:
+            # One sweep sums the columns of both bonds, if a line is one row and the left bond has
+            # several columns. Else the right bond has sweeps of its own, in which a thread's rows
+            # need not be kept apart: any split over the threads will do.
+            if sides.left is None or lines > 1 or single:
                 if n or sides.left is not None:
                     self._run(clear, part)
                 self._squares(part, state + n, factors + n, outer=part.rows // lines, inner=1,
                               steps=(lines, 0))  # fmt: skip
                 self._run(lower(by.add_right_kernel), part)
-            self._join(part, sides.right + n)
+            self._join(part)
+            total = lower(by.flush_kernel, register=by.SQUARES)
+            self._run(total, part, self._sum_words(sides.right + n), inner=1)
 
     def _run(
         self,
@@ -211,16 +215,22 @@ class Prior:
             self._run(lower(by.flush_left_kernel), part, words, inner=threads)
             self._run(lower(by.add_right_kernel), part)
 
-    def _join(self, part: WeightPart, right: int) -> None:
-        """Join the sums of all threads to one row."""
+    def _single_block(self, part: WeightPart, state: int, factors: int, left: int) -> None:
+        """Sum all rows as the only column of the left bond, in all threads."""
+        # ``_blocks`` would give seven of eight threads a block of zeros, as large as the part.
+        self._squares(part, state, factors, outer=part.rows, inner=1, steps=(1, 0))
+        self._run(lower(by.add_right_kernel), part)
+        self._join(part)
+        self._run(lower(by.flush_left_kernel), part, self._sum_words(left), inner=1)
+
+    def _join(self, part: WeightPart) -> None:
+        """Join the sums of all threads in SQUARES."""
         # Threads cannot read each other's registers: their sums go through rows of the scratchpad.
         halves = {by.LOW_WORD: self._joined, by.HIGH_WORD: self._joined + THREADS}
         threads = {name: Stream(row, 0, 1) for name, row in halves.items()}
         self._run(lower(by.flush_kernel, register=by.RIGHT), part, threads)
         rows = {name: Stream(row, 1) for name, row in halves.items()}
         self._run(lower(by.join_kernel), part, rows, outer=THREADS, inner=THREADS)
-        total = lower(by.flush_kernel, register=by.SQUARES)
-        self._run(total, part, self._sum_words(right), inner=1)
 
     def _sum_words(self, row: int) -> dict[str, Stream]:
         """Give the streams of both words of side rows from ``row`` on."""

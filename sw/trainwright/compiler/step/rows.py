@@ -190,10 +190,7 @@ def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None
 
 
 def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for a step whose loss and update no vector engine computes.
-
-    ``network`` has the ranks at the start of a run.
-    """
+    """Raise ``CompileError`` for a step whose loss and update no vector engine computes."""
     require_loop(network, batch, p)
     what = f"{network.name}: loss and update on the chip"
     if not p.vector_engine:
@@ -203,10 +200,3 @@ def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None
             f"{what} take up to {MOST_OUTPUTS} classes, as labels have 8 bits, not "
             f"{network.classes}: use --update host"
         )
-    # A bond of rank 1 has nothing to cut.
-    for number, layer in enumerate(network.layers, 1):
-        if 1 in layer.ranks:
-            raise CompileError(
-                f"{what} take ranks from 2 on, layer {number} has {list(layer.ranks)}; give others "
-                "with --ranks"
-            )
