@@ -11,6 +11,7 @@ import trainwright
 import trainwright.nn as tnn
 from trainwright.fixed.health import LostTensorWarning
 from trainwright.formats import Fixed, Posit
+from trainwright.network import Widths
 from trainwright.nn.scales import InputQuantiser, OutputQuantiser
 from trainwright.offload import compile
 
@@ -575,3 +576,38 @@ def test_gradients_of_one_scale_or_of_classes_do_not_warn(case, compiled):
             else:
                 loss = (y - torch.randn(y.shape)).square().mean()
             loss.backward()
+
+
+def _layer_of_bias(*bias: float) -> torch.nn.Sequential:
+    """Return a model with one dense layer, whose outputs have weights of norm 1."""
+    layer = torch.nn.Linear(64, len(bias))
+    with torch.no_grad():
+        layer.weight.copy_(torch.full((len(bias), 64), 1 / 8))
+        layer.bias.copy_(torch.tensor(bias))
+    return torch.nn.Sequential(layer)
+
+
+@pytest.mark.parametrize("way", ["from_torch", "load_dense"])
+def test_bias_values_lost_next_to_larger_ones_are_named_where_they_matter(way):
+    # 100 has 8 bits in steps of 1: 0.3 and -0.45 become 0, and 0.01 is nothing next to the norm 1.
+    model = _layer_of_bias(100.0, 0.3, 0.01, -0.45, 0.6, 0.0, 3.0, 50.0)
+    with pytest.warns(LostTensorWarning) as caught:
+        if way == "from_torch":
+            layer, name = trainwright.from_torch(model, rank=2)[0], "0"
+        else:
+            layer, name = tnn.TTLinear(64, 8, rank=2), "TTLinear(64, 8)"
+            layer.load_dense(model[0].weight, model[0].bias)
+    (message,) = [str(w.message) for w in caught]
+    lost = "2 of 8 values of its bias round to 0, such as number 1 of 0.3 next to 100 "
+    assert message.startswith(f"{name}: {lost}(8 bits, one exponent): ")
+    assert layer.used_bias().tolist() == [100.0, 0.0, 0.0, 0.0, 1.0, 0.0, 3.0, 50.0]
+
+
+@pytest.mark.parametrize("case", ["fresh", "small", "zeros", "float32", "4 bits"])
+def test_bias_without_losses_that_matter_does_not_warn(case):
+    numbers = {"float32": "float32", "4 bits": Widths(bias=4)}.get(case, "fixed")
+    bias = {"small": (1.0, 1e-3, -1e-6, 0.2), "zeros": (0.0,) * 4}.get(case, (100.0, 0.3, 0.3, 0.3))
+    model = torch.nn.Linear(64, 512) if case == "fresh" else _layer_of_bias(*bias * 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainwright.from_torch(model, rank=2, numbers=numbers)

@@ -418,7 +418,8 @@ def from_torch(
     why it stayed dense. Train on for a few epochs: 4 bits and a low rank cost accuracy.
 
     Types, devices, ``requires_grad``, training mode, hooks and shared layers and weights are kept.
-    Warns where no layer was converted. Raises ``ValueError`` for weights that are not finite and
+    Warns where no layer was converted, or where values of a bias round to 0 that matter next to
+    the weights of their outputs. Raises ``ValueError`` for weights that are not finite and
     ranks that cannot be, ``TypeError`` for what is no module.
 
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Tanh())
@@ -442,6 +443,7 @@ def from_torch(
         if candidate.train is not None:
             dense: Any = copies[id(candidate.module)]
             candidate.train.bias = getattr(dense, "bias", None)
+            candidate.train.warn_of_lost_bias(candidate.name or "(model)", dense.weight)
             replaced[id(dense)] = _take_along(dense, candidate.train)
     result = _set_modules(copy, replaced)
     for module in result.modules():

@@ -506,6 +506,34 @@ class GradientColumns:
             warnings.warn(message, LostTensorWarning, stacklevel=2)
 
 
+BIAS_SHARE = 0.25
+"""Bias, as a share of the norm of its output's weights, above which its loss in rounding is named.
+
+The norm is the output's deviation for inputs of deviation 1. A trained layer has values of any size
+down to 0, and those below the step are mostly below this share."""
+
+
+def lost_bias(bias: torch.Tensor, weight: torch.Tensor, fmt: Format) -> str:
+    """Describe values of a bias (J,) that round to 0 and matter; empty without any.
+
+    ``weight`` (J, ...) has the weights of each output.
+    """
+    own, greatest = bias.detach().cpu().double(), largest(bias.detach())
+    if fmt.width < WATCHED_BITS or not 0 < greatest < float("inf"):
+        return ""
+    held = rounded(own, fmt.fitting_exponent(greatest), fmt)
+    size = weight.detach().cpu().double().flatten(1).square().sum(1).sqrt()
+    lost = (held == 0) & (own.abs() > BIAS_SHARE * size)
+    if not bool(lost.any()):
+        return ""
+    number = int(lost.nonzero()[0])
+    return (
+        f"{int(lost.sum())} of {amount(len(own), 'value')} of its bias round to 0, such as number "
+        f"{number} of {float(own[number]):.3g} next to {greatest:.3g} ({fmt.width} bits, one "
+        "exponent): bring outputs to one scale, or give them layers of their own"
+    )
+
+
 FAINT_SHARE = 0.25
 """Error of rounding, as a share of a factor's norm, above which its exponent changes.
 

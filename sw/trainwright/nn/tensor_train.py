@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 
 from trainwright.driver import fitting_exponent
+from trainwright.fixed.health import LostTensorWarning
 from trainwright.formats import Fixed, Format
 from trainwright.network import FLOAT32, Layer, NetworkError, NumberFormats, Widths
 from trainwright.nn.computed_weight import computed, unwritable
@@ -22,6 +23,7 @@ from trainwright.nn.scales import (
     InputQuantiser,
     OutputQuantiser,
     factor_exponent,
+    lost_bias,
 )
 from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely, require_sizes
 from trainwright.nn.straight_through import gradient_rounded, straight_through
@@ -544,7 +546,8 @@ class TensorTrain(torch.nn.Module):
 
         Ranks are at most the present ones, or ``rank``; ``tolerance`` bounds the relative error
         ||W - TT||_F / ||W||_F where the ranks allow it. Raises ``TensorTrainError`` for a weight of
-        another shape or with values that are not finite.
+        another shape or with values that are not finite. Warns if values of the bias round to 0
+        that matter next to their output's weights.
         """
         whole = weight.new_zeros(self.layer.output_size, self.layer.input_size)
         if tuple(weight.shape) != (self.rows, self.columns):
@@ -561,7 +564,18 @@ class TensorTrain(torch.nn.Module):
             if self.bias is None:
                 raise NetworkError("this layer has no bias, the dense one has: make it with bias")
             self.bias.copy_(bias.detach())
+            self.warn_of_lost_bias(self._title, weight)
         return self
+
+    def warn_of_lost_bias(self, name: str, weight: torch.Tensor) -> None:
+        """Warn if the bias of this layer, called ``name``, loses values that matter in rounding.
+
+        ``weight`` (rows, ...) is the dense weight that the layer stands for.
+        """
+        if self.bias is None or self.is_float:
+            return
+        if message := lost_bias(self.bias, weight, Fixed(self.widths.bias)):
+            warnings.warn(f"{name}: {message}", LostTensorWarning, stacklevel=3)
 
     @torch.no_grad()
     def set_factors(
