@@ -30,7 +30,9 @@ def evaluated(function: Function, x: torch.Tensor, bits: int = OPERAND_BITS) -> 
     axis is features, and the axis before it is tokens.
     """
     if not x.is_floating_point():
-        raise TypeError(f"{function.text} takes floating point, not {x.dtype}")
+        raise TypeError(
+            f"{function.text} takes floating point, not {x.dtype}: convert it, x.float()"
+        )
     if not function.over:
         return _Evaluated.apply(x, function, bits)
 
