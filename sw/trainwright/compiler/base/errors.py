@@ -64,3 +64,7 @@ class ResourceError(CompileError):
 
 class DoesNotFitError(ResourceError):
     """Pieces that a program must hold at once and that exceed a memory of the accelerator."""
+
+
+class NoCandidateError(DoesNotFitError):
+    """Operation that neither array can compute, in any layout or cut that fits."""

@@ -12,7 +12,7 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from trainwright.compiler.base.errors import DoesNotFitError
+from trainwright.compiler.base.errors import NoCandidateError
 from trainwright.compiler.base.progress import count, is_spent
 from trainwright.compiler.choose.clocks import Replica, SearchState
 from trainwright.compiler.choose.divisions import Divisions, balanced
@@ -102,7 +102,7 @@ class Chooser:
         self.slack = SLACK * graph.work / spec.p.multipliers
 
     def search(self, mode: SearchMode) -> Chosen:
-        """Return the best choice found for every operation. Raises ``DoesNotFitError``."""
+        """Return the best choice found for every operation. Raises ``NoCandidateError``."""
         self.divisions.use(mode)
         self.mode, self.sliced = mode, self.divisions.sliced
         replicas: dict[str, tuple[Replica, ...]] = {}
@@ -124,7 +124,7 @@ class Chooser:
             ascending = sorted(candidates, key=lambda candidate: candidate.least)
             states = self._pruned(op, ascending, n)
             if not states:
-                raise DoesNotFitError(
+                raise NoCandidateError(
                     f"{op.out} can be computed by neither array", "use other sizes or ranks"
                 )
         if not mode.steady:
@@ -443,7 +443,7 @@ class Chooser:
 
 
 def choose(spec: ProgramSpec, modes: Sequence[SearchMode]) -> list[Chosen]:
-    """Return the different choices of several search modes. Raises ``DoesNotFitError``."""
+    """Return the different choices of several search modes. Raises ``NoCandidateError``."""
     chooser = Chooser(spec)
     results: list[Chosen] = []
     for mode in modes:

@@ -9,7 +9,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
+from trainwright.compiler.base.errors import (
+    CompileError,
+    DoesNotFitError,
+    NoCandidateError,
+    ResourceError,
+)
 from trainwright.compiler.base.limits import SCRATCHPAD, STREAMED
 from trainwright.compiler.base.memory import MemoryMap
 from trainwright.compiler.base.progress import HOPELESS, count, enter_phase, is_spent
@@ -238,12 +243,15 @@ def _refusal(
         if _is_other(error):
             return error
     # Later attempts need fewer rows, so the remedy of the last misfit asks for least.
-    for error in reversed(problems):
-        if isinstance(error, DoesNotFitError):
+    misfits = [error for error in reversed(problems) if isinstance(error, DoesNotFitError)]
+    for error in misfits:
+        if not isinstance(error, NoCandidateError):
             return error
     names = {name for op in graph.ops for name in (op.out, *op.operands)} - set(graph.windows)
     name = max(sorted(names), key=lambda name: graph.count(name) * graph.tensors[name].digits)
     rows = up(graph.count(name), p.lanes) * graph.tensors[name].digits
+    if misfits and rows <= p.scratchpad_rows:
+        return misfits[0]
     return DoesNotFitError(
         f"{name} has {graph.count(name)} values, {rows} {SCRATCHPAD.what} or more, there are "
         f"{p.scratchpad_rows}, and no cut of it fits with what is computed from it",
