@@ -237,7 +237,7 @@ def _prepared(
     commands = commands_within(executed.descriptors, options.descriptor)
     if options.rows is not None:
         _check_rows(options.rows, step.free, accelerator)
-        end = options.descriptor[1]
+        _, end = options.descriptor
         executed = stopped(executed, end, options.rows, step.free.start, accelerator)
     return step, prepared, executed, commands
 

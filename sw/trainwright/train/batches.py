@@ -78,18 +78,18 @@ def _check_sequences(network: Network, data: DataSet) -> None:
         )
     vocabulary_digits(network)
     tokens = [name for name in network.heads if name not in network.of_sequences]
+    if tokens and not data.has_tags:
+        raise DataError(
+            f"network {network.name!r} gives logits for every token, a line of text has one label: "
+            'put a layer with over_tokens = "mean" before the last one, or give a folder with '
+            "labels of words in seq.out"
+        )
     if tokens and len(tokens) < len(network.heads):
         rest = [name for name in network.heads if name not in tokens]
         raise DataError(
             f"network {network.name!r} gives logits for every token ({', '.join(tokens)}) and for "
             f"whole lines ({', '.join(rest)}), a line of text has labels of one kind at a time: "
             "train a network for each"
-        )
-    if tokens and not data.has_tags:
-        raise DataError(
-            f"network {network.name!r} gives logits for every token, a line of text has one label: "
-            'put a layer with over_tokens = "mean" before the last one, or give a folder with '
-            "labels of words in seq.out"
         )
     if not network.padding:
         raise DataError(
