@@ -151,21 +151,6 @@ def test_network_of_words_needs_labels_of_words(tmp_path, tagger):
         check_fit(network, labelled_for(network, data))
 
 
-def test_network_with_heads_of_words_and_of_lines_is_refused(folder, tagger):
-    """The head of words was trained on the first token alone."""
-    tables = load_network(str(tagger)).to_dict()
-    head = {"outputs": [2, 4], "inputs": [2, 4], "ranks": [4], "relu": False}
-    words = tables["layers"][-1]["name"] = "words"
-    tables["layers"] += [
-        {"name": "pooled", "from": words, "over_tokens": "mean"},
-        {"name": "line", "from": "pooled", **head},
-    ]
-    network = network_from_dict({**tables, "heads": [words, "line"]})
-    message = rf"every token \({words}\) and for whole lines \(line\)"
-    with pytest.raises(DataError, match=message):
-        check_fit(network, load_data_set("text", folder))
-
-
 def test_prepared_data_keeps_the_labels_of_words(tmp_path, folder):
     data = load_data_set("text", folder)
     save_prepared(tmp_path / "data", data)

@@ -25,8 +25,7 @@ def check_data(network: Network, data: DataSet, batch: int) -> None:
     check_fit(network, data)
     if len(data.train) < batch:
         raise DataError(
-            f"batch {batch} is more than the {amount(len(data.train), 'training sample')} of "
-            f"{data.name!r}: "
+            f"batch {batch} is more than the {len(data.train)} training samples of {data.name!r}: "
             f"give --batch {1 << (len(data.train).bit_length() - 1)} or less"
         )
 
@@ -58,7 +57,7 @@ def check_fit(network: Network, data: DataSet) -> None:
         )
     if data.classes > network.classes:
         raise DataError(
-            f"network {network.name!r} tells {amount(network.classes, 'class')} apart, data set "
+            f"network {network.name!r} tells {network.classes} classes apart, data set "
             f"{data.name!r} has {data.classes}"
         )
 
@@ -77,19 +76,11 @@ def _check_sequences(network: Network, data: DataSet) -> None:
             f"{data.name!r} has {data.samples_are}: give --data with lines of text"
         )
     vocabulary_digits(network)
-    tokens = [name for name in network.heads if name not in network.of_sequences]
-    if tokens and not data.has_tags:
+    if not set(network.heads) <= network.of_sequences and not data.has_tags:
         raise DataError(
             f"network {network.name!r} gives logits for every token, a line of text has one label: "
             'put a layer with over_tokens = "mean" before the last one, or give a folder with '
             "labels of words in seq.out"
-        )
-    if tokens and len(tokens) < len(network.heads):
-        rest = [name for name in network.heads if name not in tokens]
-        raise DataError(
-            f"network {network.name!r} gives logits for every token ({', '.join(tokens)}) and for "
-            f"whole lines ({', '.join(rest)}), a line of text has labels of one kind at a time: "
-            "train a network for each"
         )
     if not network.padding:
         raise DataError(
@@ -142,8 +133,7 @@ def _text_notes(network: Network, data: DataSet) -> list[str]:
     words = int((data.test.images != PADDING).sum())
     if unknown > MOST_UNKNOWN * words:
         notes.append(
-            f"{unknown:,} of {amount(words, 'word')} of the test lines are in no training line: "
-            "they are "
+            f"{unknown:,} of {words:,} words of the test lines are in no training line: they are "
             "read as unknown"
         )
     return notes
