@@ -25,7 +25,8 @@ def check_data(network: Network, data: DataSet, batch: int) -> None:
     check_fit(network, data)
     if len(data.train) < batch:
         raise DataError(
-            f"batch {batch} is more than the {len(data.train)} training samples of {data.name!r}: "
+            f"batch {batch} is more than the {amount(len(data.train), 'training sample')} of "
+            f"{data.name!r}: "
             f"give --batch {1 << (len(data.train).bit_length() - 1)} or less"
         )
 
@@ -57,7 +58,7 @@ def check_fit(network: Network, data: DataSet) -> None:
         )
     if data.classes > network.classes:
         raise DataError(
-            f"network {network.name!r} tells {network.classes} classes apart, data set "
+            f"network {network.name!r} tells {amount(network.classes, 'class')} apart, data set "
             f"{data.name!r} has {data.classes}"
         )
 
@@ -133,7 +134,8 @@ def _text_notes(network: Network, data: DataSet) -> list[str]:
     words = int((data.test.images != PADDING).sum())
     if unknown > MOST_UNKNOWN * words:
         notes.append(
-            f"{unknown:,} of {words:,} words of the test lines are in no training line: they are "
+            f"{unknown:,} of {amount(words, 'word')} of the test lines are in no training line: "
+            "they are "
             "read as unknown"
         )
     return notes
