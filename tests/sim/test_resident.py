@@ -322,7 +322,7 @@ def test_resident_bad_repetition_or_exponents_are_rejected(rtl):
 @pytest.mark.slow
 def test_resident_repeats_without_vector_engine():
     """Scales and repetitions work, here in a loop, without a stream of random bits."""
-    p = replace(P, vector_engine=0, stochastic_rounding=0, exponents=64)
+    p = replace(P, vector_engine=0, engine_lanes=0, stochastic_rounding=0, exponents=64)
     with RtlAccelerator(p, memory_bytes=MEMORY, memory=STALLS) as rtl:
         for seed in range(8):
             memory, program, exponents = case(seed, p)
