@@ -188,6 +188,9 @@ def test_gemm_of_values_out_of_range_warns_and_auto_does_not(dtype, value):
     b[0, 1] = 1e-30  # small values beside others lose nothing of a product
     with pytest.warns(UserWarning, match=rf"values up to \S+ is out of the range of '{dtype}'"):
         ape.gemm(a, b, dtype=dtype)
+    with pytest.warns(UserWarning, match="out of the range") as warned:
+        ape.gemm(a, a.mT, dtype=dtype)
+    assert len(warned) == 1
     ape.gemm(a, b, dtype="auto")
 
 

@@ -57,6 +57,7 @@ def _warn_out_of_range(dtype: str, *operands: Tensor) -> None:
                 f"{low:.3g} to {high:.3g}: the product is wrong; dtype='auto' takes any range",
                 stacklevel=4,
             )
+            return
 
 
 def _integer(a: Tensor, b: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ def screen_width() -> int:
 
 
 def in_columns(text: str, width: int) -> str:
-    """Wrap the paragraphs of a help text; keep tables, and lines of paragraphs that indent some."""
+    """Wrap the paragraphs of a help text, but keep tables and paragraphs with an indented line."""
     return "\n\n".join(
         "\n".join(folded(line, width, 6) for line in paragraph.splitlines())
         if re.search(r"^[ |]", paragraph, re.MULTILINE)

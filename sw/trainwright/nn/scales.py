@@ -42,13 +42,13 @@ to 0: the exponent rises further only while more than OUTLIERS of the values sat
 OUTLIERS = 1 / 64
 """Share of inputs that may be outliers: one sample in a batch of 64."""
 MEDIAN_STEPS = 4
-"""Steps that outliers leave to the median of the values that are not 0: an exponent that leaves
-more rises to the outliers. Normal values with such a median are off by 5 % in rounding."""
+"""Quantisation steps that the median of the values other than 0 keeps when an exponent rises to
+outliers. Rounding changes normal values with such a median by 5 %."""
 LEAST_BITS = 4
 """Bits left for the largest input, below which a pass takes the exponent of its own inputs."""
 FAR = 8
 """Distance, in powers of two, above which an input exponent moves to its data in one step: none of
-8 bits would be left. Up to it the exponent falls by one a step."""
+8 bits would be left. Nearer exponents rise by one a step, and fall by one after HELD_STEPS steps."""
 ROUNDED_SHARE = 0.5
 """Error of rounding, as a share of a tensor's norm, above which the tensor counts as lost."""
 LEAST_NONZERO = 8
@@ -285,7 +285,8 @@ class InputQuantiser(_Quantiser):
     def watch_inputs(self, name: str, values: torch.Tensor, exponent: int, *, hidden: bool) -> None:
         """Warn where training loses inputs; ``hidden`` inputs are the outputs of other layers.
 
-        Activations have columns and samples that are small for a while.
+        Columns and samples of hidden inputs are not watched: those of activations may be small for
+        a while.
         """
         if not bool(values.any()):  # zeros of the user's own are no loss
             return
