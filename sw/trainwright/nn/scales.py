@@ -48,7 +48,7 @@ LEAST_BITS = 4
 """Bits left for the largest input, below which a pass takes the exponent of its own inputs."""
 FAR = 8
 """Distance, in powers of two, above which an input exponent moves to its data in one step: none of
-8 bits would be left. Nearer exponents rise by one a step, and fall by one after HELD_STEPS steps."""
+8 bits would be left. Up to it the exponent rises by one a step, or falls after HELD_STEPS steps."""
 ROUNDED_SHARE = 0.5
 """Error of rounding, as a share of a tensor's norm, above which the tensor counts as lost."""
 LEAST_NONZERO = 8
