@@ -86,7 +86,7 @@ class Board:
     design_hz: int
     """Clock of the design by default."""
     loader: str
-    """Name of the board in openFPGALoader."""
+    """Options of openFPGALoader that name the board, or its cable."""
     pin_options: str = "IO_TYPE=LVCMOS33"
     router: str = "router2"
     """Router of nextpnr: ``router1`` finds ways that ``router2`` does not, but does not end where

@@ -596,7 +596,7 @@ def _load(args: argparse.Namespace) -> int:
         raise BuildError(
             f"there is no {bitstream}: `trainwright build {board.name}{memory}` makes it"
         )
-    command = [*loader().command, "-b", board.loader, str(bitstream)]
+    command = [*loader().command, *board.loader.split(), str(bitstream)]
     if subprocess.run(command).returncode:
         raise BuildError(f"openFPGALoader could not load {board.name}: is it plugged in?")
     return 0

@@ -197,22 +197,13 @@ def test_pads_of_an_sdram_are_registers(clock_hz, output, tmp_path):
 def test_board_memory_holds_step_of_digits(board):
     from trainwright.compiler import compile_step
 
-    batch = SMALL_BATCHES.get(board.name, 64)
+    # block RAM of the smallest parts holds less: their SDRAM is for the step
+    small = board.memory_bytes < 1 << 16
+    batch = (8 if small else 4) if board.preset == "lfe5u-25f" else 64
     step = compile_step(load_network("digits"), batch, preset(board.preset))
     most = max(board.memories.values())
     assert step.memory_bytes <= most, f"digits needs {step.memory_bytes} bytes: raise memory_bytes"
-    # block RAM of the small parts of a ULX3S holds less: its SDRAM is for them
-    small = board.name in ("ulx3s-12f", "ulx3s-25f", "ulx3s-45f")
     assert small == (step.memory_bytes > board.memory_bytes)
-
-
-SMALL_BATCHES = dict.fromkeys(
-    ("colorlight-i9", "colorlight-i9plus", "arty-a7-35t", "crosslink-nx-evn"), 4
-) | dict.fromkeys(("ulx3s-12f", "ulx3s-25f", "ulx3s-45f"), 8)
-"""Batches of `digits` for boards whose block RAM is too small for 64 samples; 4 compile fast.
-
-Block RAM of a small ULX3S holds 4 samples and not 8, which compile in a fifth of the time of 64.
-"""
 
 
 CLOCKS = [
@@ -654,3 +645,17 @@ def test_loading_needs_a_bitstream(monkeypatch, tmp_path):
         run(cli.load_command, "ulx3s-85f")
     with pytest.raises(BuildError, match="no board 'nope'"):
         find_board("nope")
+
+
+@pytest.mark.parametrize(
+    "board, options",
+    [("ulx3s-85f", "-b ulx3s"), ("icesugar-pro", "-c cmsisdap --vid=0x1d50 --pid=0x602b")],
+)
+def test_load_names_board_or_cable_to_the_loader(board, options, monkeypatch, tmp_path):
+    told, program = tmp_path / "told", tmp_path / "openFPGALoader"
+    program.write_text(f'#!/bin/sh\necho "$@" > {told}\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(tools, "which", lambda name: str(program))
+    (bitstream := tmp_path / "top.bit").touch()
+    assert run(cli.load_command, board, "--bitstream", str(bitstream)) == 0
+    assert told.read_text() == f"{options} {bitstream}\n"

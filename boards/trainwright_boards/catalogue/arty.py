@@ -19,7 +19,7 @@ ARTY_A7_35T = Board(
     preset="lfe5u-25f",
     memory_bytes=1 << 16,
     design_hz=60_000_000,
-    loader="arty_a7_35t",
+    loader="-b arty_a7_35t",
     pin_options="LVCMOS33",
     note="its DDR3 is not used",
 )
@@ -31,5 +31,5 @@ ARTY_A7_100T = replace(
     speed="1",
     preset="gw5ast-138c",
     memory_bytes=1 << 17,
-    loader="arty_a7_100t",
+    loader="-b arty_a7_100t",
 )

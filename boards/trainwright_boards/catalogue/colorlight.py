@@ -18,7 +18,7 @@ COLORLIGHT_I9 = Board(
     preset="lfe5u-25f",
     memory_bytes=1 << 17,
     design_hz=60_000_000,
-    loader="colorlight-i9",
+    loader="-b colorlight-i9",
     note=f"{NOTE}; the lamp goes out when a run has ended",
 )
 COLORLIGHT_I9PLUS = Board(
@@ -36,7 +36,7 @@ COLORLIGHT_I9PLUS = Board(
     preset="lfe5u-25f",
     memory_bytes=1 << 17,
     design_hz=60_000_000,
-    loader="colorlight-i9+",
+    loader="-b colorlight-i9+",
     pin_options="LVCMOS33",
     note=NOTE,
 )

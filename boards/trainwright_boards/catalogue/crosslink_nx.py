@@ -17,7 +17,7 @@ CROSSLINK_NX_EVN = Board(
     preset="lfe5u-25f",
     memory_bytes=1 << 16,
     design_hz=12_000_000,
-    loader="crosslinknx_evn",
+    loader="-b crosslinknx_evn",
     # router2 of nextpnr-nexus 0.11.1 finds no way from the clock's pin to its buffer.
     router="router1",
     note="jumper JP2 for the clock, and 0 ohm in place of the serial line's open resistors; the "

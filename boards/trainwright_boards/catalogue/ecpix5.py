@@ -17,6 +17,6 @@ ECPIX5_85F = Board(
     preset="ecp5-85f",
     memory_bytes=1 << 17,
     design_hz=60_000_000,
-    loader="ecpix5",
+    loader="-b ecpix5",
     note="the lamp, red of LD5, goes out when a run has ended; its DDR3 is not used",
 )

@@ -17,6 +17,6 @@ ORANGECRAB_85F = Board(
     preset="ecp5-85f",
     memory_bytes=1 << 17,
     design_hz=60_000_000,
-    loader="orangeCrab",
+    loader="-b orangeCrab",
     note="no serial bridge on the board: an adapter of 3.3 V at IO 0 (receives) and IO 1 (sends)",
 )

@@ -18,7 +18,7 @@ TANG_MEGA_138K = Board(
     not_routed=("ecp5-85f-64",),
     memory_bytes=1 << 17,
     design_hz=50_000_000,
-    loader="tangmega138k",
+    loader="-b tangmega138k",
     pin_options="IO_TYPE=LVCMOS33 PULL_MODE=UP BANK_VCCIO=3.3",
     note="the lamp is one of PMOD 0; nothing was tried on a board",
 )

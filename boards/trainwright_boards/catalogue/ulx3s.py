@@ -39,7 +39,7 @@ ULX3S_85F = Board(
     memory_bytes=1 << 17,
     sdram=ULX3S_SDRAM,
     design_hz=60_000_000,
-    loader="ulx3s",
+    loader="-b ulx3s",
 )
 ULX3S_45F = replace(
     ULX3S_85F,
