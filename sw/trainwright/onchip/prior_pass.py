@@ -40,6 +40,8 @@ Words = npt.NDArray[np.int64]
 LOW, HIGH, COEFFICIENT, EXPONENT, KEPT, OFFSET = range(6)
 """Numbers of the side rows that memory holds for the same columns."""
 FIELDS = 6
+SHIFT, WORD = FIELDS, FIELDS + 1
+"""Numbers of the side rows that ``words_kernel`` writes, which only the scratchpad has."""
 LOW_WIDTH = 15
 """Bits of a sum in its first word."""
 SUM_WIDTH = 2 * LOW_WIDTH + 1

@@ -8,7 +8,6 @@ compiled from; the driver fills its buffers.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -58,20 +57,6 @@ WORD_BYTES = 2
 
 
 @dataclass(frozen=True)
-class ColumnRows:
-    """Rows of pulls that the update of a part reads: for its left bond and its right one.
-
-    The left bond has a row for each index of the first axis, the right one a line of the part.
-    """
-
-    left_shift: int
-    left: int
-    right_shift: int
-    right: int
-    stop: int
-
-
-@dataclass(frozen=True)
 class Head:
     """Logits with a loss of their own."""
 
@@ -102,7 +87,6 @@ class ChipMemory:
     step: CompiledStep
     layout: WeightLayout
     buffers: dict[str, Buffer] = field(default_factory=dict)
-    columns: tuple[ColumnRows, ...] = ()
     size: int = 0
     """Bytes of external memory, including those of the step."""
     kept: Kept = ()
@@ -115,15 +99,6 @@ class ChipMemory:
         """
         kept = whole(layout) if kept is None else kept
         _require(step, layout, kept)
-        rows, next_row = [], 0
-        for part in layout.parts:
-            # Shifts and words for each index of the first axis, then a line of each; a part without
-            # a right bond reads no more than a row.
-            line = part.line_rows if part.shape[3:] > (1,) else 1
-            counts = (part.blocks, part.blocks, line, line)
-            columns = ColumnRows(*accumulate(counts, initial=next_row))
-            next_row = columns.stop
-            rows.append(columns)
         memory = MemoryMap(top=step.memory_bytes)
         network = step.network
         if classes_in_rows(network):
@@ -138,7 +113,7 @@ class ChipMemory:
         memory.add(PRIOR, (prior_rows(layout).rows, LANES), 2)
         for number, select in select_rows(layout, kept).items():
             memory.add(select_name(number), select.shape, 1)
-        return cls(step, layout, memory.buffers, tuple(rows), memory.top, kept)
+        return cls(step, layout, memory.buffers, memory.top, kept)
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -150,10 +125,9 @@ class ChipMemory:
             for number, (logits, gradient, size) in enumerate(tensors)
         )
 
-    @property
-    def sides(self) -> tuple[SideRows, ...]:
-        """Side rows of each part."""
-        return side_rows(self.layout)
+    def sides_of(self, part: WeightPart) -> SideRows:
+        """Return the side rows of a part."""
+        return side_rows(self.layout)[self.layout.parts.index(part)]
 
     @property
     def prior_rows(self) -> PriorRows:
@@ -216,7 +190,7 @@ class ChipMemory:
         """Column number, (side rows, LANES), that each word of a side row belongs to."""
         numbers = np.zeros((self.prior_rows.side_rows, LANES), np.int64)
         of_row = self.layout.column_of.reshape(2, -1, LANES)
-        for part, sides in zip(self.layout.parts, self.sides, strict=True):
+        for part, sides in zip(self.layout.parts, side_rows(self.layout), strict=True):
             if sides.left is not None:
                 firsts = part.row + np.arange(part.blocks) * (part.rows // part.blocks)
                 numbers[sides.left : sides.left + part.blocks] = of_row[0, firsts, :1]

@@ -6,7 +6,7 @@ squares of a part are summed when its weights are new. Only one step in several 
 (``renewal_interval``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from math import gcd
 
@@ -19,6 +19,7 @@ from trainwright.compiler.chip.prior_rows import COST, PriorRows, SideRows
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.kernels import VectorPass, lower
 from trainwright.onchip import prior_pass as by
+from trainwright.onchip import update_pass as update
 from trainwright.onchip.layout import WeightPart
 from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.rates import RateTable
@@ -99,12 +100,10 @@ class Prior:
         self._work, self._memory, self._turn = work, work.memory, renewal_interval(cut_rule)
         memory: ChipMemory = work.memory
         self._layout, self._flagged = memory.prior_rows, cut_rule is not None
-        self._rows = work.pad.allocate(PRIOR, self._layout.field(by.KEPT + 1)).start
+        self._rows = work.pad.allocate(PRIOR, self._layout.field(by.WORD + 1)).start
         self._load(by.COEFFICIENT, by.KEPT if cut_rule else by.EXPONENT)
         with self._before_renewal():  # rows of columns that are not there stay 0
             self._load(by.LOW, by.HIGH)
-        self.columns = work.pad.allocate("columns", memory.columns[-1].stop).start
-        """First row of what the update's passes read, in the places of ``memory.columns``."""
         self._joined = work.pad.allocate("sums of threads", 2 * THREADS).start
 
     def _load(self, first: int, last: int) -> None:
@@ -118,35 +117,45 @@ class Prior:
         # Sums are read at the start of steps 0, n, 2n, ..., so they are taken in the steps before.
         return self._work.in_one_of(self._turn, self._turn - 1)
 
-    def _field(self, number: int, row: int) -> Stream:
-        return Stream(self._rows + self._layout.field(number) + row, 0, 1)
+    def _fields(self, numbers: Mapping[str, int], row: int, *steps: int) -> dict[str, Stream]:
+        """Return streams over fields of side rows from ``row`` on."""
+        first = self._rows + row
+        return {n: Stream(first + self._layout.field(f), *steps) for n, f in numbers.items()}
+
+    def pulls(self, part: WeightPart, index: int, left: int, right: int) -> dict[str, Stream]:
+        """Return the streams that the update of a part reads from an index of its first axis on.
+
+        Rows of the left bond step by ``left`` at the outer level of a nest, those of the right bond
+        by ``right`` at the inner level.
+        """
+        sides, streams = self._memory.sides_of(part), dict[str, Stream]()
+        if sides.left is not None:
+            fields = {update.LEFT_SHIFT: by.SHIFT, update.LEFT: by.WORD}
+            streams |= self._fields(fields, sides.left + index, left)
+        if sides.right is not None:
+            fields = {update.RIGHT_SHIFT: by.SHIFT, update.RIGHT: by.WORD}
+            streams |= self._fields(fields, sides.right, 0, right)
+        return streams
 
     def words(self, part: WeightPart) -> None:
         """Compute what the passes of a part read for both its sides."""
-        number = self._memory.layout.parts.index(part)
-        sides, rows = self._memory.sides[number], self._memory.columns[number]
+        sides = self._memory.sides_of(part)
         assert self._work.slots
         # A pull is computed in absolute units and added to a gradient's integers, so it is divided
         # by 2^exponent of the gradient.
         exponent = self._work.slots[gradient_of(part)]
         scalars = (Scalar(ScalarKind.VALUE, by.MINUS_GRADIENT, minus=exponent),)
-        for side, to, count in (
-            (sides.left, (rows.left_shift, rows.left), part.blocks),
-            (sides.right, (rows.right_shift, rows.right), part.line_rows),
-        ):
-            if side is None:
-                continue
-            streams = {
-                by.PULL_COEFFICIENT: self._field(by.COEFFICIENT, side),
-                by.PULL_EXPONENT: self._field(by.EXPONENT, side),
-                by.PULL_FLAG: self._field(by.KEPT, side),
-                by.PULL_SHIFT: Stream(self.columns + to[0], 0, 1),
-                by.PULL_WORD: Stream(self.columns + to[1], 0, 1),
-            }
-            self._work.run(
-                lower(by.words_kernel, flagged=self._flagged), streams, inner=count,
-                tensor=f"{part.name} pulls of the prior", scalars=scalars,
-            )  # fmt: skip
+        fields = {
+            by.PULL_COEFFICIENT: by.COEFFICIENT, by.PULL_EXPONENT: by.EXPONENT,
+            by.PULL_FLAG: by.KEPT, by.PULL_SHIFT: by.SHIFT, by.PULL_WORD: by.WORD,
+        }  # fmt: skip
+        kernel = lower(by.words_kernel, flagged=self._flagged)
+        for side, count in ((sides.left, part.blocks), (sides.right, part.line_rows)):
+            if side is not None:
+                self._work.run(
+                    kernel, self._fields(fields, side, 0, 1), inner=count,
+                    tensor=f"{part.name} pulls of the prior", scalars=scalars,
+                )  # fmt: skip
 
     # -- sums --------------------------------------------------------------------------------------
     def add(self, part: WeightPart, state: int, factors: int) -> None:
@@ -154,7 +163,7 @@ class Prior:
 
         Only steps before a renewal do so. Rows of padded and of cut indices have to be 0.
         """
-        sides = self._memory.sides[self._memory.layout.parts.index(part)]
+        sides = self._memory.sides_of(part)
         # Biases, and factors of layers without a bond, have no columns that a prior could shrink.
         if sides.left is None and sides.right is None:
             return
@@ -234,8 +243,7 @@ class Prior:
 
     def _sum_words(self, row: int) -> dict[str, Stream]:
         """Give the streams of both words of side rows from ``row`` on."""
-        fields = {by.LOW_WORD: by.LOW, by.HIGH_WORD: by.HIGH}
-        return {name: self._field(n, row) for name, n in fields.items()}
+        return self._fields({by.LOW_WORD: by.LOW, by.HIGH_WORD: by.HIGH}, row, 0, 1)
 
     def store(self) -> None:
         """Store the sums for the renewal in the next step."""

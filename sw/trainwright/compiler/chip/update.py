@@ -148,7 +148,6 @@ class _PartJob:
         self.ready = gradient
         self.work, self.what, self.prior, self._avoid = work, what, prior, avoid
         self.part: WeightPart = work.memory.layout.parts[number]
-        self.columns = work.memory.columns[number]
         self.place = work.memory.place_of(self.part)
         self.live = work.memory.live(self.part)
         self.per = self.part.rows // self.part.blocks
@@ -214,7 +213,6 @@ class _PartJob:
         if ready is None and self.live.select:
             self.compact = self._rows(name, used, Bank.IMAGES).start
         if self.prior:
-            self.column = self.prior.columns
             self.prior.words(part)
 
     def _clear_gaps(self) -> None:
@@ -323,13 +321,9 @@ class _Chunk:
             self._pass(n, job.per // lines, lines, left=0, right=1)
 
     def _pass(self, index: int, outer: int, inner: int, *, left: int, right: int) -> None:
-        """Emit a pass from an ``index`` of the chunk on.
-
-        Rows of the left bond step by ``left`` at the outer level of the nest, those of the right
-        bond by ``right`` at the inner level.
-        """
+        """Emit a pass from an ``index`` of the chunk on; ``left``, ``right`` as `Prior.pulls`."""
         job, what = self.job, self.job.what
-        part, columns, slots = job.part, job.columns, job.work.slots
+        part, slots = job.part, job.work.slots
         assert slots
         first, place = self.first + index, self.place + index
         streams = {
@@ -337,13 +331,8 @@ class _Chunk:
             by.FACTOR: Stream(job.factors + first * job.per, inner, 1),
             by.GRADIENT: Stream(job.gradient + place * job.per, inner, 1),
         }
-        if what.left or what.right:
-            streams |= {
-                by.LEFT_SHIFT: Stream(job.column + columns.left_shift + first, left),
-                by.LEFT: Stream(job.column + columns.left + first, left),
-                by.RIGHT_SHIFT: Stream(job.column + columns.right_shift, 0, right),
-                by.RIGHT: Stream(job.column + columns.right, 0, right),
-            }
+        if job.prior:
+            streams |= job.prior.pulls(part, first, left, right)
         # Random bits follow from the row of the state, whatever the order of the parts, so that any
         # order has the same bits.
         job.work.run(
