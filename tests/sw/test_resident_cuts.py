@@ -15,7 +15,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
 from trainwright.onchip.prior import sums_of_squares
 from trainwright.onchip.rates import Entry, RateTable
-from trainwright.onchip.schedule_pass import MOST_STEPS, schedule_words
+from trainwright.onchip.schedule_pass import LOOK, MOST_STEPS, schedule_words
 
 FASHION = load_network("fashion")
 SMALL = FASHION.with_ranks([[6, 9, 5], [8]])
@@ -164,4 +164,4 @@ def test_resident_cuts_of_several_rows_without_weights_the_first_column_stays(ke
 def test_resident_cuts_reject_unsupported_settings():
     with pytest.raises(ValueError, match=r"every 32768 steps; the chip counts to 32767: give a sm"):
         schedule_words(TABLE, 0, MOST_STEPS + 1)
-    assert schedule_words(TABLE, 9, MOST_STEPS)[3].tolist() == [9] * 16
+    assert schedule_words(TABLE, 9, MOST_STEPS)[LOOK].tolist() == [9] * 16

@@ -152,9 +152,8 @@ def test_resident_samples_schedule_goes_through_its_table(steps):
         memory = ChipDriver(golden, random_state(DIGITS, 3).layout, 16).memory
         work = Passes(memory)
         schedule = Schedule(work, table)
-        schedule.phase()
         schedule.weights()
-        written(work, prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT, prior_pass.PHASE)
+        written(work, prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT)
         schedule.rates()
         written(work, RATE, RATE_SHIFT)
         program = work.finish("the schedule")
@@ -166,10 +165,10 @@ def test_resident_samples_schedule_goes_through_its_table(steps):
             assert traces is not None
             rows, entry = traces["pe2"], table.at(step)
             names = [(name, count) for name, count in rows.labels if name == "registers"]
-            assert names == [("registers", 24), ("registers", 16)]
+            assert names == [("registers", 16), ("registers", 16)]
             stored = rows.rows.reshape(-1, THREADS, P.lanes)
-            expected = (entry.weight << 7, entry.weight_exponent, step % 8)
-            assert all((stored[1 + n] == value).all() for n, value in enumerate(expected))
+            expected = (entry.weight << 7, entry.weight_exponent)
+            assert all((stored[n] == value).all() for n, value in enumerate(expected))
             assert (stored[-2] == entry.rate).all() and (stored[-1] == entry.rate_shift).all()
             left = golden.read(buffer.address, buffer.size)
             after = schedule_words(table, step + 1)

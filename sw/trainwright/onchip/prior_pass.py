@@ -25,7 +25,6 @@ from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, WeightL
 from trainwright.onchip.prior import (
     COEFFICIENT_WIDTH,
     EXPONENT_WIDTH,
-    INTERVAL,
     MOST_SHIFT,
     TOP_SHIFT,
     WORD_WIDTH,
@@ -61,8 +60,6 @@ WEIGHT = Register(5, 0, (1 << 15) - 1)
 """Weight of the prior in this step, from the schedule."""
 WEIGHT_EXPONENT = Register(6, -(1 << 15), (1 << 15) - 1)
 """Exponent of the prior's weight in this step, from the schedule."""
-PHASE = Register(7, 0, INTERVAL - 1)
-"""Step within INTERVAL."""
 
 STATE, FACTOR = "state", "factor"
 """Streams of ``squares_kernel``."""
@@ -82,7 +79,7 @@ def squares_kernel(k: Body, hidden: int) -> None:
 
 def clear_kernel(k: Body, registers: tuple[Register, ...]) -> None:
     """Set registers to 0."""
-    k.preserve(RATE, RATE_SHIFT)
+    k.preserve(*{RATE, RATE_SHIFT}.difference(registers))
     for register in registers:
         k.keep(register, k.constant(0))
 
@@ -130,7 +127,7 @@ COEFFICIENT_ROW, EXPONENT_ROW, COST_ROW, OFFSET_ROW = "coefficient", "exponent",
 
 
 def renew_kernel(k: Body) -> None:
-    """Compute coefficient and exponent of a side row from its sum if PHASE is 0."""
+    """Compute coefficient and exponent of a side row from its sum."""
     total = _read_sum(k, LOW_WORD, HIGH_WORD)
     twice, length = any_mantissa(total)
     inverse = where(total.zero, 0, reciprocal(twice))
@@ -146,12 +143,8 @@ def renew_kernel(k: Body) -> None:
     coefficient = coefficient >> length
     exponent = exponent + length + k.held(WEIGHT_EXPONENT)
     exponent = (k.read(OFFSET_ROW) + exponent).clip(EXPONENT_WIDTH)
-    exponent = where(coefficient.zero, 0, exponent)
-
-    # In other phases both stay as they are.
-    phase = k.held(PHASE)
-    for name, value in ((COEFFICIENT_ROW, coefficient), (EXPONENT_ROW, exponent)):
-        k.write(name, where(phase.zero, value, k.read(name)))
+    k.write(COEFFICIENT_ROW, coefficient)
+    k.write(EXPONENT_ROW, where(coefficient.zero, 0, exponent))
 
 
 @dataclass(frozen=True)
@@ -197,12 +190,9 @@ def make_pulls(layout: WeightLayout, sums: Words, costs: Sequence[int], entry: E
             given[COST_ROW][span] = cost
             given[OFFSET_ROW][span] = _offset(part.exponent - part.hidden)
     words = {LOW_WORD: sums & MOST_WORD, HIGH_WORD: sums >> LOW_WIDTH, **given}
-    words |= dict.fromkeys((COEFFICIENT_ROW, EXPONENT_ROW), np.zeros_like(sums))
     filled = (0, -layout.columns % LANES)
     rows = {name: np.pad(row, filled).reshape(-1, LANES) for name, row in words.items()}
-    held = {
-        WEIGHT: entry.weight << WEIGHT_RAISE, WEIGHT_EXPONENT: entry.weight_exponent, PHASE: 0
-    }  # fmt: skip
+    held = {WEIGHT: entry.weight << WEIGHT_RAISE, WEIGHT_EXPONENT: entry.weight_exponent}
     registers = {r.number: np.full((THREADS, LANES), value) for r, value in held.items()}
     renewed = evaluate(trace(renew_kernel), rows, registers=registers).rows
     return Pulls(
@@ -234,16 +224,3 @@ def words_kernel(k: Body, flagged: bool) -> None:
     right = (down + WORD_WIDTH).at_least(0).at_most(WORD_WIDTH)
     raised = k.read(PULL_COEFFICIENT) * (1 << WORD_WIDTH)
     k.write(PULL_WORD, (raised >> right).clip(WORD_WIDTH))
-
-
-PHASE_IN, PHASE_OUT = "phase", "next phase"
-"""Streams of ``phase_kernel``."""
-
-
-def phase_kernel(k: Body) -> None:
-    """Put the step's phase into PHASE, write the next step's, and clear the weight registers."""
-    phase = k.read(PHASE_IN, 0, INTERVAL - 1)
-    k.keep(PHASE, phase)
-    k.write(PHASE_OUT, (phase + 1) & (INTERVAL - 1))
-    for register in (WEIGHT, WEIGHT_EXPONENT):
-        k.keep(register, k.constant(0))

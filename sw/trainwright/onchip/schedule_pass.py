@@ -1,9 +1,9 @@
 """The schedule as passes of the vector engine: the entry of a step, and where the next one is.
 
 Rows of 16 words: a *position* within the present entry and the *number* of that entry, the same in
-all lanes, the *phase* of the prior's coefficients, steps since the last *look* at the columns
-(``onchip.cut_pass``), and ``TABLE_ROWS`` rows of each column of the table, an entry a lane. Two
-columns at a time come to registers of every thread:
+all lanes, steps since the last *look* at the columns (``onchip.cut_pass``), and ``TABLE_ROWS``
+rows of each column of the table, an entry a lane. Two columns at a time come to registers of every
+thread:
 
 * ``advance_kernel``, a row a thread: position and number of the next step; registers are cleared;
 * ``choose_kernel``, each row of the table for every thread: the lane of this step's entry is kept;
@@ -15,14 +15,13 @@ import numpy.typing as npt
 
 from trainwright.kernels import Body, Register, where
 from trainwright.onchip.layout import LANES
-from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.prior_pass import WEIGHT_RAISE
 from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, RateTable
 
 TABLE_ROWS = ENTRIES // LANES
-POSITION, NUMBER, PHASE, LOOK = range(4)
+POSITION, NUMBER, LOOK = range(3)
 """Rows of the schedule in memory: the counters, then the columns of the table."""
-NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (4 + n * TABLE_ROWS for n in range(6))
+NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (3 + n * TABLE_ROWS for n in range(6))
 MOST_STEPS = (1 << 15) - 1
 """Steps that an entry may hold for: the position is a word of 16 bits."""
 
@@ -51,8 +50,7 @@ def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArra
         )
     words = np.zeros((ROWS, LANES), np.int64)
     number = min(step // table.steps, len(table.entries) - 1)
-    words[POSITION], words[NUMBER], words[PHASE] = step % table.steps, number, step % INTERVAL
-    words[LOOK] = step % interval
+    words[POSITION], words[NUMBER], words[LOOK] = step % table.steps, number, step % interval
     words[NUMBERS : NUMBERS + TABLE_ROWS].reshape(-1)[:] = range(ENTRIES)
     names = ("rate", "rate_shift", "weight", "weight_exponent")
     firsts = (RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS)
@@ -78,21 +76,15 @@ def advance_kernel(k: Body, steps: int, entries: int) -> None:
         k.keep(register, k.constant(0))
 
 
-def choose_kernel(
-    k: Body, registers: tuple[Register, Register], preserved: tuple[Register, ...] = ()
-) -> None:
+def choose_kernel(k: Body, registers: tuple[Register, Register]) -> None:
     """Put two columns into registers that are 0, in the lane of the present entry."""
-    k.preserve(*preserved)
     elsewhere = k.read(NUMBERS_IN) - k.read(PRESENT)
     for name, register in zip((FIRST, SECOND), registers, strict=True):
         column = k.read(name, register.low, register.high)
         k.keep(register, where(elsewhere.zero, column, k.held(register)))
 
 
-def spread_kernel(
-    k: Body, registers: tuple[Register, Register], preserved: tuple[Register, ...] = ()
-) -> None:
+def spread_kernel(k: Body, registers: tuple[Register, Register]) -> None:
     """Copy registers from the lane that has a value to all lanes; the others are 0."""
-    k.preserve(*preserved)
     for register in registers:
         k.keep(register, k.held(register).sum_lanes().clip(register.width))

@@ -34,11 +34,10 @@ def padded_blocks(part: WeightPart) -> int:
 
 
 def renewal_interval(cut_rule: CutRule | None) -> int:
-    """Return the steps between two renewals of coefficients, at which columns may be cut, too.
+    """Return a number that divides all steps that renew coefficients or may cut columns.
 
-    Both happen in steps that this number divides, and use the sums of the step before. A rule whose
-    own interval is no multiple of ``INTERVAL`` needs more steps: the greatest common divisor has
-    them all.
+    Both use the sums of the step before. A rule whose own interval is no multiple of ``INTERVAL``
+    needs more steps: the greatest common divisor has them all.
     """
     return gcd(INTERVAL, cut_rule.interval) if cut_rule else INTERVAL
 
@@ -65,8 +64,7 @@ def renewal_program(
         with work.in_one_of(interval, 0):
             flags = Cuts(work, layout, rows).decide(cut_rule.distance)
             work.store(PRIOR, flags, layout.side_rows, first=layout.field(by.KEPT))
-    schedule.phase()
-    with work.in_one_of(interval, 0):
+    with work.in_one_of(INTERVAL, 0):
         schedule.weights()
         _renew(work, layout, rows)
     return work.finish("the program of the prior's coefficients")

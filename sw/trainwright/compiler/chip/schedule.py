@@ -13,7 +13,8 @@ from trainwright.onchip import schedule_pass as by
 from trainwright.onchip.rates import RATE, RATE_SHIFT, RateTable
 from trainwright.program.vector import THREADS, Stream
 
-_WEIGHTS = prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT
+ENTRY = "entry of the schedule"
+"""Name of the passes that read the table, for people."""
 
 
 class Schedule:
@@ -47,13 +48,6 @@ class Schedule:
             (cut_pass.COUNTER_OUT,), "looks at the columns",
         )  # fmt: skip
 
-    def phase(self) -> None:
-        """Put the phase of the prior's coefficients into a register, and count it in memory."""
-        self._counted(
-            lower(prior_pass.phase_kernel), {prior_pass.PHASE_IN: by.PHASE},
-            (prior_pass.PHASE_OUT,), "phase of the prior",
-        )  # fmt: skip
-
     def _counted(
         self, kernel: VectorPass, counters: dict[str, int], written: tuple[str, ...], tensor: str
     ) -> None:
@@ -68,22 +62,19 @@ class Schedule:
             work.store(SCHEDULE, first, 1, first=row)
 
     def weights(self) -> None:
-        """Put the prior's weight and its exponent into registers that ``phase`` has cleared."""
-        self._choose((by.WEIGHTS, by.WEIGHT_EXPONENTS), _WEIGHTS, prior_pass.PHASE)
+        """Put the prior's weight and its exponent into registers."""
+        registers = prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT
+        self._work.run(lower(prior_pass.clear_kernel, registers=registers), tensor=ENTRY)
+        self._choose((by.WEIGHTS, by.WEIGHT_EXPONENTS), registers)
 
-    def _choose(
-        self, columns: tuple[int, int], registers: tuple[Register, Register], *preserved: Register
-    ) -> None:
-        """Put this step's entry of two columns of the table into registers."""
+    def _choose(self, columns: tuple[int, int], registers: tuple[Register, Register]) -> None:
+        """Put this step's entry of two columns of the table into registers that are 0."""
         rows = {by.NUMBERS_IN: by.NUMBERS, by.FIRST: columns[0], by.SECOND: columns[1]}
         streams = {name: Stream(self._rows + row, 1) for name, row in rows.items()}
         # Two passes: every lane compares its number with the entry's and keeps its word, then the
         # sum over the lanes brings the word to all of them. There is no other way to index a row by
         # a value.
         streams[by.PRESENT] = Stream(self._rows + by.NUMBER)
-        options = {"registers": registers, "preserved": preserved}
-        tensor = "entry of the schedule"
-        self._work.run(
-            lower(by.choose_kernel, **options), streams, outer=by.TABLE_ROWS, tensor=tensor
-        )
-        self._work.run(lower(by.spread_kernel, **options), tensor=tensor)
+        choose = lower(by.choose_kernel, registers=registers)
+        self._work.run(choose, streams, outer=by.TABLE_ROWS, tensor=ENTRY)
+        self._work.run(lower(by.spread_kernel, registers=registers), tensor=ENTRY)
