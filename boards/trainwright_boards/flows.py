@@ -60,6 +60,8 @@ targets:
     flow: generic
     flow_options:
       tool: yosys
+      arch: xilinx
+      output_format: json
       yosys_synth_options: [-flatten]
   lint:
     <<: *default

@@ -37,6 +37,7 @@ from trainwright.program.fields import EIGHTH, Operation
 from trainwright.program.listing import listing
 from trainwright.support.errors import file_errors
 from trainwright.support.files import check_folder, write_whole
+from trainwright.support.native.cache import Cache
 from trainwright.support.settings import OneOf, Option
 
 if TYPE_CHECKING:
@@ -247,6 +248,8 @@ def _observed(options: TraceOptions) -> _Observed:
     network = options.network_named(options.network)
     chosen = replace(options, engine="waves") if options.out else options
     p, place = accelerator_and_place(options, network)
+    if options.signals:
+        _check_signals(options.signals, p)
     if options.backend != "golden":
         # Refuse descriptors and rows before the simulator is built, which takes minutes.
         with opened("golden", p) as golden:
@@ -272,6 +275,14 @@ def _observed(options: TraceOptions) -> _Observed:
         size = row_bytes(accelerator, options.rows) if options.rows else 0
         stored = accelerator.read(step.free.start, size).tobytes()
     return _Observed(program, run, stored, p, memory_map(step))
+
+
+def _check_signals(patterns: Sequence[str], p: AcceleratorParameters) -> None:
+    """Refuse patterns without a signal, by the design that the simulator is built from."""
+    from trainwright_sim.design import kept_rtlil
+    from trainwright_sim.waves import design_names, selected
+
+    selected(design_names(kept_rtlil(p, trace=True, cache=Cache())[0]), patterns)
 
 
 def _check_rows(rows: tuple[int, int], free: range, accelerator: Accelerator) -> None:

@@ -1,19 +1,30 @@
 """Waveforms of the simulated accelerator: which signals, and while which descriptors execute."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pywellen
 
+from trainwright.support.text import suggestion
+from trainwright_hw.build.convert import TOP
+
 CYCLE = 10
 """Time units of a cycle: the time without its last digit is the cycle of ``CommandRecord``."""
-_ROOT = re.compile(r"top\.simulated\.inner\.(design\.)?")
+_TOP = "top.simulated.inner."
+_ROOT = re.compile(rf"{re.escape(_TOP)}(design\.)?")
 """Scopes above the accelerator's blocks in a file: the simulator, and the register of its reset."""
 _LANES = re.compile(r"\.(array|vector|lanes)\.")
 """Blocks that repeat for each lane: six sevenths of a file of all signals."""
+_MODULE = re.compile(r"^module \\(\S+)$(.*?)^end$", re.MULTILINE | re.DOTALL)
+_WIRE = re.compile(r"^  wire (?:.* )?\\(\S+)$", re.MULTILINE)
+_MEMORY = re.compile(r"^  memory (?:.* )?size (\d+) (?:.* )?\\(\S+)$", re.MULTILINE)
+_CELL = re.compile(r"^  cell \\(\S+) \\(\S+)$", re.MULTILINE)
+_INDEX = re.compile(r"\[(\d+)\]")
+_MOST_ROWS = 32
+"""Rows of the deepest memory that Verilator traces (``--trace-max-array``)."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,27 @@ def signal_names(path: Path) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def design_names(rtlil: str) -> list[str]:
+    """Return the full names that the signals of a converted design have in a file.
+
+    A file lacks few of these signals: Verilator replaces some by others of the same value.
+    """
+    modules = dict(_MODULE.findall(rtlil))
+
+    def within(module: str, scope: str) -> Iterator[str]:
+        body = modules[module]
+        yield from (scope + name for name in _WIRE.findall(body))
+        for size, name in _MEMORY.findall(body):
+            if int(size) <= _MOST_ROWS:
+                yield from (f"{scope}{name}[{row}]" for row in range(int(size)))
+        for kind, name in _CELL.findall(body):
+            if kind in modules:
+                yield from within(kind, f"{scope}{name}.")
+
+    # a file has an element of an array as a signal inside of a scope
+    return [_INDEX.sub(r".[\1]", name) for name in within(TOP, _TOP)]
+
+
 def selected(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     """Return the shortest list of scopes and signals for ``patterns``.
 
@@ -43,16 +75,23 @@ def selected(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     short = {name: _ROOT.sub("", name, 1) for name in names if _ROOT.match(name)}
     chosen = {name for name in short if not (patterns or _LANES.search(name))}
     for pattern in patterns:
-        matching = {name for name, inside in short.items() if fnmatchcase(inside, pattern)}
+        # a name as it is printed may have brackets, which a pattern has for one of several letters
+        matching = {n for n, i in short.items() if i == pattern or fnmatchcase(i, pattern)}
         if not matching:
-            blocks = {inside.partition(".")[0] for inside in short.values() if "." in inside}
-            raise ValueError(
-                f"--signals {pattern!r} matches no signal; blocks are "
-                f"{', '.join(sorted(filter(str.isidentifier, blocks)))}: 'pe1.*' takes all "
-                "signals of one"
-            )
+            raise ValueError(_unmatched(pattern, short.values()))
         chosen |= matching
     return _scopes(names, chosen)
+
+
+def _unmatched(pattern: str, names: Iterable[str]) -> str:
+    """Describe a pattern that matches no name, with the closest name or scope."""
+    scopes = {scope for name in names for scope in _above(name)}
+    # two underscores: the members of a port, and no block
+    blocks = sorted(scope for scope in scopes if scope.isidentifier() and "__" not in scope)
+    return (
+        f"--signals {pattern!r} matches no signal; blocks are {', '.join(blocks)} ('pe1.*' takes "
+        f"all signals of one){suggestion(pattern, [*names, *(f'{s}.*' for s in scopes)])}"
+    )
 
 
 def _scopes(names: Iterable[str], chosen: set[str]) -> list[str]:

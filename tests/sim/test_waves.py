@@ -1,5 +1,6 @@
 """Waveforms: their window, signals and values, as a reader of other people sees them."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from trainwright.program.descriptors import End, Halt, Loop, Program
 from trainwright_sim import copier
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.trace import parse_range, stopped
-from trainwright_sim.waves import CYCLE, Waveform, selected, signal_names
+from trainwright_sim.waves import CYCLE, Waveform, design_names, selected, signal_names
 
 ADDRESS = 0x2000
 NAMES = [
@@ -126,8 +127,31 @@ def test_selected_signals_of_whole_block_are_one_scope():
 
 
 def test_selected_signals_without_match_name_blocks():
-    with pytest.raises(ValueError, match=r"'pe3\.\*' matches no signal; blocks are pe1, pe2:"):
+    refused = r"'pe3\.\*' matches no signal; blocks are pe1, pe2 .*; did you mean 'pe2\.\*'"
+    with pytest.raises(ValueError, match=refused):
         selected(NAMES, ("pe1.busy", "pe3.*"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "close"),
+    [("pe1", "pe1.*"), ("pe1.bsy", "pe1.busy"), ("PE2.array.sum", "pe2.array.sum")],
+)
+def test_selected_signals_misspelt_are_refused_with_closest_name(pattern, close):
+    with pytest.raises(ValueError, match=f"did you mean {re.escape(repr(close))}"):
+        selected(NAMES, (pattern,))
+
+
+def test_selected_signal_of_memory_by_its_whole_name_is_one_row():
+    names = [f"top.simulated.inner.design.load.storage.[{row}]" for row in range(12)]
+    assert selected(names, ("load.storage.[11]",)) == names[11:]
+
+
+def test_design_names_of_converted_design_are_those_of_a_file(waving, parameters, tmp_path):
+    waving._wave_simulator().signals(path := tmp_path / "x.fst")
+    inside = {name for name in signal_names(path) if name.startswith("top.simulated.inner.")}
+    named = set(design_names(copier.to_rtlil(parameters, trace=True)))
+    assert inside <= named
+    assert len(named - inside) < len(inside) / 50  # Verilator replaces few by others of their value
 
 
 def test_parse_range_reads_number_and_span_and_refuses_others():
@@ -219,6 +243,7 @@ def check_rows_at_breakpoint(run, options, number, capsys):
     ("options", "message"),
     [
         ("--descriptor 3 --signals x", "--signals is for a waveform"),
+        ("--descriptor 3 --signals pe1 --out x.fst", "did you mean 'pe1.*'"),
         ("--descriptor 3 --out x.fst --backend golden", "--out is for the simulated hardware"),
         ("--descriptor 3 --out x.fst --engine leaves", "--engine leaves writes no waveforms"),
         ("--descriptor 3 --out x.vcd", "--out must end in .fst, not 'x.vcd'"),
