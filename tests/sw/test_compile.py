@@ -184,6 +184,7 @@ def test_several_forward_passes_before_backward():
         assert torch.allclose(summed, 2 * alone_a + alone_b, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*of what differs between samples")  # by the set exponents
 def test_compile_forward_pass_is_run_again_with_the_exponents_it_had():
     model = compile(_model(), batch=16)
     (chain,) = model.chains.values()

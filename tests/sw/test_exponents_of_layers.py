@@ -327,6 +327,7 @@ def test_recurrent_layer_whose_first_state_is_zeros_gives_no_warning():
     assert model.report().steps == 20  # not one for each of the three calls
 
 
+@pytest.mark.filterwarnings("ignore:.*of what differs between samples")  # by decayed weights
 @pytest.mark.parametrize("compiled", [False, True])
 def test_bias_of_a_layer_whose_weights_decay_to_nothing_is_kept(compiled):
     # 2^15 times the products, the bias saturated in the accelerator's sum: outputs became 0.
@@ -346,12 +347,13 @@ def test_bias_of_a_layer_whose_weights_decay_to_nothing_is_kept(compiled):
 
 
 def _messages_of_a_step(model, x):
-    """Return the warnings of two training steps on ``x``."""
+    """Return the warnings of two training steps on ``x``, but for those of its outputs."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
             model(x).sum().backward()
-    return [str(w.message) for w in caught if w.category is LostTensorWarning]
+    messages = [str(w.message) for w in caught if w.category is LostTensorWarning]
+    return [message for message in messages if "of what differs between" not in message]
 
 
 def _columns(rows=32, size=16, seed=0):

@@ -165,7 +165,7 @@ class TTConv2d(TensorTrain):
     (torch.Size([1, 32, 8, 8]), (4, 8), (9, 3))
     """
 
-    feature_axis = -3
+    feature_axis, sample_dims = -3, (3, 3)
 
     def __init__(
         self,
@@ -288,6 +288,8 @@ class TTEmbedding(TensorTrain):
     >>> TTEmbedding(5000, 64, rank=8)(torch.tensor([[1, 4999]])).shape
     torch.Size([1, 2, 64])
     """
+
+    sample_dims = 0, 1
 
     def __init__(
         self,

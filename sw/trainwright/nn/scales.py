@@ -25,15 +25,11 @@ from trainwright.fixed.scale import (
     TensorStatistics,
 )
 from trainwright.formats import Format
-from trainwright.nn.straight_through import LEAST, rounded, straight_through
+from trainwright.nn.straight_through import LEAST, rounded, scaled, straight_through
 from trainwright.nn.untyped import transforming
 from trainwright.support.text import amount
 from trainwright.train.connect import clip
 from trainwright.train.pretrained import quantisation
-
-MOST = 2.0**128
-"""Bound of float32: every finite number is smaller."""
-
 
 RAISE = 3
 """Powers of two that an input exponent rises at once for data that would saturate: calls of a
@@ -196,7 +192,7 @@ class _Quantiser(torch.nn.Module):
             words = quantise(values.cpu(), exponent, self.fmt, underflow=self.underflow)
             outside = (words <= least) | (words >= greatest)
         else:
-            words = torch.round(values * 2.0**-exponent)
+            words = torch.round(scaled(values, exponent))
             outside = (words < least) | (words > greatest + self.slack)
         return TensorStatistics(
             kind=self.kind,
@@ -229,7 +225,7 @@ class _Quantiser(torch.nn.Module):
         loss = loss_of(counted)
         if loss is None:
             rounded = straight_through(values, counted.exponent, self.fmt, underflow=self.underflow)
-            error = _length(rounded - values) / _length(values)
+            error = _share(rounded - values, values)
             if error > ROUNDED_SHARE:
                 loss = LossReason(f"changed by {error:.0%} in rounding", SCALE)
         return loss
@@ -242,8 +238,11 @@ class _Quantiser(torch.nn.Module):
         return f"{self.fmt}, exponent={self.present}"
 
 
-def _length(values: torch.Tensor) -> float:
-    return float(values.double().square().sum()) ** 0.5
+def _share(part: torch.Tensor, values: torch.Tensor) -> float:
+    """Return the norm of ``part`` as a share of that of ``values``, which are not all 0."""
+    greatest = largest(values)  # without it squares of numbers such as 1e-300 would be 0
+    squares = [float((v.double() / greatest).square().sum()) for v in (part, values)]
+    return (squares[0] / squares[1]) ** 0.5
 
 
 def largest(values: torch.Tensor) -> float:
@@ -304,6 +303,10 @@ class InputQuantiser(_Quantiser):
 
     def _held(self, values: torch.Tensor, exponent: int) -> torch.Tensor:
         return rounded(values, exponent, self.fmt, underflow=self.underflow)
+
+    def unrounded(self, values: torch.Tensor) -> torch.Tensor:
+        """Return ``values`` for a measurement of other losses, rounded if their own was named."""
+        return self._held(values, self.present) if self._reported else values
 
     def _watch_columns(self, name: str, values: torch.Tensor, exponent: int) -> None:
         """Warn where columns of the first samples become constants next to far larger columns."""
@@ -397,7 +400,6 @@ class InputQuantiser(_Quantiser):
         mantissa, exponent = frexp(greatest)
         if not greatest:
             return 0
-        # Exponents of subnormal numbers are out of reach: such numbers are rounded to few bits.
         return max(exponent - (mantissa == 0.5) + self.fmt.input_exponent, LEAST)
 
     def follow(self, exponent: int, greatest: float) -> None:
@@ -433,7 +435,7 @@ class OutputQuantiser(_Quantiser):
         greatest = self._greatest(values)
         # Words that are all 0, or mostly saturated, do not show how far the exponent is off.
         if greatest and self.is_astray(values, begin):
-            begin = max(frexp(min(greatest, MOST))[1] + self.fmt.input_exponent, LEAST)
+            begin = max(frexp(greatest)[1] + self.fmt.input_exponent, LEAST)
         scales = Scales(exponents={"y": begin})
         for _ in range(64):
             if not scales.jump({"y": self.counted(values, scales.exponents["y"])}):
@@ -557,8 +559,8 @@ def factor_exponent(values: torch.Tensor, exponent: int, fmt: Format) -> int:
     held = clip(values, exponent, fmt)
     if int((held != values).sum()) > LOST_SHARE * values.numel():
         return max(exponent + 1, quantisation(values, fmt))
-    if greatest < FAINT_STEPS * fmt.step * 2.0**exponent:
-        error = _length(rounded(values, exponent, fmt) - values)
-        if error > FAINT_SHARE * _length(values):
-            return quantisation(values, fmt)
-    return exponent
+    is_faint = (
+        greatest < FAINT_STEPS * fmt.step * 2.0**exponent
+        and _share(rounded(values, exponent, fmt) - values, values) > FAINT_SHARE
+    )
+    return quantisation(values, fmt) if is_faint else exponent

@@ -15,8 +15,16 @@ from trainwright.fixed.quantise import dequantise, extremes, quantise
 from trainwright.formats import Format
 from trainwright.nn.untyped import node
 
-LEAST = -126
-"""Least exponent: below it the normal numbers of float32 end."""
+LEAST = -1022
+"""Least exponent: words x 2^-1022 are the normal numbers of float64, in which they are scaled."""
+NORMAL = -126
+"""Exponent below which float32 has subnormal numbers alone, and 2^-exponent is infinite."""
+
+
+def scaled(values: torch.Tensor, exponent: int) -> torch.Tensor:
+    """Return ``values`` x 2^-exponent, in float64 where float32 cannot hold the power."""
+    # 2^128 is infinite in float32, and 0 times it NaN: gradients of weights that decayed away.
+    return (values.double() if exponent < NORMAL else values) * 2.0**-exponent
 
 
 def rounded(
@@ -30,9 +38,7 @@ def rounded(
         words = quantise(values.detach().cpu(), exponent, fmt, underflow=underflow)
         return dequantise(words, exponent, fmt).to(values)
     least, greatest = extremes(fmt)
-    # 2^128 is infinite in float32, and 0 times it NaN: gradients of weights that decayed away.
-    real = values.double() if exponent < LEAST else values
-    words = torch.round(real * 2.0**-exponent).clamp_(least, greatest)
+    words = torch.round(scaled(values, exponent)).clamp_(least, greatest)
     return words.mul_(2.0**exponent).to(values.dtype)
 
 

@@ -15,6 +15,7 @@ from trainwright.formats import Fixed, Format
 from trainwright.network import FLOAT32, Layer, NetworkError, NumberFormats, Widths
 from trainwright.nn.computed_weight import computed, unwritable
 from trainwright.nn.contraction import Matrix, contract
+from trainwright.nn.output_loss import OutputLoss
 from trainwright.nn.overflow import note_overflow
 from trainwright.nn.prior import cut_state, prior, replace_data
 from trainwright.nn.processes import warn_of_own_exponents
@@ -40,6 +41,7 @@ from trainwright.nn.untyped import (
     recording,
     require_tensor,
     transforming,
+    unrounded,
     without_autocast,
 )
 from trainwright.train.connect import clip
@@ -97,6 +99,8 @@ class TensorTrain(torch.nn.Module):
     """(d,), whole numbers; a factor's values are integers x 2^exponent."""
     feature_axis = -1
     """Axis of the features in the inputs."""
+    sample_dims = 1, 1
+    """Dimensions of one sample of the inputs, and of one of the outputs."""
     bias: torch.nn.Parameter | None
 
     def __init__(
@@ -149,6 +153,7 @@ class TensorTrain(torch.nn.Module):
         if not self.is_float:
             n, owner = self.numbers, self._title
             self.gradient_columns = GradientColumns(n.format("gradient"))
+            self.output_loss = OutputLoss(n)
             self.quantise_input = InputQuantiser(
                 n.format("activation"), underflow=n.host_underflow, owner=owner
             )
@@ -340,7 +345,7 @@ class TensorTrain(torch.nn.Module):
         if self.bias is None:
             return None
         bias = self.bias.to(self._real)
-        if not self._is_rounded:
+        if not self._is_rounded or elsewhere.exact:
             return bias
         fmt = Fixed(self.widths.bias)
         return straight_through(bias, fitting_exponent(bias.detach(), fmt), fmt)
@@ -419,22 +424,34 @@ class TensorTrain(torch.nn.Module):
         result = self._output_dtype(x)
         self._require_readable()
         self._require_settled()
+        measures = False
         if self._is_rounded and not transforming():
-            self.require_finite()
+            total = self.require_finite()
+            measures = self.output_loss.is_due(training=self.training, parameters=total)
             if self.training and torch.is_grad_enabled():
                 warn_of_own_exponents(self, compiled=False)
         with without_autocast(x.device):
-            return self._outputs(x).to(result)
+            y = self._outputs(x)
+            if measures:
+                self.output_loss.measure(self._title, x, y, self.exact, self.sample_dims)
+            return y.to(result)
 
-    def require_finite(self, name: str = "") -> None:
-        """Raise ``ValueError`` for NaN or infinite parameters; ``name`` is that of the layer.
+    def exact(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of ``x`` with nothing rounded but the factors."""
+        with unrounded():
+            return self._outputs(x)
 
-        Clipping would make infinite factors finite, and the run would go on without a word.
+    def require_finite(self, name: str = "") -> float:
+        """Raise ``ValueError`` for NaN or infinite parameters, or return their sum.
+
+        ``name`` is that of the layer. Clipping would make infinite factors finite, and the run
+        would go on without a word.
         """
         biases = () if self.bias is None else (self.bias,)
         # Sums cost a fifth of comparing all values; one that overflows is no proof yet.
-        if isfinite(sum(float(value.detach().sum()) for value in (*self.all_factors, *biases))):
-            return
+        total = sum(float(value.detach().sum()) for value in (*self.all_factors, *biases))
+        if isfinite(total):
+            return total
         for own, value in self.named_parameters():
             if not bool(torch.isfinite(value).all()):
                 raise ValueError(
@@ -442,6 +459,7 @@ class TensorTrain(torch.nn.Module):
                     "from before, and lower the learning rate or clip gradients "
                     "(torch.nn.utils.clip_grad_norm_)"
                 )
+        return total
 
     def _outputs(self, x: torch.Tensor) -> torch.Tensor:
         """Return the outputs of ``x``, in the type computed in."""
@@ -505,11 +523,14 @@ class TensorTrain(torch.nn.Module):
     def entered(self, x: torch.Tensor) -> torch.Tensor:
         """Return a layer's input in its numbers, in the type computed in."""
         x = x.to(self._real)
-        return x if self.factor_exponents.is_meta else self.quantise_input(x)
+        if self.factor_exponents.is_meta or not isinstance(self.quantise_input, InputQuantiser):
+            return x
+        quantiser = self.quantise_input
+        return quantiser.unrounded(x) if elsewhere.exact else quantiser(x)
 
     def finished(self, y: torch.Tensor) -> torch.Tensor:
         """Return a layer's output in its numbers; its gradient is rounded too."""
-        if not self._is_rounded:
+        if not self._is_rounded or elsewhere.exact:
             return y
         result = gradient_rounded(
             self.quantise_output(y),

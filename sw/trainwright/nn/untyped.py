@@ -155,6 +155,8 @@ class _Elsewhere(threading.local):
     """Who computes the layers that are called in a thread; None for torch."""
 
     apply: Callable[[Any, Any], torch.Tensor] | None = None
+    exact = False
+    """Whether layers round nothing but their factors, to measure what rounding loses."""
 
 
 elsewhere = _Elsewhere()
@@ -169,6 +171,17 @@ def computed_again(layer: torch.nn.Module, x: Any) -> torch.Tensor | None:
     place = again.get(layer)
     plan = None if place is None else place()
     return None if plan is None else plan.compute_alone(layer, x)
+
+
+@contextmanager
+def unrounded() -> Generator[None]:
+    """Let the body's layers round nothing but their factors, and compute no gradients."""
+    elsewhere.exact = True
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        elsewhere.exact = False
 
 
 @contextmanager

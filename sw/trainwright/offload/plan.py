@@ -31,7 +31,14 @@ from trainwright.offload.trace import (
     why_alone,
     why_not,
 )
-from trainwright.offload.values import InnerValue, ProgramRun, Route, following, ordinary
+from trainwright.offload.values import (
+    InnerValue,
+    ProgramRun,
+    Route,
+    following,
+    measure_loss,
+    ordinary,
+)
 
 Layers = tuple[TTLinear | TTConv2d, ...]
 ChainOf = Callable[[Stretch, Layers], Chain]
@@ -130,6 +137,8 @@ class Plan:
             return layer.compute(x)
         result = chain(x)
         assert isinstance(result, torch.Tensor)
+        name = self.names[layer]
+        measure_loss(layer, (layer,), name, x, result, layer.exact, layer.sample_dims)
         return result
 
     def operators(self) -> Iterator[str]:

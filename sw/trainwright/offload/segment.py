@@ -28,6 +28,7 @@ from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.overflow import note_overflow
 from trainwright.nn.processes import warn_of_own_exponents
 from trainwright.nn.scales import InputQuantiser, RecentPasses, largest
+from trainwright.nn.straight_through import scaled
 from trainwright.offload.machine import AcceleratorHandle
 from trainwright.offload.padding import Padding, without_unused_rows
 from trainwright.offload.stretch import Stretch
@@ -600,7 +601,7 @@ def _words(x: torch.Tensor, exponent: int, numbers: NumberFormats) -> torch.Tens
     if fmt.coded:
         return quantise(x, exponent, fmt, underflow=numbers.host_underflow)
     least, greatest = extremes(fmt)
-    return torch.round(x * 2.0**-exponent).clamp_(least, greatest).to(torch.int64)
+    return torch.round(scaled(x, exponent)).clamp_(least, greatest).to(torch.int64)
 
 
 def _on_host(parameter: torch.Tensor) -> torch.Tensor:

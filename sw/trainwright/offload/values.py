@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 from weakref import ref
@@ -13,6 +14,7 @@ from torch.utils import _pytree
 
 from trainwright.functions.in_torch import pooled
 from trainwright.nn import TensorTrain, TTConv2d
+from trainwright.nn.output_loss import LOST_DEVIATION, LOST_IN_PROGRAM
 from trainwright.nn.untyped import autocast_type, unguarded
 from trainwright.offload.chain import Chain
 from trainwright.offload.regions import Found
@@ -148,6 +150,25 @@ def _mode(mode: Mode, device: torch.device) -> Generator[None]:
             yield
 
 
+def measure_loss(
+    layer: TensorTrain,
+    layers: Sequence[TensorTrain],
+    name: str,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    exact: Callable[[torch.Tensor], torch.Tensor],
+    dims: tuple[int, int],
+) -> None:
+    """Measure what rounding takes of outputs ``y``, made by ``layer``, of a program of ``layers``.
+
+    Other options are those of ``OutputLoss.measure``.
+    """
+    total = 0.0 if layer.training else sum(each.require_finite() for each in layers)
+    if layer.output_loss.is_due(training=layer.training, parameters=total):
+        most = LOST_DEVIATION if len(layers) == 1 else LOST_IN_PROGRAM
+        layer.output_loss.measure(name, x, y, exact, dims, most=most)
+
+
 @dataclass(frozen=True, eq=False)
 class Route:
     """A program that a call is expected to run, and the operations it stands for."""
@@ -173,6 +194,29 @@ class Route:
             operations[node] = operation
             nodes.setdefault((operation, frozenset(node.all_input_nodes)), []).append(node)
         return cls(region, chain, nodes, operations, {n: k for k, n in enumerate(region.ends)})
+
+    def measure_loss(self, x: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
+        """Measure what rounding takes of the program's ``outputs`` of ``x``."""
+        layers, stretch = self.chain.layers, self.region.stretch
+        if any(layer.training for layer in layers) and any(
+            operation[0] == "dropout" for operation in self.operations.values()
+        ):
+            return
+        for number, (end, y) in enumerate(zip(stretch.ends, outputs, strict=True)):
+            place = max(stretch.reaching([number]))
+            dims = 3 if stretch.channels else 1, 3 if end.channels else 1
+            measure_loss(
+                layers[place], layers, stretch.names[place], x, y,
+                partial(self._exact, self.region.ends[number]), dims,
+            )  # fmt: skip
+
+    def _exact(self, end: fx.Node, x: torch.Tensor) -> torch.Tensor:
+        """Return the value of a node for ``x`` with nothing rounded but the factors."""
+        values = {self.region.source: x}
+        for node in self.region.nodes:
+            given = [values[operand] for operand in node.all_input_nodes]
+            values[node] = _applied(self.operations[node], given, TensorTrain.exact)
+        return values[end]
 
     def begins_with(self, layer: TensorTrain) -> bool:
         """Return whether a call of a layer begins the program."""
@@ -201,6 +245,7 @@ class ProgramRun:
         self.outputs: tuple[torch.Tensor, ...] = (
             results if isinstance(results, tuple) else (results,)
         )
+        route.measure_loss(source, self.outputs)
         self._taken: set[fx.Node] = set()
         self._inner: list[ref[InnerValue]] = []
         self._values: dict[fx.Node, torch.Tensor] = {}

@@ -1,0 +1,137 @@
+"""Measurement of what rounding takes of a layer's or a program's outputs."""
+
+import warnings
+from collections.abc import Callable
+
+import torch
+
+from trainwright.fixed.health import LostTensorWarning
+from trainwright.network import NumberFormats, Widths
+from trainwright.nn.scales import LEAST_NONZERO, in_backward, largest
+from trainwright.support.text import amount
+
+LOST_DEVIATION = 0.25
+"""Error of an output, as a share of its deviation over the samples, above which it counts as lost.
+
+Inputs of 8 bits and outputs of 16 leave 0.01 to 0.04; an offset of 1,000 deviations leaves 0.3."""
+LOST_IN_PROGRAM = 0.5
+"""Error above which an output of a program of several layers is lost: values of 8 bits between
+layers leave 0.05 to 0.15."""
+WHOLE_DEVIATION = 0.75
+"""Share above which a single output is named; up to it more than LOST_OUTPUTS of all have to be."""
+LOST_OUTPUTS = 1 / 8
+"""Share of outputs that may be lost: some have a small deviation by chance."""
+CLIPPED = 0.9
+"""Largest output, as a share of the largest without rounding, below which some were clipped."""
+LEAST_SPREAD = 4
+"""Rounding errors of the type computed in up to which a column is constant: those of a product."""
+DRAWN = 256
+"""Samples of a pass that are computed again without rounding."""
+DRAWN_IMAGES = 8
+"""Images of a pass that are computed again without rounding."""
+
+
+class OutputLoss:
+    """Measures how much rounding takes of what differs between samples, and warns once.
+
+    An offset far above the deviation takes it: of inputs, a bias, outputs, or values between the
+    layers of a program. As parameters drift, passes 1, 2, 4, 8 ... are measured, and in evaluation
+    the first one after parameters changed.
+    """
+
+    def __init__(self, numbers: NumberFormats) -> None:
+        # Narrower words lose small differences by design.
+        least, own = Widths(), numbers.widths
+        self._ended = (
+            own.activation < least.activation
+            or own.bias < least.bias
+            or own.intermediate < least.intermediate
+        )
+        self._passes = 0
+        self._parameters: float | None = None
+        self._is_lost = False
+        self._mode = False, False
+        self._measured: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """Samples of passes of one mode; a probe between training steps may have any values."""
+
+    def is_due(self, *, training: bool, parameters: float) -> bool:
+        """Count a pass; return whether to measure it. ``parameters`` is the sum of them."""
+        if self._ended or in_backward():
+            return False
+        mode = training, torch.is_grad_enabled()
+        if mode != self._mode:
+            self._mode, self._measured = mode, []
+        self._passes += 1
+        changed = not training and parameters != self._parameters
+        self._parameters = parameters
+        return changed or bool(self._measured) or self._passes.bit_count() == 1
+
+    def measure(
+        self,
+        name: str,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        exact: Callable[[torch.Tensor], torch.Tensor],
+        dims: tuple[int, int],
+        *,
+        most: float = LOST_DEVIATION,
+    ) -> None:
+        """Compare outputs ``y`` of ``x`` with ``exact(x)``, which rounds nothing but factors.
+
+        ``dims`` are those of one sample of x and of y: 3 of an image (C, H, W), 1 of features, 0
+        of an index. An output is lost if its error is over ``most`` of its deviation.
+        """
+        if not y.numel():
+            return
+        samples, held = _samples(x.detach(), dims[0]), _samples(y.detach(), dims[1])
+        step = -(-len(samples) // (DRAWN_IMAGES if dims[0] == 3 else DRAWN))
+        samples, held = samples[::step], held[::step]
+        own = exact(samples)
+        if not largest(held) > CLIPPED * largest(own):  # quantisers warn of these
+            return
+        self._measured.append((_columns(held, dims[1]), _columns(own, dims[1])))
+        least = LEAST_SPREAD * torch.finfo(own.dtype).eps
+        held, own = (torch.cat(parts) for parts in zip(*self._measured, strict=True))
+        if len(own) < LEAST_NONZERO:
+            return
+        self._measured, was_lost = [], self._is_lost
+        message = _describe_loss(held, own, least, most)
+        self._is_lost = bool(message)
+        # Activations of other layers may differ little for a while: in the first steps.
+        if message and (was_lost or not x.requires_grad):
+            self._ended = True
+            warnings.warn(f"{name}: {message}", LostTensorWarning, stacklevel=2)
+
+
+def _describe_loss(held: torch.Tensor, own: torch.Tensor, least: float, most: float) -> str:
+    """Describe the columns of ``held`` that lost over ``most`` of what differs in ``own``.
+
+    Columns whose deviation is below ``least`` of their largest value are constant. Empty where few
+    columns are lost.
+    """
+    # Division by the largest keeps the squares of tiny and huge numbers within float64.
+    scale = own.abs().amax(0)
+    scale = torch.where(scale > 0, scale, 1)
+    spread, error = (own / scale).std(0), ((held - own) / scale).square().mean(0).sqrt()
+    share = torch.where(spread > least, error / spread, 0)
+    count, worst = int((share > most).sum()), float(share.max())
+    if count <= LOST_OUTPUTS * len(share) and worst <= WHOLE_DEVIATION:
+        return ""
+    number = int(share.argmax())
+    low, high = map(float, torch.aminmax(own[:, number]))
+    return (
+        f"rounding changes {count} of {amount(len(share), 'output')} by over {most:.0%} of what "
+        f"differs between samples, such as number {number} of values from {low:.6g} to {high:.6g} "
+        f"by {worst:,.0%}: standardise inputs and targets, such as by (y - mean) / deviation of "
+        "each column, or give outputs of other scales layers of their own"
+    )
+
+
+def _samples(values: torch.Tensor, dims: int) -> torch.Tensor:
+    return values.reshape(-1, *values.shape[values.dim() - dims :])
+
+
+def _columns(samples: torch.Tensor, dims: int) -> torch.Tensor:
+    """Return samples as (n, J) in float64; each pixel of an image is a sample of channels."""
+    columns = samples.movedim(-dims, -1).reshape(-1, samples.shape[-dims])
+    return columns.to(torch.float64, copy=True)  # callers may modify outputs in place
