@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -214,3 +215,48 @@ def test_operands_that_do_not_fit_name_both():
             torch.pow(x, exponent)
     with pytest.raises(TypeError, match="erfinv is not defined for MCTensor"):
         torch.erfinv(x)
+
+
+def test_mcf_where_method_selects_self_where_true():
+    x = mcf.tensor(["0.1", "0.2"], nc=3)
+    chosen = x.where(torch.tensor([True, False]), -x)
+    assert chosen.fractions() == [x[0].exact_item(), -x[1].exact_item()]
+
+
+@pytest.mark.parametrize("function", [torch.maximum, torch.minimum])
+def test_mcf_extremes_of_ties_share_the_gradient(function):
+    ours = [mcf.tensor(v, nc=2, dtype=F64, requires_grad=True) for v in ([1, 2, 3], [1, 2, 4])]
+    plain = [x.to_float64().requires_grad_() for x in ours]
+    grads = torch.autograd.grad(function(*ours).sum(), ours)
+    want = torch.autograd.grad(function(*plain).sum(), plain)
+    assert all(map(torch.equal, grads, want))
+
+
+def test_mcf_addmm_with_beta_zero_ignores_its_input():
+    y = mcf.tensor([[math.nan, math.inf]])
+    a, b = mcf.tensor([["0.1"]]), mcf.tensor([["3", "5"]])
+    assert torch.equal(torch.addmm(y, a, b, beta=0), a @ b)
+
+
+@pytest.mark.parametrize(
+    "index", [[-1], [2], [True, False], torch.tensor([1], dtype=torch.uint8)], ids=str
+)
+def test_mcf_embedding_of_invalid_index_raises(index):
+    weight = mcf.tensor([["0.1"], ["0.2"]])
+    with pytest.raises((IndexError, RuntimeError)):
+        F.embedding(torch.as_tensor(index), weight)
+    with pytest.raises(AssertionError):
+        F.embedding(torch.tensor([0]), weight, padding_idx=2)
+
+
+@pytest.mark.parametrize("number", [np.float32(0.1), np.int64(3), np.bool_(True)])
+def test_mcf_arithmetic_with_numpy_scalars_is_exact(number):
+    x = mcf.tensor(["0.1", "7"], nc=3)
+    for other in (x * number, number * x):
+        assert torch.equal(other, x * number.item())
+
+
+def test_mcf_narrow_and_split_take_tensors_of_places():
+    x = mcf.tensor([["0.1", "0.2", "0.3"]])
+    assert torch.equal(torch.narrow(x, 1, torch.tensor(1), 2), x[:, 1:])
+    assert [part.shape[1] for part in torch.tensor_split(x, torch.tensor([1]), 1)] == [1, 2]

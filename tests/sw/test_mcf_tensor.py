@@ -5,6 +5,7 @@ import pickle
 from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -165,3 +166,86 @@ def test_gradients_are_plain_and_those_of_the_leading_component():
     assert x.fc.requires_grad and x.detach().requires_grad is False
     (gradient,) = torch.autograd.grad(torch.exp(x).sum(), x)
     assert torch.allclose(gradient, torch.exp(torch.tensor([1.0, 2.0])))
+
+
+TENTHS = [[0.1, 0.2, 0.3], [1.1, 1.2, 1.3]]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.tensor,
+        torch.Tensor,
+        lambda x: torch.full((2,), x[0, 0], dtype=F64),
+        lambda x: torch.add(torch.ones(2), torch.ones(2), alpha=x[0, 0]),
+        lambda x: torch.vmap(lambda row: row * 2)(x),
+        lambda x: torch.func.grad(lambda row: (row * row).sum())(x),
+        lambda x: x.set_(torch.zeros(1)),
+        lambda x: setattr(x, "real", torch.zeros(2, 3)),
+    ],
+    ids=["tensor", "Tensor", "full", "alpha", "vmap", "grad", "set_", "real"],
+)
+@pytest.mark.filterwarnings("ignore:To copy construct")
+def test_mcf_below_torch_functions_raises_instead_of_rounding(function):
+    x = mcf.tensor(TENTHS, dtype=F32)
+    before = x.fractions()
+    with pytest.raises(TypeError):
+        function(x)
+    assert x.fractions() == before and torch.equal(x.fc, x.components[..., 0])
+
+
+def test_mcf_adjoint_properties_keep_all_components():
+    x = mcf.tensor(TENTHS, dtype=F32, nc=3)
+    transposed = [list(row) for row in zip(*x.fractions(), strict=True)]
+    assert x.H.fractions() == x.mH.fractions() == transposed
+    assert x.real.fractions() == x.fractions()
+
+
+KEYS = [
+    0, (0, 1), (Ellipsis, 0), (0, Ellipsis), None, [0, 1], [[0], [1]], ([0, 1], [1, 0]), True,
+    torch.tensor([[True, False, True], [False, True, False]]), (slice(None), [0, 2]), [None, 0],
+    [Ellipsis, 0], np.array([1, 0]), np.int64(1), range(2), (),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS, ids=map(str, range(len(KEYS))))
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+def test_mcf_indexing_selects_as_torch_does(key):
+    plain = torch.tensor(TENTHS, dtype=F64)
+    x = mcf.tensor(plain, dtype=F32, nc=3)  # holds every float64
+    chosen = plain[key].clone()
+    assert torch.equal(x[key].to_float64(), chosen)
+    x[key], plain[key] = -chosen[None].float(), -chosen[None].float().double()
+    assert torch.equal(x.to_float64(), plain)
+
+
+@pytest.mark.parametrize(
+    "key", [np.ones((2, 2), bool), ([[True, True], [False, True]],), ([0], [1]), [[0], [1]], (0, 0)]
+)
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+def test_mcf_index_of_too_many_dimensions_raises(key):
+    x = mcf.tensor(["0.1", "0.2"])
+    with pytest.raises(IndexError):
+        x[key]
+    with pytest.raises(IndexError):
+        x[key] = 1
+
+
+def test_mcf_tensor_of_unsigned_integers_is_exact():
+    values = [2**63 + 1, 2**64 - 1, 5]
+    x = mcf.tensor(torch.tensor(values, dtype=torch.uint64), nc=3, dtype=F32)
+    assert x.fractions() == values
+
+
+def test_mcf_text_of_negative_zero_keeps_its_sign():
+    x = mcf.tensor(["-0.0", "0.0"])
+    assert torch.signbit(x).tolist() == [True, False]
+
+
+def test_mcf_conversion_to_other_types_raises_by_name():
+    x = mcf.tensor("0.1")
+    with pytest.raises(ValueError, match="int32"):
+        x.to(torch.int32)
+    with pytest.raises(TypeError, match="view"):
+        x.unsqueeze(0).view(torch.float16)
+    assert x.to("cpu", F64, False, True).exact_item() == x.exact_item()

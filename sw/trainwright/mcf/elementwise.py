@@ -14,7 +14,7 @@ from trainwright.mcf.expansion import padded
 from trainwright.mcf.gelu import gelu
 from trainwright.mcf.graph import leading, result
 from trainwright.mcf.operands import check_broadcast, components_of, factor_of, model, written
-from trainwright.mcf.protocol import handles
+from trainwright.mcf.protocol import handles, handles_one
 from trainwright.mcf.tensor import MCTensor
 
 
@@ -168,6 +168,9 @@ def where(condition: Tensor, input: Any, other: Any) -> MCTensor:
     )  # fmt: skip
 
 
+handles_one(Tensor.where, lambda self, condition, other: where(condition, self, other))
+
+
 @handles("clamp", "clip")
 def clamp(input: MCTensor, min: Any = None, max: Any = None) -> MCTensor:
     """Limit numbers to a range; each limit may be any kind of operand, and NaN gives NaN."""
@@ -183,11 +186,21 @@ def _clamp_(self: MCTensor, min: Any = None, max: Any = None) -> MCTensor:
     return written(self, computed, "clamp_")
 
 
-@handles("maximum")
-def _maximum(input: Any, other: Any) -> MCTensor:
-    return where(torch.ge(input, other) | torch.isnan(leading(input)), input, other)
+def _greater(name: str, beats: Callable[[Any, Any], Any]) -> None:
+    def run(input: Any, other: Any) -> MCTensor:
+        ties = torch.eq(input, other)
+        first = beats(input, other) | torch.isnan(leading(input)) | ties
+        with torch.no_grad():
+            computed = where(first, input, other)._components
+
+        def shared(lead: Any) -> Tensor:  # equal numbers share the gradient, as in torch
+            a, b = lead(input), lead(other)
+            return torch.where(ties, (a + b) / 2, torch.where(first, a, b))
+
+        return result(computed, shared, input, other)
+
+    handles(name)(run)
 
 
-@handles("minimum")
-def _minimum(input: Any, other: Any) -> MCTensor:
-    return where(torch.le(input, other) | torch.isnan(leading(input)), input, other)
+_greater("maximum", torch.gt)
+_greater("minimum", torch.lt)

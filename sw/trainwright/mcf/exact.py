@@ -90,7 +90,8 @@ def _components(value: Any, dtype: torch.dtype, nc: int) -> list[float]:
         exact = Fraction(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"a number or decimal text is needed, not {value!r}") from error
-    return components_of(exact, dtype, nc)
+    parts = components_of(exact, dtype, nc)
+    return parts if exact or not str(value).lstrip().startswith("-") else [-0.0, *parts[1:]]
 
 
 def _tensor_components(data: Tensor, dtype: torch.dtype, nc: int) -> Tensor:
@@ -98,7 +99,9 @@ def _tensor_components(data: Tensor, dtype: torch.dtype, nc: int) -> Tensor:
     if not data.dtype.is_floating_point:
         if data.dtype.is_complex:
             raise ValueError(f"real numbers are needed, not {data.dtype}")
-        high = (data.to(torch.int64) >> 32).to(torch.float64) * 2.0**32
+        high = data.to(torch.int64) >> 32
+        high = high & 0xFFFFFFFF if data.dtype is torch.uint64 else high
+        high = high.to(torch.float64) * 2.0**32
         low = (data.to(torch.int64) & 0xFFFFFFFF).to(torch.float64)
         return converted(stacked(two_sum(high, low)), dtype, nc)
     return converted(data.unsqueeze(-1), dtype, nc)

@@ -5,6 +5,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,6 +70,8 @@ def components_of(x: Any, like: MCTensor) -> Tensor:
         return exact.components_from(x, own.dtype, nc, own.device)
     if isinstance(x, float) and (x == 0 or not math.isfinite(x)):  # fractions have no -0
         return torch.full((1,), x, dtype=own.dtype, device=own.device)
+    if isinstance(x, np.generic):
+        x = x.item()
     if isinstance(x, bool | int | float | Fraction | Decimal):
         parts = constants.components_of(Fraction(x), own.dtype, nc)
         kept = parts if any(parts[1:]) else parts[:1]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._ops import OpOverload
 
 HANDLERS: dict[Any, Callable[..., Any]] = {}
 """Implementations by torch function."""
@@ -26,8 +27,14 @@ _OF_LEAD = {
     "_has_compatible_shallow_copy_type",
 }  # fmt: skip
 """Names of functions that concern only the leading component and give plain results."""
+_PARTS = {"real", "imag"}
+"""Names of properties that would read or write the leading component as a part of the number."""
 _ALIASES = {"axis": "dim", "keepdims": "keepdim"}
 """numpy's names of arguments, which torch takes, too."""
+
+
+_SHARING = {torch.ops.aten.alias.default, torch.ops.aten.detach.default}
+"""Operators that give the leading component itself: autograd needs them."""
 
 
 def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -71,11 +78,32 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             except TypeError as error:
                 raise TypeError(f"{func.__name__} of MCTensor: {error}") from None
             raise
-    if getattr(func, "__name__", "") in _OF_LEAD:
-        with torch._C.DisableTorchFunctionSubclass():
+    if getattr(func, "__name__", "") in _OF_LEAD and _property(func) not in _PARTS:
+        with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
             return func(*args, **kwargs)
-    name = getattr(func, "__name__", str(func))
-    raise TypeError(
+    raise undefined(_property(func) or getattr(func, "__name__", str(func)))
+
+
+def _property(func: Any) -> str:
+    """Return the name of the property that a function reads or writes, or an empty name."""
+    return getattr(getattr(func, "__self__", None), "__name__", "")
+
+
+def call_below(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Implement ``__torch_dispatch__``: share memory, and refuse every other operator.
+
+    Operators arrive here where torch calls no torch function, as in ``torch.tensor`` and ``vmap``:
+    they would compute with the leading components.
+    """
+    if func not in _SHARING:
+        raise undefined(str(func))
+    with torch._C._DisableTorchDispatch():
+        return func(*args, **kwargs)
+
+
+def undefined(name: str) -> TypeError:
+    """Return the error of a function without an implementation."""
+    return TypeError(
         f"{name} is not defined for MCTensor; x.fc is the leading component and x.to_float64() "
         "the number in float64, both plain tensors"
     )

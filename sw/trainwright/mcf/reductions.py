@@ -101,6 +101,7 @@ def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Tensor:
         fits = False
     if not fits:
         raise ValueError(f"shape {tuple(y.shape[:-1])} does not broadcast to the product's {out}")
+    y = torch.zeros_like(y) if beta == 0 else y  # torch does not read it, so that NaN is no matter
     factors = (None if f == 1 else factor_of(f, like) for f in (beta, alpha))
     return padded(products.addmm(y, a, b, *factors), like.nc)
 

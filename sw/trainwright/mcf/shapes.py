@@ -11,34 +11,24 @@ from trainwright.mcf.expansion import padded
 from trainwright.mcf.graph import in_graph, leading, result
 from trainwright.mcf.operands import components_of, model, written
 from trainwright.mcf.protocol import handles, handles_one
-from trainwright.mcf.tensor import MCTensor, shape_of, wrap
+from trainwright.mcf.tensor import MCTensor, shape_of
 
 
-def _key(key: Any) -> tuple[Any, ...]:
+def _key(key: Any) -> Any:
     """Extend a key so that it leaves the component dimension alone."""
-    parts = key if isinstance(key, tuple) else (key,)
-    return (*parts, slice(None)) if any(part is Ellipsis for part in parts) else parts
+    parts = key if isinstance(key, tuple | list) else (key,)
+    return (*parts, slice(None)) if any(part is Ellipsis for part in parts) else key
 
 
 @handles("__getitem__")
 def _getitem(self: MCTensor, key: Any) -> MCTensor:
-    if isinstance(key, list):
-        key = torch.as_tensor(key)
     _check_key(self, key)
     return result(self._components[_key(key)], lambda lead: lead(self)[key], self)
 
 
 def _check_key(x: MCTensor, key: Any) -> None:
-    """Raise ``IndexError`` for a key that would reach into the components."""
-    parts = key if isinstance(key, tuple) else (key,)
-    used = 0
-    for part in parts:
-        if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8):
-            used += part.dim()
-        elif part is not None and part is not Ellipsis and not isinstance(part, bool):
-            used += 1
-    if used > len(shape_of(x)):
-        raise IndexError(f"{used} indices are too many for shape {shape_of(x)}")
+    """Let torch index numbers first: a key with too many indices would reach the components."""
+    x._components[..., 0][key]
 
 
 @handles("__setitem__")
@@ -46,14 +36,15 @@ def _setitem(self: MCTensor, key: Any, value: Any) -> None:
     if not isinstance(self, MCTensor):
         raise TypeError("a plain tensor cannot hold multi-component numbers")
     _check_key(self, key)
-    target = wrap(self._components[_key(key)])
     computed = padded(components_of(value, self), self.nc)
     written(self, self._components, "setting elements")  # checks the graph
-    self._components[_key(key)] = computed.expand(target._components.shape)
+    self._components[_key(key)] = computed
 
 
 def _each(plain: Callable[..., Any], x: MCTensor, *args: Any, **kwargs: Any) -> Any:
     """Apply ``plain`` to every component; return one result or a tuple of results."""
+    if any(isinstance(a, torch.dtype) for a in (*args, *kwargs.values())):
+        raise TypeError(f"{plain.__name__} of MCTensor keeps its type: convert by to(dtype)")
     with torch.no_grad():
         # vmap takes some dimensions that torch refuses, and mixes components into the numbers.
         plain(x._components[..., 0], *args, **kwargs)
@@ -81,12 +72,18 @@ reshape_as repeat_interleave ravel tensor_split hsplit vsplit rot90 fliplr flipu
 """.split()
 
 
+_PLACED = {"narrow", "tensor_split"}
+"""Functions that also take tensors of places."""
+
+
 def _moving(name: str, compute: Callable[..., Tensor] | None = None) -> None:
     """Register a function; ``compute``, of components and dimensions, spares it vmap's overhead."""
     for place in (torch, Tensor):
         plain = getattr(place, name, None)
 
         def run(input: MCTensor, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
+            if name in _PLACED:  # vmap takes numbers only
+                args = tuple(a.tolist() if isinstance(a, Tensor) else a for a in args)
             if kwargs or compute is None:
                 return _each(plain, input, *map(leading, args), **kwargs)
             computed = compute(input._components, len(shape_of(input)), *args)
@@ -135,7 +132,10 @@ def _property(name: str, compute: Callable[[Tensor, int], Tensor]) -> None:
 
 
 _property("T", lambda c, dims: c.permute(*reversed(range(dims)), dims))
+_property("real", lambda c, dims: c)
 _property("mT", _swapped)
+_property("mH", _swapped)
+_property("H", _turned)
 
 
 def _joined(name: str) -> None:
@@ -181,6 +181,8 @@ def embedding(
     if max_norm is not None:
         raise TypeError("max_norm is not defined for MCTensor: embed first, then scale")
     options = {"scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
+    with torch.no_grad():  # torch knows which indices are wrong
+        F.embedding(input, weight._components[..., 0], padding_idx)
     computed = weight._components[input]
     return result(
         computed, lambda lead: F.embedding(input, lead(weight), padding_idx, **options), weight

@@ -10,7 +10,7 @@ from torch import Tensor
 from trainwright.mcf import exact
 from trainwright.mcf.errorfree import PRECISION
 from trainwright.mcf.expansion import distilled, finished, padded, terms_of
-from trainwright.mcf.protocol import call
+from trainwright.mcf.protocol import call, call_below
 
 
 class MCTensor(Tensor):
@@ -66,6 +66,10 @@ class MCTensor(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return call(func, args, kwargs or {})
 
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return call_below(func, args, kwargs or {})
+
     @property
     def components(self) -> Tensor:
         """Components (..., nc), a plain tensor outside the graph that shares memory."""
@@ -74,7 +78,7 @@ class MCTensor(Tensor):
     @property
     def fc(self) -> Tensor:
         """Leading component as a plain tensor in the graph, sharing memory."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
             return self.as_subclass(Tensor)
 
     @property

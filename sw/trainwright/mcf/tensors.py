@@ -13,7 +13,7 @@ from trainwright.mcf.expansion import padded
 from trainwright.mcf.graph import result
 from trainwright.mcf.operands import components_of, written
 from trainwright.mcf.protocol import handles, handles_one
-from trainwright.mcf.tensor import MCTensor, shape_of, wrap
+from trainwright.mcf.tensor import MCTensor, check_type, shape_of, wrap
 
 
 @handles("detach")
@@ -49,8 +49,11 @@ _parsed: Any = getattr(torch._C, "_nn")._parse_to  # noqa: B009  unknown to the 
 @handles("to")
 def _to(self: MCTensor, *args: Any, **kwargs: Any) -> Any:
     """Convert to another component type, keeping nc, or move to a device."""
-    device, dtype, _, _ = _parsed(*_plain(args), **kwargs)
-    copying = kwargs.get("copy", False)
+    flags = [a for a in args if isinstance(a, bool)]  # non_blocking, then copy
+    device, dtype, _, _ = _parsed(*_plain(args[: len(args) - len(flags)]), **kwargs)
+    copying = kwargs.get("copy", flags[1] if len(flags) > 1 else False)
+    if dtype is not None:
+        check_type(dtype)
     components = self._components
     if dtype is not None and dtype is not components.dtype:
         components = exact.converted(components, dtype, self.nc)
