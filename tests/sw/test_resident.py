@@ -146,6 +146,13 @@ def test_gradients_stay_where_the_scratchpad_is_short(case, rows):
     is_defined(ours, chip)
 
 
+def test_resident_step_longer_than_the_program_memory_is_exact(case):
+    ours, *_ = case.by_host(2)
+    chip = case.resident(p=replace(P, program_depth=16))
+    chip.run_steps(2, step=0)
+    is_defined(ours, chip)
+
+
 def test_frozen_scales_and_steps_in_two_runs(case):
     ours, _, losses, _ = case.by_host(5, frozen=True, first=2)
     chip = case.resident(frozen=True, step=2)

@@ -56,7 +56,6 @@ class Limit:
             )
 
 
-PROGRAM = Limit("descriptors", "use fewer layers or factors", "program_depth", 4096)
 STREAMED = Limit("descriptors", "use fewer layers or a smaller batch", fixed=MOST_DESCRIPTORS)
 """Limit of a program without long loops, which is loaded as it goes on."""
 SCRATCHPAD = Limit(

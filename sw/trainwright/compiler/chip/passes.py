@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from trainwright.compiler.base.commands import Commands
-from trainwright.compiler.base.limits import COUNTS, MOST_COUNT, PROGRAM
+from trainwright.compiler.base.limits import COUNTS, MOST_COUNT, STREAMED
 from trainwright.compiler.base.memory import Buffer, LocalMemory, Region, largest_divisor
 from trainwright.compiler.base.names import IDENTITY, ZEROS
 from trainwright.compiler.chip.exponents import COPY_SLOT, ExponentSlots
@@ -219,5 +219,6 @@ class Passes:
     def finish(self, which: str) -> Program:
         """End the program, named ``which`` in messages, and return it."""
         descriptors = (*self.commands.descriptors, Halt())
-        PROGRAM.require(len(descriptors), self.p, which)
+        # Without loops a program longer than the program memory is loaded as it goes on.
+        STREAMED.require(len(descriptors), self.p, which)
         return Program(descriptors, self.p.fingerprint)
