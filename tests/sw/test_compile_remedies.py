@@ -16,17 +16,17 @@ from trainwright.compiler.base.progress import CompileProgress, count, followed,
 from trainwright.compiler.step import blocks
 from trainwright.compiler.step.compile import compile_network
 from trainwright.compiler.step.stored import (
-    MOST_BATCHES,
     MOST_PRESETS,
     SWITCH,
     cached_step,
     with_remedies,
 )
 from trainwright.graph import order
-from trainwright.network import UserNames, network_from_dict
+from trainwright.network import UserNames, load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 
 P = AcceleratorParameters(scratchpad_rows=256)
+ENGINE = AcceleratorParameters(vector_engine=1, exponents=64)
 NETWORK = network_from_dict({
     "name": "small", "classes": 4, "image": [8, 8],
     "layers": [
@@ -94,7 +94,33 @@ def test_remedies_that_all_fail_promise_nothing_after_bounded_trials():
 
     error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 4096, P, never)
     assert "scratchpad_rows" not in error.remedy
-    assert len(tried) == MOST_BATCHES + 2 + MOST_PRESETS
+    assert [batch for batch, _ in tried[:2]] == [64, 1]
+    assert len(tried) == 2 + 2 + MOST_PRESETS
+
+
+def test_remedies_of_a_large_batch_are_tried_from_a_single_sample_upwards():
+    def fits(batch, p):
+        if batch > 8:
+            raise DoesNotFitError("too large", "")
+
+    error = with_remedies(DoesNotFitError("l1.x is large", ""), 1024, P, fits)
+    assert error.remedy == "use a batch of 4, which fits"
+
+
+def test_remedies_out_of_effort_try_no_more():
+    def costly(batch, p):
+        count("states", 60)
+        raise DoesNotFitError("too large", "")
+
+    with followed(most=100) as progress:
+        with_remedies(DoesNotFitError("l1.x is large", ""), 1024, P, costly)
+    assert progress.effort == 120
+
+
+def test_search_without_any_program_ends_soon_after_it_is_hopeless():
+    with followed(hopeless=2_000) as progress, pytest.raises(DoesNotFitError):
+        compile_network(load_network("tagger-64"), 512, ENGINE)
+    assert progress.effort < 50_000
 
 
 def test_remedies_of_the_largest_preset_name_no_other():

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.limits import SCRATCHPAD
-from trainwright.compiler.base.progress import count
+from trainwright.compiler.base.progress import count, is_spent
 from trainwright.compiler.forms.calls import ArrayCall, Call, Move
 from trainwright.compiler.forms.layout import Addresses, Storage
 from trainwright.compiler.schedule.schedule import Issue, dependencies
@@ -401,6 +401,9 @@ def _placed(
                     raise
                 continue
             placements.append((placement.cost, placement.addresses))
+            # `fashion` in 1,024 samples placed programs of 10,000 pieces eleven times each.
+            if is_spent():
+                break
         if placements:
             return min(placements, key=lambda pair: pair[0])
     assert problem

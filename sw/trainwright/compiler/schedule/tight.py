@@ -76,12 +76,10 @@ def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float
             ahead += other.cycles if other.engine in ARRAYS else 0.0
             at -= 1
         if at < place:
-            order.insert(at, order.pop(place))
-            used.insert(at, used[at])
-            used.pop(place + 1)
-            for counts in slices.values():
-                counts.insert(at, counts[at])
-                counts.pop(place + 1)
+            order[at : place + 1] = [call, *order[at:place]]
+            # Only the places in between change: lists of 10,000 commands are long to move whole.
+            for counts in (used, *slices.values()):
+                counts[at : place + 1] = [counts[at], *counts[at:place]]
             for n in range(at, place + 1):
                 used[n] += rows_of
                 if storage:

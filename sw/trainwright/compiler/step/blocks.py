@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.base.errors import CompileError
-from trainwright.compiler.base.progress import is_spent
+from trainwright.compiler.base.progress import is_over, is_spent
 from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.cut.slices import Block, Stage
 from trainwright.compiler.cut.stages import Stages
@@ -126,7 +126,7 @@ class Blocks:
             return
         for size in (size for size in SIZES if batch >= MORE * size):
             for chosen in every:
-                if bodies and is_spent():
+                if is_over(bodies):
                     break
                 for stages in self._options(chosen, places, size):
                     for room in ROOMS:  # the first that fits: more room is faster
@@ -136,7 +136,11 @@ class Blocks:
                             bodies.append((cycles, len(bodies), body))
                             break
         bodies.sort(key=lambda entry: entry[:2])
-        timed = [(self._rate(body), n, body) for _, n, body in bodies[:TIMED]]
+        timed: list[tuple[float, int, _Body]] = []
+        for _, n, body in bodies[:TIMED]:
+            timed.append((self._rate(body), n, body))
+            if is_spent():
+                break
         for rate, _, body in sorted(timed, key=lambda entry: entry[:2]):
             if rate == float("inf"):
                 return

@@ -16,7 +16,7 @@ from trainwright.compiler.base.compiled import AUTO, FOLLOWED, PAPER, SMALL
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import require_memory, require_words
 from trainwright.compiler.base.memory import Buffer, MemoryMap
-from trainwright.compiler.base.progress import MOST_EFFORT, followed, is_spent, rest
+from trainwright.compiler.base.progress import MOST_EFFORT, followed, is_over, rest
 from trainwright.compiler.emit.emit import Emitted, emitted
 from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.forms.digits import between_width, cost_digits, in_digits, require_passes
@@ -270,8 +270,8 @@ def _backward(
             axes, lanes = step.whole.tensors[name].axes, layouts[origin].lanes
             given[name] = Given(Layout(tuple(a for a in axes if a not in lanes), lanes))
     stored = rows.written(backward.results)
-    spec = ProgramSpec(backward, given, stored, p, "backward")
-    return lower(spec), origins
+    with followed(most=rest()):
+        return lower(ProgramSpec(backward, given, stored, p, "backward")), origins
 
 
 def program_memory(
@@ -399,6 +399,6 @@ def _searched(
             problems.append(error)
             refused[order.text] = str(error)
             # Another order costs as much again, and mostly lacks rows for the same tensors.
-            if is_spent():
+            if is_over(()):
                 break
     raise problems[0]

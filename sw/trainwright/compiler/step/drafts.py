@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError
-from trainwright.compiler.base.progress import HOPELESS, count, is_spent
+from trainwright.compiler.base.progress import count, is_over
 from trainwright.compiler.choose.divisions import variants
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.cut.stages import Stages
@@ -83,13 +83,18 @@ class Drafts:
     problems: list[CompileError] = field(default_factory=list)
     _issued: list[Draft] = field(default_factory=list)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no more cuts are to be tried."""
+        return is_over(self._issued)
+
     def add(self, chosen: Chosen) -> None:
         """Cut, tile and issue programs of some choices."""
         p = self.spec.p
         for number, (stages, spilled) in enumerate(self._options(chosen)):
             # The first cut is always tried, so that a compilation out of effort still ends with a
             # program.
-            if (self._issued and is_spent()) or (number and is_spent(HOPELESS)):
+            if (number or self._issued) and self.is_over:
                 break
             try:
                 program = tiled(self.spec, stages, chosen.pads, spilled, spare=True)
@@ -181,6 +186,9 @@ class Drafts:
         tried: set[tuple] = set()
         apart = chosen.apart
         for part in LARGE:
+            # A stage of many axes has 30,000 cuts, all of which are ranked before the first.
+            if part != LARGE[0] and self.is_over:
+                return
             stages = self._stages(chosen, part)
             # A spilled tensor is stored in one layout, one in parts has two.
             if stages.spilled & apart:

@@ -17,7 +17,7 @@ from trainwright.compiler.base.errors import (
 )
 from trainwright.compiler.base.limits import SCRATCHPAD, STREAMED
 from trainwright.compiler.base.memory import MemoryMap
-from trainwright.compiler.base.progress import HOPELESS, count, enter_phase, is_spent
+from trainwright.compiler.base.progress import count, enter_phase, is_over, is_spent
 from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.choose.huge import sliced_axes
 from trainwright.compiler.emit.emit import emitted
@@ -119,12 +119,14 @@ def lower(spec: ProgramSpec) -> Lowered:
     enter_phase(f"{which} program: search of arrays and layouts")
     timed = _blocked(Blocks(spec, lambda program: alone(program, p, which), problems))
     best, bound = min(timed, key=lambda entry: entry[0], default=None), graph.work / p.multipliers
-    if best and sliced_axes(graph, p) and best[0] <= CLOSE * bound:
+    if best and (is_spent() or (sliced_axes(graph, p) and best[0] <= CLOSE * bound)):
         return best[2]
     timed += _whole(spec, problems)
     if not timed:
         raise _refusal(graph, p, problems)
     cycles, draft, program = min(timed, key=lambda entry: entry[0])
+    if is_spent():
+        return program
     # Only the winner is placed in random orders, too: placing and timing all of them would take
     # longer than it gains. Blocks are placed by other costs, so that this can find no room.
     with suppress(DoesNotFitError):
@@ -141,15 +143,17 @@ def _whole(spec: ProgramSpec, problems: list[CompileError]) -> list[_Timed]:
         drafts = Drafts(ordered, short=short, problems=problems)
         before = len(problems)
         try:
-            for chosen in choose(ordered, modes):
+            for number, chosen in enumerate(choose(ordered, modes)):
+                if number and drafts.is_over:
+                    break
                 drafts.add(chosen)
         except CompileError as error:
             problems.append(error)
-            if is_spent(HOPELESS):
+            if is_over(()):
                 break
             continue
         timed = _timed(drafts.best(), spec, problems, short=short)
-        if timed or is_spent(HOPELESS) or any(_is_other(error) for error in problems[before:]):
+        if timed or is_over(()) or any(_is_other(error) for error in problems[before:]):
             return timed
     return []
 
@@ -230,7 +234,7 @@ def _blocked(blocks: Blocks) -> list[_Timed]:
             except CompileError as error:
                 blocks.problems.append(error)
         bodies += len(timed) > before
-        if bodies == BLOCKED:
+        if bodies == BLOCKED or (bodies and is_spent()):
             break
     return timed
 

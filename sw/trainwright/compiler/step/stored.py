@@ -12,27 +12,29 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from trainwright.compiler.base.compiled import AUTO, FOLLOWED
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.base.limits import SCRATCHPAD
-from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed
+from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed, is_spent
 from trainwright.compiler.step.compile import StepPrograms, compile_network
 from trainwright.network import Network, UserNames
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.native.cache import default_folder, least_recent
 from trainwright.support.waiting import waiting
 
-TRIAL_EFFORT = 60_000
-"""Alternatives that one remedy may take, three to six seconds of a processor.
+TRIAL_EFFORT = 40_000
+"""Alternatives of each pass after which a remedy that was tried counts as fitting, or as not.
+"""
+MOST_TRIALS = 150_000
+"""Alternatives after which no further remedy is tried.
 
-A convolution of 16 to 32 channels on 28 x 28 pixels, which fits at no batch, took 61 s to refuse
-with 160,000, two thirds of it in trials.
+Each of seven remedies could take 120,000, so that `tagger-64` in 512 samples took 12 s of trials.
 """
 MOST_BATCHES = 3
-"""Smaller batches that are tried, each a quarter of the one before: 64 down to 1."""
+"""Smaller batches that are tried, each four times the one before: 1 up to 16 in place of 64."""
 MOST_PRESETS = 2
 """Presets that are tried, for an accelerator with a smaller scratchpad than theirs."""
 
@@ -48,13 +50,12 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _SUFFIX = ".step"
 
 
-def _batches(batch: int, unit: int) -> Iterator[int]:
-    """List smaller batches that are multiples of a unit."""
-    for _ in range(MOST_BATCHES):
-        batch = batch // 4 // unit * unit
-        if not batch:
-            return
-        yield batch
+def _batches(batch: int, unit: int) -> Iterator[list[int]]:
+    """Yield lists of smaller batches that are multiples of a unit, the smallest first."""
+    smaller = [batch // 4**n // unit * unit for n in range(MOST_BATCHES, 0, -1)]
+    yield [n for n in smaller if n]
+    # Where not even the smallest of these fits.
+    yield [n for n in (unit * 4**k for k in range(MOST_BATCHES)) if n < (smaller[0] or batch)]
 
 
 def _sizes(p: AcceleratorParameters) -> Iterator[AcceleratorParameters]:
@@ -79,22 +80,23 @@ def with_remedies(
     Batches are multiples of ``unit``. What an error guesses from the rows that one tensor lacks
     is often wrong: other tensors grow with the batch, and slices with the scratchpad.
     """
+
+    def fits(samples: int, q: AcceleratorParameters) -> bool:
+        with suppress(CompileError):
+            if not is_spent():
+                trial(samples, q)
+                return True
+        return False
+
     remedies: list[str] = []
-    for smaller in _batches(batch, unit):
-        with suppress(CompileError):
-            trial(smaller, p)
-            remedies.append(f"use a batch of {smaller}, which fits")
-            break
-    for larger in _sizes(p):
-        with suppress(CompileError):
-            trial(batch, larger)
-            remedies.append(f"an accelerator with scratchpad_rows={larger.scratchpad_rows} fits")
-            break
-    for name in islice(_presets(p), MOST_PRESETS):
-        with suppress(CompileError):
-            trial(batch, preset(name))
-            remedies.append(f"preset {name} fits")
-            break
+    # Small batches first: they take less to compile, and a larger one is tried if they fit.
+    fitting = (list(takewhile(lambda n: fits(n, p), tried)) for tried in _batches(batch, unit))
+    if smaller := next(filter(None, fitting), None):
+        remedies.append(f"use a batch of {smaller[-1]}, which fits")
+    if larger := next((q for q in _sizes(p) if fits(batch, q)), None):
+        remedies.append(f"an accelerator with scratchpad_rows={larger.scratchpad_rows} fits")
+    if name := next((n for n in islice(_presets(p), MOST_PRESETS) if fits(batch, preset(n))), None):
+        remedies.append(f"preset {name} fits")
     remedy = (
         "; ".join(remedies) or "use smaller layers or ranks: no smaller batch that was tried fits"
     )
@@ -212,7 +214,8 @@ def cached_step(
         most = min(effort, TRIAL_EFFORT)
         # Networks of tokens have sequences in rows, of which a batch may have any number.
         unit = p.lanes if plan in FOLLOWED and network.tokens == 1 else 1
-        return with_remedies(error, batch, p, lambda n, q: compiled(n, q, most), unit=unit)
+        with followed(MOST_TRIALS, hopeless=most):
+            return with_remedies(error, batch, p, lambda n, q: compiled(n, q, most), unit=unit)
 
     if os.environ.get(SWITCH) == "0":
         return make()
