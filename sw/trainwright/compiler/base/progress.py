@@ -12,7 +12,7 @@ A processor evaluates between 10,000 and 20,000 in a second, so that no network 
 than 20 seconds. `fashion-conv` takes 165,000; `fashion` in 512 samples takes 360,000, as each
 program is finished once begun.
 """
-MOST_HOPELESS = 125_000
+MOST_HOPELESS = 160_000
 """Alternatives of one pass after which a search without any program is given up.
 
 Effort bounds how long programs are improved; a search that found none yet may take longer than a
@@ -85,9 +85,7 @@ def rest(part: float = 1.0) -> int | None:
 
 
 @contextmanager
-def followed(
-    most: int | None = None, *, hopeless: int | None = None
-) -> Iterator[CompileProgress]:
+def followed(most: int | None = None, *, hopeless: int | None = None) -> Iterator[CompileProgress]:
     """Follow the compilation within the block, which ends soon after ``most`` alternatives.
 
     Without any program it ends after ``hopeless`` (``MOST_HOPELESS``). A block within another one

@@ -82,11 +82,13 @@ class Drafts:
     """Whether a tensor is many times as large as the scratchpad."""
     problems: list[CompileError] = field(default_factory=list)
     _issued: list[Draft] = field(default_factory=list)
+    _fits: bool = False
+    """Whether an order of issue has rows for all of its pieces."""
 
     @property
     def is_over(self) -> bool:
         """Whether no more cuts are to be tried."""
-        return is_over(self._issued)
+        return is_over(self._fits)
 
     def add(self, chosen: Chosen) -> None:
         """Cut, tile and issue programs of some choices."""
@@ -112,8 +114,11 @@ class Drafts:
                     self.problems.append(error)
                     break
                 self._issued.append(draft)
+                self._fits = True
             for lookahead in () if self.short else LOOKAHEADS:
-                self._issued.append(self._draft(program, lookahead, ROOMS[0]))
+                draft = self._draft(program, lookahead, ROOMS[0])
+                self._issued.append(draft)
+                self._fits |= fits(draft.fullest, p)
 
     def _draft(self, program: Lowered, lookahead: int, room: float) -> Draft:
         issue = scheduled(program.calls, lookahead, round(room * self.spec.p.scratchpad_rows))
@@ -135,6 +140,9 @@ class Drafts:
         least = float("inf")
         for draft in waiting:
             if draft.cycles > CLOSE * least:
+                break
+            # A search out of effort still returns its best draft with rows for all pieces.
+            if (drafts or not self._fits) and is_over(drafts):
                 break
             try:
                 total = self._cycles(draft)

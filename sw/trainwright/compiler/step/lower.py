@@ -17,7 +17,14 @@ from trainwright.compiler.base.errors import (
 )
 from trainwright.compiler.base.limits import SCRATCHPAD, STREAMED
 from trainwright.compiler.base.memory import MemoryMap
-from trainwright.compiler.base.progress import count, enter_phase, is_over, is_spent
+from trainwright.compiler.base.progress import (
+    count,
+    enter_phase,
+    followed,
+    is_over,
+    is_spent,
+    rest,
+)
 from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.choose.huge import sliced_axes
 from trainwright.compiler.emit.emit import emitted
@@ -100,6 +107,12 @@ PATIENCE = 3
 Searches for `fashion-conv`, and for `fashion` in 4,096 rows, find the same programs as with all
 nine, in half the time.
 """
+MOST_ATTEMPT = 25_000
+"""Alternatives after which the next attempt begins where no program of this one fits.
+
+The backward pass of `digits` on `lfe5u-25f` only fits by the sixth attempt. The first ones issued
+orders of 100 programs, for 17 s, none of which had the rows.
+"""
 HOPEFUL = 1.1
 """Estimate of a program, relative to the fewest cycles that were timed, up to which it is timed."""
 MOST_TIMED = 3
@@ -141,18 +154,16 @@ def _whole(spec: ProgramSpec, problems: list[CompileError]) -> list[_Timed]:
     for ops, short, modes in _attempts(spec):
         ordered = replace(spec, graph=ops, parted=() if short else spec.parted)
         drafts = Drafts(ordered, short=short, problems=problems)
-        before = len(problems)
-        try:
-            for number, chosen in enumerate(choose(ordered, modes)):
-                if number and drafts.is_over:
-                    break
-                drafts.add(chosen)
-        except CompileError as error:
-            problems.append(error)
-            if is_over(()):
-                break
-            continue
-        timed = _timed(drafts.best(), spec, problems, short=short)
+        before, timed = len(problems), list[_Timed]()
+        with followed(rest(), hopeless=MOST_ATTEMPT):
+            try:
+                for number, chosen in enumerate(choose(ordered, modes)):
+                    if number and drafts.is_over:
+                        break
+                    drafts.add(chosen)
+                timed = _timed(drafts.best(), spec, problems, short=short)
+            except CompileError as error:
+                problems.append(error)
         if timed or is_over(()) or any(_is_other(error) for error in problems[before:]):
             return timed
     return []
