@@ -68,10 +68,10 @@ def is_spent() -> bool:
     return progress.effort >= progress.most
 
 
-def is_over(found: object) -> bool:
-    """Return whether a search ends: soon if it has ``found`` programs, else once it is hopeless."""
+def is_over(programs: object) -> bool:
+    """Return whether a search ends: soon if it has ``programs`` programs, else once it is hopeless."""
     progress = _CURRENT.get()
-    if found or progress is None or progress.most is None:
+    if programs or progress is None or progress.most is None:
         return is_spent()
     return progress.effort - progress.begun >= progress.hopeless
 
