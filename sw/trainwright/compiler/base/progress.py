@@ -69,7 +69,7 @@ def is_spent() -> bool:
 
 
 def is_over(programs: object) -> bool:
-    """Return whether a search ends: soon if it has ``programs`` programs, else once it is hopeless."""
+    """Return whether a search ends: soon where it has ``programs``, else once it is hopeless."""
     progress = _CURRENT.get()
     if programs or progress is None or progress.most is None:
         return is_spent()
