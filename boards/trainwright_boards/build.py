@@ -12,11 +12,22 @@ from trainwright.support.native.tools import Progress
 from trainwright.support.waiting import waiting
 from trainwright_boards import flow, report
 from trainwright_boards.artix_tools import vivado_script
-from trainwright_boards.board import BLOCK
+from trainwright_boards.board import BLOCK, Board
 from trainwright_boards.clocks import slower_mhz
 from trainwright_boards.export import SCRIPT, write_files, writing
 from trainwright_boards.fits import needed_block_rams
-from trainwright_boards.job import NETLIST, PACK, PLACE, STAGES, SYNTH, TIMING, TOP, Build, Steps
+from trainwright_boards.job import (
+    NETLIST,
+    PACK,
+    PLACE,
+    ROUTE,
+    STAGES,
+    SYNTH,
+    TIMING,
+    TOP,
+    Build,
+    Steps,
+)
 from trainwright_boards.netlist import Netlist, complaints
 from trainwright_boards.tools import BuildError
 from trainwright_boards.top import CLOCK
@@ -33,13 +44,8 @@ def build(
     a bitstream are also in ``report.json`` of the build's folder. ``options`` go to place and
     route. Raises ``BuildError``, also where the part has no room for the netlist.
     """
-    tools = flow.family(job.board)
-    until = until or tools.last
-    if STAGES.index(until) > STAGES.index(tools.last):
-        raise BuildError(
-            f"wheels build for the {job.board.part.name} of {job.board.name} until {tools.last}, "
-            f"not {until}: {tools.beyond}"
-        )
+    until = until or flow.family(job.board).last
+    check_reached(job.board, until)
     stages = {SYNTH: 1, PACK: 3}.get(until, 2)  # one run of a tool may place and route
     with writing(job.folder):
         flow.bitstream(job).unlink(missing_ok=True)
@@ -69,6 +75,16 @@ def build(
         if until == PACK:
             (job.folder / REPORT).write_text(json.dumps(figures, indent=1) + "\n")
     return figures
+
+
+def check_reached(board: Board, stage: str) -> None:
+    """Raise ``BuildError`` for a stage of ``job.STAGES`` that the part's tools do not reach."""
+    tools = flow.family(board)
+    if STAGES.index(stage) > STAGES.index(tools.last):
+        raise BuildError(
+            f"wheels build for the {board.part.name} of {board.name} until {tools.last}, "
+            f"not {stage}: {tools.beyond}"
+        )
 
 
 def export_sources(job: Build) -> list[Path]:
@@ -169,6 +185,7 @@ def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> di
 
     A seed whose report is there for the same netlist is not repeated. Raises ``BuildError``.
     """
+    check_reached(job.board, ROUTE)
     with writing(job.folder):
         steps = Steps(job.folder, progress, check=job.check)
         netlist = job.folder / NETLIST

@@ -30,12 +30,14 @@ from trainwright_boards.fits import (
     needed_block_rams,
     obstacles,
 )
-from trainwright_boards.job import STAGES
+from trainwright_boards.job import ROUTE, STAGES, SYNTH
 from trainwright_boards.tools import BuildError
 
 FOLDER = Path("build")
 FLOWS = ("vivado", "litex", "fusesoc")
 """Names in ``flows.FLOWS``, whose import would cost every command the hardware's."""
+LEAST_BAUD = 9600
+"""Slowest serial line: a full frame takes 2 s, and the host gives up on a write of 10 s."""
 VIVADO = tuple(name for name, board in BOARDS.items() if board.part.family == "xc7")
 """Boards with a serial line that Vivado builds."""
 EXPORTED = (*EXPORTS, *VIVADO, REGISTERS)
@@ -326,10 +328,10 @@ def _job(args: argparse.Namespace):
 
 
 def _baud(args: argparse.Namespace, board: Board) -> int:
-    """Return the rate of the serial line. Raises ``OptionError`` for one above the board's."""
-    if args.baud is not None and args.baud > board.baud:
+    """Return the rate of the serial line. Raises ``OptionError`` for one that cannot work."""
+    if args.baud is not None and not LEAST_BAUD <= args.baud <= board.baud:
         raise OptionError(
-            f"--baud: the bridge of {board.name} takes at most {board.baud}, not {args.baud}"
+            f"--baud: the line to {board.name} takes {LEAST_BAUD} to {board.baud}, not {args.baud}"
         )
     return args.baud or board.baud
 
@@ -377,7 +379,7 @@ def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: 
 
 
 def _build(args: argparse.Namespace) -> int:
-    from trainwright_boards.build import build, seeds
+    from trainwright_boards.build import build, check_reached, seeds
 
     if args.until in ("synth", "place") and args.seeds is not None:
         raise OptionError(f"--until {args.until} routes nothing: omit --seeds")
@@ -386,6 +388,8 @@ def _build(args: argparse.Namespace) -> int:
     if args.append is not None and args.seeds is not None:
         raise OptionError("--append takes the figures of one build: omit --append or --seeds")
     _check_append(args)
+    # before a network is compiled and a netlist made, which takes minutes
+    check_reached(find_board(args.board), args.until or (SYNTH if args.seeds is None else ROUTE))
     job = _job(args)
     if args.clock is not None and round(args.clock * 1e6) != job.clock_hz:
         tell(

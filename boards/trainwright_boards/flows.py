@@ -21,21 +21,22 @@ def clock_constraints() -> str:
     return f"create_clock -period {CLOCK_NS:.3f} -name clk [get_ports clk]\n"
 
 
-def _vivado(p: AcceleratorParameters) -> Mapping[str, str]:
+def _vivado(p: AcceleratorParameters, _: int) -> Mapping[str, str]:
     return {
         "component.xml": ip_xact(p, [VERILOG]),
         "trainwright_ooc.xdc": clock_constraints(),
     }
 
 
-def _litex(p: AcceleratorParameters) -> Mapping[str, str]:
+def _litex(p: AcceleratorParameters, memory_base: int) -> Mapping[str, str]:
     ports = [(port["name"], port["direction"], port["width"]) for port in port_list(p)]
     listed = "".join(f"    {port!r},\n" for port in ports).replace("'", '"')
     text = LITEX.read_text().replace("] = ()", f"] = (\n{listed})", 1)
+    text = text.replace("EXPORTED_BASE = 0\n", f"EXPORTED_BASE = {memory_base:#x}\n", 1)
     return {"trainwright_litex.py": text}
 
 
-def _fusesoc(p: AcceleratorParameters) -> Mapping[str, str]:
+def _fusesoc(p: AcceleratorParameters, _: int) -> Mapping[str, str]:
     waivers = "".join(f", -Wno-{name}" for name in LINT)
     core = f"""\
 CAPI=2:
@@ -73,12 +74,12 @@ targets:
     return {"accelerator.core": core, "accelerator.sdc": clock_constraints()}
 
 
-FLOWS: Mapping[str, Callable[[AcceleratorParameters], Mapping[str, str]]] = {
+FLOWS: Mapping[str, Callable[[AcceleratorParameters, int], Mapping[str, str]]] = {
     "vivado": _vivado,
     "litex": _litex,
     "fusesoc": _fusesoc,
 }
-"""Files of each flow in addition to the Verilog and the register map."""
+"""Files of each flow, for a base of the memory, in addition to Verilog and register map."""
 
 
 def export_for(
@@ -96,4 +97,6 @@ def export_for(
     with writing(folder):
         verilog = package_verilog(parameters, memory_base=memory_base, progress=progress)
         registers = {name: text(parameters) for name, text in FILES.items()}
-        return write_files(folder, {VERILOG: verilog, **FLOWS[flow](parameters), **registers})
+        return write_files(
+            folder, {VERILOG: verilog, **FLOWS[flow](parameters, memory_base), **registers}
+        )

