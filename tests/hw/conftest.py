@@ -23,7 +23,7 @@ from trainwright_hw.storage.ports import ROW_LATENCY
 from trainwright_sim.amaranth_peers import fields_of
 
 sys.path.append(str(Path(__file__).parent))
-from kept import simulated
+from kept import Inputs, simulated
 
 ROWS = 1024
 """Scratchpad rows of the bench; operands lie in the lower half, results in the upper."""
@@ -172,21 +172,28 @@ class _Bench:
         self.written: int | None = None  # where to, of the row that comes next
         self.reads = [engine.x, engine.g]
         self.pending = {id(port): [None] * ROW_LATENCY for port in self.reads}
+        self.inputs = Inputs(
+            *(
+                signal
+                for port in self.reads
+                for signal in (port.valid, port.row.as_value(), port.request.ready)
+            ),
+            engine.z.request.ready,
+            engine.statistics.item.ready,
+            engine.command.valid,
+        )
 
     def ready(self) -> bool:
         return self.random.random() >= self.stall
 
-    def drive(self, ctx) -> None:
+    def drive(self, ctx, offered: bool) -> None:
         """Set the inputs of this cycle: responses that are due, and random readiness."""
-        engine, pad = self.engine, self.run.pad
+        values = []
         for port in self.reads:
             address = self.pending[id(port)].pop(0)
-            ctx.set(port.valid, address is not None)
-            row = pad.row(address or 0)
-            ctx.set(port.row.as_value(), _packed(row, self.parameters.word_width))
-            ctx.set(port.request.ready, self.ready())
-        ctx.set(engine.z.request.ready, self.ready())
-        ctx.set(engine.statistics.item.ready, self.ready())
+            row = _packed(self.run.pad.row(address or 0), self.parameters.word_width)
+            values += [address is not None, row, self.ready()]
+        self.inputs.set(ctx, *values, self.ready(), self.ready(), offered)
 
     def sample(self, ctx) -> None:
         """Read the outputs of this cycle."""
@@ -219,13 +226,13 @@ class _Bench:
         while waiting or ctx.get(engine.status.busy):
             since += 1
             assert since < 200_000, "the engine hangs"
-            offered = bool(waiting) and (ctx.get(engine.command.valid) or self.ready())
-            ctx.set(engine.command.valid, offered)
-            if offered:
+            was_offered = ctx.get(engine.command.valid)
+            offered = bool(waiting) and (was_offered or self.ready())
+            if offered and not was_offered:
                 ctx.set(engine.command.payload, fields_of(waiting[0], engine.command.payload))
                 if self.parameters.stochastic_rounding:
                     ctx.set(engine.stream, streams[0])
-            self.drive(ctx)
+            self.drive(ctx, offered)
             if offered and ctx.get(engine.command.ready):
                 waiting.pop(0)
                 streams.pop(0)

@@ -4,11 +4,29 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any
 
-from amaranth.hdl import Elaboratable
+from amaranth.hdl import Cat, Elaboratable, ValueLike
 from amaranth.sim import Simulator
 
 Testbench = Callable[[Any], Awaitable[None]]
 MOST_BESIDE = 3
+
+
+class Inputs:
+    """Inputs of a design that a testbench sets at once.
+
+    Amaranth settles the logic after each value that is set: most of the time of a bench that sets
+    one input after the other in each cycle.
+    """
+
+    def __init__(self, *inputs: ValueLike):
+        self._together = Cat(*inputs)
+        self._widths = [len(Cat(each)) for each in inputs]
+
+    def set(self, ctx: Any, *values: int) -> None:
+        together = 0
+        for width, value in zip(self._widths[::-1], values[::-1], strict=True):
+            together = together << width | int(value) & (1 << width) - 1
+        ctx.set(self._together, together)
 
 
 class Simulated:

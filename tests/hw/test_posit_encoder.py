@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 from format_kinds import BYTES, sums_near
+from kept import Inputs
 
 from trainwright.formats import Fixed, Format, Posit, parse_format
 from trainwright_hw.arith.encoder import LANE_CYCLES, Encoder, check_encoder
@@ -63,6 +64,7 @@ def run(dut: Encoder, commands: Sequence[tuple[int, Format, int, bool, list[int]
     Settings belong to the row of the next cycle; some cycles have none.
     """
     random = Random(1)
+    inputs = Inputs(dut.shift, dut.out_width, dut.format, dut.zero, *dut.value)
 
     def rows():
         for select, fmt, shift, zero, values in commands:
@@ -81,11 +83,12 @@ def run(dut: Encoder, commands: Sequence[tuple[int, Format, int, bool, list[int]
         under_way: deque = deque([None] * (LANES + LANE_CYCLES + 1), maxlen=LANES + LANE_CYCLES + 1)
         for item in rows():
             settings = item[0] if item else (random.randrange(64), 16, 0, 0)
-            for name, value in zip(("shift", "out_width", "format", "zero"), settings, strict=True):
-                ctx.set(getattr(dut, name), value)
+            values = [
+                case[1][lane] if (case := under_way[lane]) else random.randrange(1 << 20)
+                for lane in range(LANES)
+            ]
+            inputs.set(ctx, *settings, *values)
             for lane in range(LANES):
-                case = under_way[lane]
-                ctx.set(dut.value[lane], case[1][lane] if case else random.randrange(1 << 20))
                 if due := under_way[lane + LANE_CYCLES]:
                     got = tuple(
                         ctx.get(each[lane]) for each in (dut.word, dut.saturated, dut.underflow)

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from kept import simulated
+from kept import Inputs, simulated
 
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
 from trainwright.golden.state import MachineState
@@ -97,51 +97,52 @@ def simulate(
     """
     engine = simulated(VectorEngine, p).design
     written, items = [], []
+    request, put, item = engine.read.request, engine.z.request, engine.statistics.item
+    inputs = Inputs(
+        engine.stream, engine.command.valid, engine.read.valid, engine.read.row.as_value(),
+        request.ready, put.ready, item.ready,
+    )  # fmt: skip
     stalls = engine.status.stall_operand, engine.status.stall_result
 
     async def testbench(ctx):
         waiting = [int.from_bytes(encode_descriptor(d), "little") for d in descriptors]
         scalars = [getattr(d, "scalars", ()) for d in descriptors]
         pending: list[int | None] = [None] * ROW_LATENCY
-        address, idle, cycles, shut_out = None, 0, 0, not shut
+        address, idle, cycles, shut_out, done = None, 0, 0, not shut, True
         while waiting or idle < 4:
             cycles += 1
             assert cycles < 100_000, "the engine hangs"
             busy = ctx.get(engine.status.busy)
             idle = 0 if busy or waiting else idle + 1
-            assert busy or not ctx.get(engine.z.request.valid), "idle before its rows are written"
+            assert busy or not ctx.get(put.valid), "idle before its rows are written"
             assert busy or not any(ctx.get(stall) for stall in stalls), "stalled while it is idle"
             shut_out = shut_out or ctx.get(stalls[1])
-            ctx.set(engine.stream, random.getrandbits(32) if busy else stream)
-            ctx.set(engine.command.valid, bool(waiting) and not busy)
-            if waiting:
+            now = random.getrandbits(32) if busy else stream
+            if done and waiting:
                 ctx.set(engine.command.payload, waiting[0])
                 for n, scalar in enumerate(scalars[0]):
                     ctx.set(engine.scalars[n], value_of(scalar, exponents))
             due = pending.pop(0)
-            ctx.set(engine.read.valid, due is not None)
             row = sum((int(w) & 0xFFFF) << 16 * n for n, w in enumerate(pad[due or 0]))
-            ctx.set(engine.read.row.as_value(), row)
-            ctx.set(engine.read.request.ready, random.random() >= stall)
+            reads = random.random() >= stall
             is_open = not shut or cycles // shut % 2
-            ctx.set(engine.z.request.ready, is_open and random.random() >= stall)
-            ctx.set(engine.statistics.item.ready, random.random() >= stall)
-            request = engine.read.request
+            writes = is_open and random.random() >= stall
+            takes = random.random() >= stall
+            offers = bool(waiting) and not busy
+            inputs.set(ctx, now, offers, due is not None, row, reads, writes, takes)
             taken = ctx.get(request.valid) and ctx.get(request.ready)
             pending.append(ctx.get(request.payload) if taken else None)
             if address is not None:
                 pad[address] = unpacked(ctx.get(engine.z.row.as_value()), p.lanes)
                 written.append((address, pad[address].tolist()))
                 assert written[-1] == expected[len(written) - 1], len(written)
-            put = engine.z.request
             bank = ctx.get(put.payload) % p.scratchpad_rows // p.bank_rows
             assert ctx.get(engine.z.banks) == ctx.get(put.valid) << bank
             address = ctx.get(put.payload) if ctx.get(put.valid) and ctx.get(put.ready) else None
-            item = engine.statistics.item
             if ctx.get(item.valid) and ctx.get(item.ready):
                 counts = ctx.get(item.payload.sum), ctx.get(item.payload.saturations)
                 items.append((ctx.get(item.payload.slot), *counts))
-            done = waiting and ctx.get(engine.command.valid) and ctx.get(engine.command.ready)
+            done = offers and ctx.get(engine.command.ready)
             await ctx.tick()
             if done:
                 waiting.pop(0)

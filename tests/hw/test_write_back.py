@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from amaranth.hdl import Elaboratable, Module, ResetInserter, Signal
-from kept import simulated
+from kept import Inputs, simulated
 
 from trainwright.fixed.random_bits import mixed, unit_bytes
 from trainwright.parameters import AcceleratorParameters
@@ -60,6 +60,8 @@ PARAMETERS = {
     ),
 }
 COMMANDS_IN_FLIGHT = 2
+SETTINGS = ("shift", "out_width", "slot", "z_row_stride", "z_format", "underflow_zero")
+TILE = ("z", "rows", "final", "context")
 ITEM = ("slot", "sum", "saturations", "underflows")
 
 
@@ -80,7 +82,7 @@ class Command:
     shift: int
     out_width: int
     slot: int
-    stride: int
+    z_row_stride: int
     stochastic: bool
     z_format: int
     underflow_zero: bool
@@ -129,7 +131,7 @@ def random_command(random: Random, p: AcceleratorParameters, engine: int, contex
         shift=random.choice((0, 5, random.randrange(64))),
         out_width=random.choice((8, p.result_width, random.randint(4, p.result_width))),
         slot=random.randrange(256),
-        stride=random.choice((1, 3, (1 << 20) - 1)),
+        z_row_stride=random.choice((1, 3, (1 << 20) - 1)),
         stochastic=bool(p.stochastic_rounding) and random.random() < 0.7,
         z_format=random.randrange(len(p.number_formats)),
         underflow_zero=bool(p.formats) and random.random() < 0.5,
@@ -167,12 +169,35 @@ class Bench:
         self.address: int | None = None
         self.writer = 0
         self.waited: int | None = None  # the engine whose row waited for the port a cycle ago
+        self.given, self.inputs = [{}, {}], []
+        """Values of the inputs of PE1, and of PE2, the port and the host, by input."""
+        for values, signals in zip(self.given, self.signals(), strict=True):
+            values.update(dict.fromkeys(signals, 0))
+            self.inputs.append(Inputs(*signals.values()))
+
+    def signals(self) -> list[dict[str, object]]:
+        """Return the inputs by name: of PE1, and of PE2, the port and the host."""
+        signals = []
+        for port in (self.dut.pe1, self.dut.pe2):
+            given = {name: port.command[name] for name in SETTINGS}
+            given |= {name: port.tile[name] for name in TILE}
+            given |= {lane: value for lane, value in enumerate(port.value)}
+            given |= {n: getattr(port, n) for n in ("start", "configure", "configure_context")}
+            if self.p.stochastic_rounding:
+                given |= {"stochastic": port.command.stochastic, "stream": port.stream}
+            signals.append(given)
+        z, item = self.dut.z, self.dut.statistics.item
+        signals[1] |= {"offered": port.offered, "row": z.request.ready, "item": item.ready}
+        return signals
+
+    def give(self, ctx, engine: int) -> None:
+        self.inputs[engine].set(ctx, *self.given[engine].values())
 
     def expect(self, engine: int, command: Command) -> None:
         total, saturations, underflows = 0, 0, 0
         for tile in command.tiles:
             for r in range(tile.rows):
-                address, row = (tile.z + r * command.stride) % (1 << 20), []
+                address, row = (tile.z + r * command.z_row_stride) % (1 << 20), []
                 for lane, value in enumerate(tile.values[r]):
                     if command.z_format:
                         rule = "zero" if command.underflow_zero else "never"
@@ -203,38 +228,30 @@ class Bench:
             for number, digits in enumerate(zip(*words, strict=True))
         ]
 
-    def begin(self, ctx, engine: int) -> None:
+    def begin(self, engine: int) -> None:
         """Set up the next command once a context is free."""
-        source, port = self.sources[engine], self.sources[engine].port
-        ctx.set(port.configure, 0)
-        for name in ("shift", "out_width", "slot", "z_row_stride", "z_format", "underflow_zero"):
-            bits = min(4, len(port.command[name]))
-            ctx.set(port.command[name], self.random.getrandbits(bits))
+        source, given = self.sources[engine], self.given[engine]
+        given["configure"] = 0
+        for name in SETTINGS:
+            bits = min(4, len(source.port.command[name]))
+            given[name] = self.random.getrandbits(bits)
         if source.tiles or not source.commands or source.in_flight == COMMANDS_IN_FLIGHT:
             return
         command = source.commands.popleft()
-        ctx.set(port.configure, 1)
-        ctx.set(port.configure_context, source.begun % 2)
-        ctx.set(port.command.shift, command.shift)
-        ctx.set(port.command.out_width, command.out_width)
-        ctx.set(port.command.slot, command.slot)
-        ctx.set(port.command.z_row_stride, command.stride)
-        ctx.set(port.command.z_format, command.z_format)
-        ctx.set(port.command.underflow_zero, command.underflow_zero)
+        given |= {name: getattr(command, name) for name in SETTINGS}
+        given |= {"configure": 1, "configure_context": source.begun % 2}
         if self.p.stochastic_rounding:
-            ctx.set(port.command.stochastic, command.stochastic)
-            ctx.set(port.stream, command.stream)
+            given |= {"stochastic": command.stochastic, "stream": command.stream}
         self.expect(engine, command)
         source.tiles.extend(command.tiles)
         source.begun += 1
 
-    def offer(self, ctx, port, tile: Tile) -> None:
-        for name in ("z", "rows", "final", "context"):
-            ctx.set(port.tile[name], getattr(tile, name))
+    def offer(self, engine: int, tile: Tile) -> None:
+        self.given[engine] |= {name: getattr(tile, name) for name in TILE}
 
-    def columns(self, ctx, credit: bool, configured: bool) -> None:
+    def columns(self, credit: bool, configured: bool) -> None:
         """Start a tile of PE1 in the cycle after ``credit``, column by column."""
-        source, port = self.sources[0], self.sources[0].port
+        source = self.sources[0]
         starts = (
             credit
             and self.window <= 1
@@ -243,16 +260,16 @@ class Bench:
             and self.random.random() < source.eager
         )
         self.window = self.p.lanes if starts else max(0, self.window - 1)
-        ctx.set(port.start, starts)
+        self.given[0]["start"] = starts
         if starts:
             tile = source.tiles.popleft()
-            self.offer(ctx, port, tile)
+            self.offer(0, tile)
             source.starts.append(self.cycle)
             for row, values in enumerate(tile.values):
                 for lane, value in enumerate(values):
                     at = self.cycle + self.column_lead + lane + row
                     self.due[0].setdefault(at, []).append((row, value))
-        self.values(ctx, 0)
+        self.values(0)
 
     def rows(self, ctx) -> None:
         """Start tiles of PE2 while ready, and give rows when asked."""
@@ -275,23 +292,25 @@ class Bench:
                 self.drain.popleft()
         wants = bool(source.tiles) and self.random.random() < source.eager
         may = ctx.get(port.ready) and (ctx.get(port.prompt) or (wants and source.tiles[0].kept))
-        ctx.set(port.start, wants and may)
-        ctx.set(port.offered, wants)
+        self.given[1] |= {"start": wants and may, "offered": wants}
         if wants and may:
             tile = source.tiles.popleft()
-            self.offer(ctx, port, tile)
+            self.offer(1, tile)
             source.starts.append(self.cycle)
             self.drain.append([tile, self.cycle, 0])
 
-    def values(self, ctx, engine: int) -> None:
-        port = self.sources[engine].port
+    def values(self, engine: int) -> None:
         now = dict(self.due[engine].pop(self.cycle, ()))
-        for lane, value in enumerate(port.value):
-            ctx.set(value, now.get(lane, self.random.getrandbits(20) if engine == 0 else 0))
+        for lane in range(len(self.sources[engine].port.value)):
+            other = self.random.getrandbits(20) if engine == 0 else 0
+            self.given[engine][lane] = now.get(lane, other)
 
     def collect(self, ctx) -> None:
         """Collect rows at the write port and items at the host's."""
         z, item = self.dut.z, self.dut.statistics.item
+        ready, take = self.random.random() >= self.stall, self.random.random() < self.takes
+        self.given[1] |= {"row": ready, "item": take}
+        self.give(ctx, 1)
         if self.address is not None:
             bits = ctx.get(z.row.as_value())
             width = self.p.word_width
@@ -300,8 +319,6 @@ class Bench:
             source = self.sources[self.writer]
             source.got.append((self.address, row))
             assert source.got[-1] == source.wanted[len(source.got) - 1]
-        ready = self.random.random() >= self.stall
-        ctx.set(z.request.ready, ready)
         taken = ready and ctx.get(z.request.valid)
         self.address = ctx.get(z.request.payload) if taken else None
         for engine, source in enumerate(self.sources):
@@ -311,8 +328,6 @@ class Bench:
         bank = ctx.get(z.request.payload) % self.p.scratchpad_rows // self.p.bank_rows
         assert ctx.get(z.banks) == ctx.get(z.request.valid) << bank
         self.writer = ctx.get(self.dut.writer)
-        take = self.random.random() < self.takes
-        ctx.set(item.ready, take)
         handed = [ctx.get(source.port.item) for source in self.sources]
         assert sum(handed) == (take and ctx.get(item.valid))
         for source in self.sources:
@@ -328,16 +343,17 @@ class Bench:
         credit = configured = 0
         while not all(source.done for source in self.sources) or self.address is not None:
             before = len(self.sources[0].tiles)
-            self.begin(ctx, 0)
+            self.begin(0)
             configured = before != len(self.sources[0].tiles)
             fresh = len(self.sources[1].tiles)
-            self.columns(ctx, credit, configured)
+            self.columns(credit, configured)
+            self.give(ctx, 0)
             self.rows(ctx)
-            self.values(ctx, 1)
+            self.values(1)
             if not fresh:  # its tiles start after its settings
-                self.begin(ctx, 1)
+                self.begin(1)
             else:
-                ctx.set(self.sources[1].port.configure, 0)
+                self.given[1]["configure"] = 0
             self.collect(ctx)
             credit = ctx.get(self.sources[0].port.credit)
             await ctx.tick()
