@@ -1,24 +1,29 @@
 """Compile the loss: from logits to their gradient.
 
-The logits lie in a row an output, samples along the lanes; a pass of the vector engine takes a row
-a sample. So PE1 transposes blocks of 16 samples before the pass and the gradients after it, while
-the engine works on other blocks.
+Logits have a row for each output, and samples along the lanes. A pass of up to 16 classes takes a
+row a sample, so PE1 transposes pieces of the logits before their pass and pieces of the gradient
+after it, while the engine works on other pieces. With more classes, the rows of a sample's classes
+are a group, as tokens are for a softmax: passes over groups need no transpose.
 """
 
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
-from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import IDENTITY
-from trainwright.compiler.chip.class_rows import add_class_rows
 from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
 from trainwright.compiler.chip.memory import (
+    NUMBERS,
     TARGETS,
     WORD_BYTES,
     ChipMemory,
     Head,
+    LabelGrid,
     classes_in_rows,
 )
 from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
+from trainwright.compiler.forms.passes import PassPlan, pass_vectors
 from trainwright.kernels import VectorPass
 from trainwright.onchip import loss as kernels
 from trainwright.onchip.layout import LANES
@@ -29,89 +34,18 @@ from trainwright.program.vector import Stream
 SAMPLES = "logits of a sample"
 GRADIENTS = "gradient of a sample"
 COUNTS = "classes of a sample"
+"""Names of rows and passes, for people."""
+PIECE = 2
+"""Blocks of 16 samples of a pass at most. The first pass takes one block, as nothing hides the
+transpose before it; and so does the last pass, where the batch has an even number of blocks."""
 
-
-def blocks_of(batch: int) -> int:
-    """Return the blocks of 16 samples of a batch, the last one perhaps with fewer."""
-    return -(-batch // LANES)
-
-
-class _Loss:
-    """Loss of a range of blocks of 16 samples of a head."""
-
-    def __init__(
-        self, work: Passes, head: Head, kernel: VectorPass, scalars: tuple[Scalar, ...],
-        part: range, *, counting: bool,
-    ) -> None:  # fmt: skip
-        """Load the logits of the blocks in ``part``."""
-        self._work, self._head, self._counting = work, head, counting
-        self._pass, self._scalars = kernel, scalars
-        batch = work.memory.step.batch
-        self._first, self.blocks = part.start, len(part)
-        self._samples_end = min(batch, LANES * part.stop)
-        row_bytes = WORD_BYTES * LANES * blocks_of(batch)
-        self._levels = (TransferLevel(head.outputs, row_bytes, self.blocks),)
-        self._logits = self._load()
-        self._samples = work.pad.allocate(SAMPLES, LANES * self.blocks)
-        self._held = [self._logits, self._samples]
-        if counting:
-            return
-        self._results = work.pad.allocate(GRADIENTS, LANES * self.blocks)
-        # Lanes without a sample hold zeros: sums over samples read them.
-        if rest := -self._samples_end % LANES:
-            work.zeros(self._results.stop - rest, rest)
-        rows = head.outputs * self.blocks
-        # From the top: the rows at the bottom hold what engines read and write at the same time.
-        self._back = work.pad.allocate(head.gradient, rows, top=True)
-        self._held += [self._results, self._back]
-
-    def _load(self) -> Region:
-        """Load logits into rows for ``LANES`` outputs, with rows of zeros where there are fewer."""
-        work, name, rows = self._work, self._head.logits, self._head.outputs * self.blocks
-        to = work.pad.allocate(name, LANES * self.blocks)
-        # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of
-        # loss and gradient.
-        if rows < to.count:
-            work.zeros(to.start + rows, to.count - rows)
-        if self.blocks == blocks_of(work.memory.step.batch):
-            return work.load(name, rows=rows, to=to)
-        return work.load(name, first=self._first, rows=self.blocks, to=to, levels=self._levels)
-
-    def leave(self) -> None:
-        """Release the rows of the blocks, for others."""
-        for region in self._held:
-            self._work.pad.free(region)
-
-    def transpose(self, first: int, stop: int) -> None:
-        """Transpose blocks of 16 samples to a row a sample."""
-        self._work.transpose(
-            self._logits.start + first, self._samples.start + LANES * first, blocks=stop - first,
-            source=(1, self.blocks), to=(LANES, 1), tensor=SAMPLES,
-        )  # fmt: skip
-
-    def run(self, first: int, stop: int) -> None:
-        """Emit the pass over these blocks."""
-        # Only now: nothing before the first pass needs them, and the logits' load goes first.
-        targets = self._work.constant(TARGETS, None).start + LANES * self._first
-        starts = {kernels.LOGITS: self._samples.start, kernels.TARGETS: targets}
-        if not self._counting:
-            starts[kernels.GRADIENT] = self._results.start
-        streams = {name: Stream(start + LANES * first, 0, 1) for name, start in starts.items()}
-        samples = min(LANES * (self._first + stop), self._samples_end) - LANES * self._first
-        self._work.run(
-            self._pass, streams, inner=samples - LANES * first,
-            slot=LOSS_SLOT, tensor=COUNTS if self._counting else GRADIENTS, scalars=self._scalars,
-        )  # fmt: skip
-
-    def put(self, first: int, stop: int) -> None:
-        """Transpose the gradients of these blocks to a row an output, and store them."""
-        work, head, count = self._work, self._head, stop - first
-        work.transpose(
-            self._results.start + LANES * first, self._back.start + first, blocks=count,
-            source=(LANES, 1), to=(1, self.blocks), rows=head.outputs, tensor=head.gradient,
-        )  # fmt: skip
-        place = self._first + first
-        work.store(head.gradient, self._back.start + first, count, self._levels, first=place)
+CLASS, SEQUENCE, SAMPLE = "class", "sequence", "sample"
+"""Axes of logits with classes in rows: two of rows, and that of the lanes."""
+LAYOUTS = (
+    Layout((CLASS, SEQUENCE), (SAMPLE,)), Layout((SEQUENCE,), (SAMPLE,)),
+    Layout((CLASS,), (SAMPLE,)), Layout((CLASS, SEQUENCE), (SAMPLE,)),
+)  # fmt: skip
+"""Layouts of logits, labels, numbers of classes, and gradient."""
 
 
 def loss_program(
@@ -124,45 +58,136 @@ def loss_program(
     gradient, and rows of targets without a label count for nothing.
     """
     work = Passes(memory, slots)
-    add = add_class_rows if classes_in_rows(memory.step.network) else _add
+    add = _add_groups if classes_in_rows(memory.step.network) else _add_rows
     for head in memory.heads:
         scalars = kernels.loss_scalars(loss_name, slots[head.logits])
         add(work, head, loss_name, scalars, counting=counting)
     return work.finish("the program of the evaluation" if counting else "the program of the loss")
 
 
-def _add(
-    work: Passes, head: Head, loss_name: str, scalars: tuple[Scalar, ...], *, counting: bool
+def _levels(work: Passes, head: Head, blocks: int) -> tuple[TransferLevel, ...]:
+    """Return the rows of a few blocks of all outputs in the buffers of logits and gradient."""
+    grid = LabelGrid.of(work.memory.step.network, work.memory.step.batch)
+    row_bytes = WORD_BYTES * LANES * grid.sequences * grid.blocks
+    return (TransferLevel(head.outputs, row_bytes, blocks),)
+
+
+class _Samples:
+    """Rows of a few blocks of 16 samples, a row a sample."""
+
+    def __init__(
+        self, work: Passes, head: Head, first: int, stop: int, *, counting: bool
+    ) -> None:  # fmt: skip
+        """Allocate rows for blocks ``first`` to ``stop``."""
+        self._work, self._head, self._first, self._counting = work, head, first, counting
+        self._blocks = stop - first
+        self._count = min(LANES * stop, work.memory.step.batch) - LANES * first
+        rows = LANES * self._blocks
+        self._samples, self._results = (
+            work.pad.allocate(name, rows) for name in (SAMPLES, GRADIENTS)
+        )
+        # From the top: the rows at the bottom hold what engines read and write at the same time.
+        self._back = work.pad.allocate(head.gradient, head.outputs * self._blocks, top=True)
+
+    def fetch(self, logits: int, step: int) -> None:
+        """Transpose the logits, whose blocks are in rows from ``logits`` on, ``step`` an output."""
+        self._work.transpose(logits, self._samples.start, blocks=self._blocks, source=(1, step),
+                             to=(LANES, 1), tensor=SAMPLES)  # fmt: skip
+
+    def run(self, kernel: VectorPass, scalars: tuple[Scalar, ...]) -> None:
+        """Emit the pass."""
+        work, results = self._work, self._results
+        # Lanes without a sample hold zeros: sums over samples read them.
+        if rest := results.count - self._count:
+            work.zeros(results.stop - rest, rest)
+        # Only now: nothing before the first pass needs them, and the logits' load goes first.
+        targets = work.constant(TARGETS, None).start + LANES * self._first
+        starts = {kernels.LOGITS: self._samples.start, kernels.TARGETS: targets,
+                  kernels.GRADIENT: results.start}  # fmt: skip
+        work.run(
+            kernel, {name: Stream(start, 0, 1) for name, start in starts.items()},
+            inner=self._count, slot=LOSS_SLOT, scalars=scalars,
+            tensor=COUNTS if self._counting else GRADIENTS,
+        )  # fmt: skip
+
+    def leave(self) -> None:
+        """Transpose the gradient to a row an output, store it, and release all rows."""
+        work, head, blocks = self._work, self._head, self._blocks
+        if not self._counting:
+            back, levels = self._back.start, _levels(work, head, blocks)
+            work.transpose(self._results.start, back, blocks=blocks, source=(LANES, 1),
+                           to=(1, blocks), rows=head.outputs, tensor=head.gradient)  # fmt: skip
+            work.store(head.gradient, back, blocks, levels, first=self._first)
+        for region in (self._samples, self._results, self._back):
+            work.pad.free(region)
+
+
+def _add_rows(
+    work: Passes, head: Head, loss: str, scalars: tuple[Scalar, ...], *, counting: bool
 ) -> None:
-    """Add the loss of a head whose samples take a row each, as many at a time as have room."""
-    kernel = kernels.loss_pass(loss_name, None, counting=counting, main=head.main)
-    batch = work.memory.step.batch
+    """Add the loss of a head whose samples take a row each."""
+    kernel = kernels.loss_pass(loss, None, counting=counting, main=head.main)
+    blocks = -(-work.memory.step.batch // LANES)
     work.constant(IDENTITY)
-    most = blocks = blocks_of(batch)
-    # Logits, samples, results and gradients of the blocks, and the targets of the whole batch.
-    sizes = (LANES, LANES, LANES, head.outputs)
-    while most > 1 and not work.pad.has_room((*(size * most for size in sizes), batch)):
-        most = -(-most // 2)
-    for first in range(0, blocks, most):
-        part = range(first, min(first + most, blocks))
-        loss = _Loss(work, head, kernel, scalars, part, counting=counting)
-        _add_blocks(loss, counting=counting)
-        loss.leave()
+    # Pieces and targets take up to seven times as many rows as the logits of the same blocks.
+    count = max(1, min(blocks, work.pad.largest_gap // (8 * LANES)))
+    for first in range(0, blocks, count):
+        stop = min(first + count, blocks)
+        step = stop - first
+        logits = work.pad.allocate(head.logits, LANES * step)
+        # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of
+        # loss and gradient.
+        if rest := (LANES - head.outputs) * step:
+            work.zeros(logits.stop - rest, rest)
+        work.load(head.logits, first=first, rows=step, to=logits, levels=_levels(work, head, step))
+        spans = [*pairwise((first, *range(first + 1, stop, PIECE), stop))]
+        pieces: list[_Samples] = []
+        for number in range(len(spans) + 2):
+            if 1 <= number <= len(spans):
+                pieces[number - 1].run(kernel, scalars)
+            if number < len(spans):
+                pieces.append(_Samples(work, head, *spans[number], counting=counting))
+                pieces[number].fetch(logits.start + spans[number][0] - first, step)
+            if number >= 2:
+                pieces[number - 2].leave()
+        work.pad.free(logits)
 
 
-def _add_blocks(loss: _Loss, *, counting: bool) -> None:
-    """Add transposes and passes over all blocks of a loss."""
-    blocks = loss.blocks
-    # The transpose before the first pass and the one after the last are hidden by nothing, so these
-    # two passes take a single block. Without gradients a single pass takes all.
-    ends = {0, blocks} if counting else {0, 1, blocks - 1, blocks} & set(range(blocks + 1))
-    pieces = list(pairwise(sorted(ends)))
-    loss.transpose(*pieces[0])
-    for number, piece in enumerate(pieces):
-        loss.run(*piece)
-        if number + 1 < len(pieces):
-            loss.transpose(*pieces[number + 1])
-        if number:
-            loss.put(*pieces[number - 1])
-    if not counting:
-        loss.put(*pieces[-1])
+def _add_groups(
+    work: Passes, head: Head, loss: str, scalars: tuple[Scalar, ...], *, counting: bool
+) -> None:
+    """Add the loss of a head whose classes are a group of rows for each sample."""
+    step, network = work.memory.step, work.memory.step.network
+    classes, outputs, pad = network.classes, head.outputs, work.pad
+    grid = LabelGrid.of(network, step.batch)
+    columns = grid.sequences * grid.blocks
+    numbers, labels = (work.constant(name, None) for name in (NUMBERS, TARGETS))
+    # Take as many groups at a time as leave room for the gradient next to the logits.
+    room = pad.largest_gap // (2 * outputs * grid.blocks)
+    count = grid.blocks * max(1, min(grid.sequences, room))
+    used, result = (pad.allocate(name, outputs * count) for name in (head.logits, head.gradient))
+    lowered = partial(kernels.loss_phases, loss, classes, exponent=None, counting=counting,
+                      main=head.main)  # fmt: skip
+    for first in range(0, columns, count):
+        piece = min(count, columns - first)
+        levels = _levels(work, head, piece)
+        work.load(head.logits, first=first, rows=piece, to=used, levels=levels)
+        counts = {CLASS: classes, SEQUENCE: piece // grid.blocks, SAMPLE: grid.samples}
+        parts = [
+            Part(Piece("", layout, counts, {}, LANES, Storage("", 0)), {}) for layout in LAYOUTS
+        ]
+        plan = PassPlan(COUNTS if counting else GRADIENTS, lowered, (CLASS,), parts, work.p,
+                        automatic=True, masked=True)  # fmt: skip
+        joined = pad.allocate("sums of threads", plan.scratch_rows)
+        bases = used.start, labels.start + first, numbers.start, result.start
+        for code, vector in pass_vectors(plan, bases, joined.start):
+            work.issue(code, replace(vector, scalars=scalars), slot=LOSS_SLOT)
+        pad.free(joined)
+        if counting:
+            continue
+        # Outputs of no class have no gradient.
+        if rest := (outputs - classes) * piece:
+            work.zeros(result.start + classes * piece, rest)
+        work.store(head.gradient, result.start, piece, levels, first=first)
+    for region in (used, result):
+        pad.free(region)

@@ -85,10 +85,13 @@ class Emitter:
 
     def _passes(self, call: PassCall, at: Addresses) -> None:
         slot = 0
-        if call.passes.kernel.automatic:
+        if call.passes.automatic:
             self.slots.setdefault(COPIES, len(self.slots))  # slot 0 says that a pass counts nothing
             slot = self.slots.setdefault(call.op.out, len(self.slots))
-        for code, d in pass_vectors(call, at):
+        z, *joined = call.writes
+        bases = [address_of(part, at) for part in (*call.reads, z)]
+        scratch = address_of(joined[0], at) if joined else 0
+        for code, d in pass_vectors(call.passes, bases, scratch):
             entry = self._commands.hold(code.instructions)
             self.products[len(self.descriptors)] = Product(call.op.out)
             self._commands.add(replace(d, entry=entry, slot=slot))

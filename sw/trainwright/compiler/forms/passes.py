@@ -12,17 +12,15 @@ works on groups of values. Rows of one group lie in one of two ways:
 Levels of rows beyond two become passes of their own: registers carry sums from pass to pass.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import prod
 
 from trainwright.compiler.base.errors import CompileError
-from trainwright.compiler.forms.calls import PassCall
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import (
-    Addresses,
     Axes,
     Layout,
     Part,
@@ -32,7 +30,6 @@ from trainwright.compiler.forms.layout import (
     counts_of,
     joined_levels,
 )
-from trainwright.compiler.forms.nests import address_of
 from trainwright.graph.ir import ArrayBody, Kernel, Tensor
 from trainwright.kernels import KernelError, VectorPass
 from trainwright.kernels.phases import (
@@ -92,31 +89,46 @@ class PassPlan:
     """Passes of a kernel over parts whose layouts are given."""
 
     def __init__(
-        self, op: Kernel, tensors: Mapping[str, Tensor], parts: Sequence[Part],
-        p: AcceleratorParameters,
+        self, name: str, lowered: Callable[[GroupLayout], tuple[GroupPass, ...]], over: Axes,
+        parts: Sequence[Part], p: AcceleratorParameters, *, automatic: bool, masked: bool,
     ) -> None:  # fmt: skip
-        self.op, self.p, self.parts = op, p, tuple(parts)
-        assert not isinstance(op.body, ArrayBody)
-        self.kernel = op.body
-        self.widths = tuple(tensors[name].width for name in op.operands)
-        self.width = tensors[op.out].width
-        self.z = parts[-1]
+        """Plan the passes of a kernel on ``parts``: its operands, then its result.
+
+        ``lowered`` returns the passes of a group of values along the axes ``over``. ``automatic``
+        passes collect statistics, so no two of them may compute the same group. They are
+        ``masked`` if lanes that belong to no value, and hold 0, would not stay 0.
+        """
+        self.name, self.lowered, self.over, self.automatic = name, lowered, over, automatic
+        self.p, self.parts, self.z = p, tuple(parts), parts[-1]
         self.whole = max(reversed(parts), key=lambda part: len(part.piece.layout.rows))
         """Part with all axes: a result may lack those of a group, and a gradient to it."""
         lanes = self.z.piece.layout.lanes
-        if not may_lie(op, tensors, lanes):
-            raise CompileError(f"{op.out}: lanes {lanes} belong to groups over {op.over} in part")
-        self.across = set(lanes) <= set(op.over)
+        self.across = set(lanes) <= set(over)
         values = prod(self.z.counts[a] for a in lanes)
         self.full, self.rest = divmod(values, p.lanes)
-        # Without groups lanes that hold 0 stay 0, as every value for 0 is 0.
-        if self.rest and not self.kernel.group:
+        if self.rest and not masked:
             self.full, self.rest = self.full + 1, 0
+
+    @classmethod
+    def of(
+        cls, op: Kernel, tensors: Mapping[str, Tensor], parts: Sequence[Part],
+        p: AcceleratorParameters,
+    ) -> "PassPlan":  # fmt: skip
+        """Plan the passes of a node. Raises ``CompileError`` where lanes split its groups."""
+        assert not isinstance(op.body, ArrayBody)
+        lanes = parts[-1].piece.layout.lanes
+        if not may_lie(op, tensors, lanes):
+            raise CompileError(f"{op.out}: lanes {lanes} belong to groups over {op.over} in part")
+        widths = tuple(tensors[name].width for name in op.operands)
+        lowered = partial(op.body.passes, widths, tensors[op.out].width)
+        return cls(
+            op.out, lowered, op.over, parts, p, automatic=op.body.automatic,
+            masked=op.body.group > 0,
+        )  # fmt: skip
 
     def phases(self, *, joined: bool) -> tuple[GroupPass, ...]:
         """Return the passes of a group. Raises ``KernelError`` where there are none."""
-        layout = GroupLayout(self.across, joined, self.rest)
-        return self.kernel.passes(self.widths, self.width, layout)
+        return self.lowered(GroupLayout(self.across, joined, self.rest))
 
     def _levels(self, axes: Axes) -> list[RowLevel]:
         counts, parts = self.whole.counts, self.parts
@@ -126,8 +138,8 @@ class PassPlan:
     def blocks(self) -> tuple[GroupBlock, ...]:
         """The rows in blocks: those whose lanes are all in use, then the others."""
         rows = self.whole.piece.layout.rows
-        kept = self._levels(tuple(a for a in rows if a not in self.op.over))
-        reduced = self._levels(tuple(a for a in rows if a in self.op.over))
+        kept = self._levels(tuple(a for a in rows if a not in self.over))
+        reduced = self._levels(tuple(a for a in rows if a in self.over))
         lanes = RowLevel(self.full, (1,) * len(self.parts))
         if self.across:
             last = self.full if self.rest else None
@@ -142,8 +154,8 @@ class PassPlan:
         blocks = []
         for levels, first, tail in parts:
             # No value of an element-wise kernel waits for another one: a pass takes all rows.
-            groups = tuple(joined_levels(levels)) if self.op.over else ()
-            within = reduced if self.op.over else levels
+            groups = tuple(joined_levels(levels)) if self.over else ()
+            within = reduced if self.over else levels
             blocks.append(GroupBlock(groups, tuple(within), first, None, tail))
         return tuple(blocks)
 
@@ -154,7 +166,7 @@ class PassPlan:
             for n, level in enumerate(block.kept)
             if level.count >= THREADS
             # A row that two passes write would be counted twice.
-            and not (self.kernel.automatic and level.count % THREADS)
+            and not (self.automatic and level.count % THREADS)
         }
         # Few groups side by side leave threads idle, which costs more than to join their sums: 300
         # cycles a sum and group.
@@ -221,20 +233,22 @@ class PassPlan:
         return THREADS * scratch_streams(self.phases(joined=True)) if joined else 0
 
 
-def pass_vectors(call: PassCall, at: Addresses) -> Iterator[tuple[VectorPass, Vector]]:
-    """Make the passes of a kernel, each with its instructions, in order."""
-    passes = call.passes
-    z, *joined = call.writes
-    bases = tuple(address_of(part, at) for part in (*call.reads, z))
-    scratch = address_of(joined[0], at) if joined else 0
-    for block in passes.blocks:
-        inner = passes.inner(block)
-        phases = passes.phases(joined=inner is None)
+def pass_vectors(
+    plan: PassPlan, bases: Sequence[int], scratch: int
+) -> Iterator[tuple[VectorPass, Vector]]:
+    """Make the passes of a kernel, each with its instructions, in order.
+
+    ``bases`` has the first row of each part of the ``plan``, ``scratch`` is the first of its
+    ``scratch_rows``.
+    """
+    for block in plan.blocks:
+        inner = plan.inner(block)
+        phases = plan.phases(joined=inner is None)
         outer = [level for n, level in enumerate(block.kept) if n != inner]
         for index in product(*(range(level.count) for level in outer)):
             first = _moved(bases, zip(outer, index, strict=True), block.first)
             if inner is None:
-                yield from _group(call, block, phases, first, None, scratch)
+                yield from _group(plan, block, phases, first, None, scratch)
                 continue
             threads = block.kept[inner]
             for start in range(0, threads.count, THREADS):
@@ -242,7 +256,7 @@ def pass_vectors(call: PassCall, at: Addresses) -> Iterator[tuple[VectorPass, Ve
                 start = min(start, threads.count - THREADS)
                 bundle = replace(threads, count=THREADS)
                 start_rows = _moved(first, [(threads, start)])
-                yield from _group(call, block, phases, start_rows, bundle, scratch)
+                yield from _group(plan, block, phases, start_rows, bundle, scratch)
 
 
 def _moved(bases: Sequence[int], levels: Iterator | Sequence, rows: int = 0) -> tuple[int, ...]:
@@ -254,14 +268,14 @@ def _moved(bases: Sequence[int], levels: Iterator | Sequence, rows: int = 0) -> 
 
 
 def _group(
-    call: PassCall, block: GroupBlock, phases: Sequence[GroupPass], bases: Sequence[int],
+    plan: PassPlan, block: GroupBlock, phases: Sequence[GroupPass], bases: Sequence[int],
     threads: RowLevel | None, scratch: int,
 ) -> Iterator[tuple[VectorPass, Vector]]:  # fmt: skip
     """Make the passes of THREADS groups side by side, or of one group where threads are joined."""
     once = RowLevel(1, (0,) * len(bases))
     for phase in phases:
         if phase.role is Role.FINISH:
-            yield phase.code, _vector(call, phase.code, {}, 1, THREADS)
+            yield phase.code, _vector(plan, phase.code, {}, 1, THREADS)
         elif phase.role is not Role.SWEEP:
             back = phase.role is Role.JOIN_IN
             streams = {
@@ -269,9 +283,9 @@ def _group(
                 for name in phase.code.streams
                 for steps in ((1, 0) if back else (0, 1),)
             }
-            yield phase.code, _vector(call, phase.code, streams, THREADS if back else 1, THREADS)
+            yield phase.code, _vector(plan, phase.code, streams, THREADS if back else 1, THREADS)
         else:
-            for levels, row, tail in call.passes.sweeps(block, phase):
+            for levels, row, tail in plan.sweeps(block, phase):
                 code = phase.tail if tail and phase.tail else phase.code
                 nests = joined_levels(levels)
                 inner = threads
@@ -285,7 +299,7 @@ def _group(
                         for name in code.streams
                         for n in (_part_of(name, len(bases)),)
                     }
-                    yield code, _vector(call, code, streams, outer.count, inner.count)
+                    yield code, _vector(plan, code, streams, outer.count, inner.count)
 
 
 def _part_of(stream: str, count: int) -> int:
@@ -294,9 +308,9 @@ def _part_of(stream: str, count: int) -> int:
 
 
 def _vector(
-    call: PassCall, code: VectorPass, streams: Mapping[str, Stream], outer: int, inner: int
+    plan: PassPlan, code: VectorPass, streams: Mapping[str, Stream], outer: int, inner: int
 ) -> Vector:
-    return code.vector(streams, outer=outer, inner=inner, tensor=call.op.out)
+    return code.vector(streams, outer=outer, inner=inner, tensor=plan.name)
 
 
 def estimated_cycles(
@@ -314,4 +328,4 @@ def estimated_cycles(
         return Part(Piece(name, lying, counts, {}, p.lanes, Storage(name, 0)), {})
 
     parts = [part(name) for name in (*op.operands, op.out)]
-    return PassPlan(op, tensors, parts, p).cycles
+    return PassPlan.of(op, tensors, parts, p).cycles

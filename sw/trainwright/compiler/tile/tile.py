@@ -414,7 +414,7 @@ class Tiler:
             Part(self.pieces.ensure(name, lanes, ranges), ranges) for name in op.operands
         )
         z = Part(self._target(op.out, lanes, slice_, None), ranges)
-        passes = PassPlan(op, self.graph.tensors, (*operands, z), self.p)
+        passes = PassPlan.of(op, self.graph.tensors, (*operands, z), self.p)
         writes = [z]
         if rows := passes.scratch_rows:
             counts = {"row": rows, "lane": self.p.lanes}
