@@ -83,7 +83,9 @@ class RtlAccelerator:
     ``trainwright verilog`` writes, and the first traced run makes a second simulation for traced
     runs.
 
-    Raises ``AcceleratorError`` where the simulator cannot be built, or is not of ``parameters``.
+    The simulator is built by the first run, or access to a register: a program that the compiler
+    refuses costs no build. Raises ``AcceleratorError`` then if the simulator cannot be built, or is
+    not of ``parameters``.
     """
 
     def __init__(
@@ -123,7 +125,6 @@ class RtlAccelerator:
         self._closed = False
         self._counter = PerfCounter()
         self._spent = Spent(0, 0.0, None if self._counter.read() is None else 0)
-        self._simulator(trace)
 
     @property
     def parameters(self) -> AcceleratorParameters:
@@ -299,6 +300,7 @@ class RtlAccelerator:
         self, program: Program, address: int, *, trace: bool, times: int = 1, step: int = 0
     ) -> Run:
         self._end_stepping()
+        self._simulator(self._traced)  # the first call builds: not part of the run's time
         p, begin = self._parameters, time.perf_counter()
         with self.started(program, address, trace=trace, times=times, step=step) as simulator:
             for _ in self.cycles(simulator, CYCLES_A_CALL):

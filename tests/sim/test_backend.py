@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from trainwright.accelerator import AcceleratorError, registers
+from trainwright.check.training import check_training
+from trainwright.compiler.base.errors import CompileError
+from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program, Transfer
 from trainwright.program.errors import ProgramError
@@ -129,7 +132,7 @@ def test_rtl_design_of_other_parameters_is_rejected(parameters):
             other,
             memory_bytes=4096,
             design=lambda _, trace: copier.to_rtlil(parameters, trace=trace),
-        )
+        ).read_register(registers.IDENTITY)
 
 
 def test_rtl_program_of_other_parameters_is_rejected(copying, parameters, make_program):
@@ -180,3 +183,23 @@ def test_rtl_narrow_port_copies_bytes(engine, lanes, make_program):
         assert np.array_equal(original, copy)
         rows = result.traces["load"].rows[:, : lanes // 2]
         assert rows.tobytes() == original.tobytes()
+
+
+def test_rtl_simulator_is_built_by_first_use_only(parameters, make_program):
+    """A step that does not compile is refused before minutes of a build."""
+    built = []
+
+    def design(_, trace):
+        built.append(trace)
+        return copier.to_rtlil(parameters, trace=trace)
+
+    with RtlAccelerator(parameters, memory_bytes=1 << 18, design=design) as accelerator:
+        with pytest.raises(CompileError, match="need a vector engine; use vector_engine=1"):
+            check_training(load_network("digits"), 16, accelerator)
+        wrong = Program(make_program(parameters, 2).descriptors, parameters.fingerprint ^ 1)
+        with pytest.raises(AcceleratorError, match="other accelerator parameters"):
+            accelerator.run(wrong, ADDRESS)
+        assert not built
+        accelerator.run(make_program(parameters, 2), ADDRESS)
+        accelerator.run(make_program(parameters, 2), ADDRESS)
+    assert built == [True]
