@@ -119,7 +119,7 @@ class AcceleratorParameters:
     sample_loads: Annotated[bool | int, FLAG] = False
     """Whether LOAD fetches samples of a data set too, in an order that it draws, and expands their
     pixels of 4 or 8 bits."""
-    exponents: Annotated[int, OneOf((0, 16, 32, 64, 128, 256))] = 0
+    exponents: Annotated[int, OneOf((0, 16, 32, 64, 128, 256, 512))] = 0
     """Slots of the exponent file, from which programs take their shifts."""
     wide_tensors: Annotated[bool | int, FLAG] = False
     """Whether results of 9 to 16 bits can be written, by digits, where words have 8 bits."""

@@ -229,7 +229,7 @@ def test_ends_of_starts():
 def test_cards_are_read_as_written():
     with GoldenAccelerator(P, memory_bytes=2 * PAGE) as board:
         assert read_card(board) is None
-        names = {f"l{n}.dG{n}": n for n in range(64)}
+        names = {f"l{n // 32}.G{n % 8}.G{n % 32}.x.da": n for n in range(512)}
         card = Card(data="d", run="r", network="digits", ranks=[[3], [4]], exponents=names)
         write_card(board, card)
         assert read_card(board) == card and not board.read(0, PAGE).any()

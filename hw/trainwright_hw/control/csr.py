@@ -165,21 +165,29 @@ class Registers(wiring.Component):
         for port in of_others:
             m.d.comb += [port.keep.eq(~bus.write_mask), port.value.eq(bus.write_data)]
         if self.parameters.exponents:
+            to_exponent, written_slot = self._exponent(bus.write_address)
+            _, read_slot = self._exponent(bus.read_address)
             m.d.comb += [
                 self.steps.times.eq(self._times),
-                self._writes.eq(bus.write & self._of_exponents(bus.write_address) & ~self.running),
+                self._writes.eq(bus.write & to_exponent & ~self.running),
             ]
             # registered: the file may be on the other side of the device
             m.d.sync += [
                 self.exponents.write.eq(self._writes),
-                self.exponents.slot.eq(Mux(self._writes, bus.write_address, bus.read_address)),
+                self.exponents.slot.eq(Mux(self._writes, written_slot, read_slot)),
                 self.exponents.data.eq(bus.write_data),
             ]
 
-    def _of_exponents(self, address: Value) -> Value:
-        """Return whether an address belongs to an exponent."""
-        width = exact_log2(self.parameters.exponents)
-        return address[width:] == EXPONENTS_BASE >> (2 + width)
+    def _exponent(self, address: Value) -> tuple[Value, Value]:
+        """Return whether an address belongs to an exponent, and the exponent's slot."""
+        width, base = exact_log2(self.parameters.exponents), EXPONENTS_BASE >> 2
+        if 1 << width <= base:
+            return address[width:] == base >> width, address[:width]
+        # An array twice as large as its base is long: the base is not aligned to its size, so the
+        # slots count from base (first half) to 3 * base, and the highest bit is inverted.
+        assert 1 << width == 2 * base
+        half = address[width - 1 :]
+        return (half == 1) | (half == 2), address[:width] ^ base
 
     def _order(self) -> tuple:
         """List the registers of the samples' order, if there are any."""
@@ -214,7 +222,7 @@ class Registers(wiring.Component):
         m.d.sync += looked.eq(bus.read & ~bus.read_done)
         answered = Mux(in_statistics, self.read_done, looked)
         if self.parameters.exponents:
-            in_exponents = self._of_exponents(bus.read_address)
+            in_exponents, _ = self._exponent(bus.read_address)
             waits = ~bus.read_done & ~self.exponents.done
             m.d.sync += self.exponents.read.eq(bus.read & in_exponents & waits & ~self._writes)
             answered = Mux(in_exponents, self.exponents.done, answered)
@@ -261,7 +269,7 @@ class Registers(wiring.Component):
             with m.If(bus.read_address[3:] == number):
                 m.d.sync += word.eq(chosen)
         if self.parameters.exponents:
-            with m.If(self._of_exponents(bus.read_address)):
+            with m.If(in_exponents):
                 m.d.sync += word.eq(self.exponents.value)
 
     def _counter_words(self) -> dict:

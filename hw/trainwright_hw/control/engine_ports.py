@@ -8,6 +8,7 @@ from trainwright.accelerator.registers import PAGE_SHIFT
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Transfer
 from trainwright.program.fields import (
+    EXPONENT_SLOT_WIDTH,
     ORDER_WIDTH,
     REGISTER_WIDTH,
     SLOT_WIDTH,
@@ -69,7 +70,7 @@ class StatisticsPort(wiring.Signature):
     """Stream of items, one per command, that are added to statistics slots."""
 
     def __init__(self, parameters: AcceleratorParameters):
-        layout = data.StructLayout({"slot": 8, **totals_layout(parameters).members})
+        layout = data.StructLayout({"slot": SLOT_WIDTH, **totals_layout(parameters).members})
         super().__init__({"item": Out(stream.Signature(layout))})
 
 
@@ -138,7 +139,7 @@ class HostSlot(wiring.Signature):
     def __init__(self):
         super().__init__(
             {
-                "slot": In(SLOT_WIDTH),
+                "slot": In(EXPONENT_SLOT_WIDTH),
                 "read": In(1),
                 "done": Out(1),
                 "value": Out(signed(EXPONENT_WIDTH)),

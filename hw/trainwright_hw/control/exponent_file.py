@@ -13,7 +13,6 @@ from trainwright.program.exponents import ENTRY_WORDS, MOST_SHIFT, SCALARS, Move
 from trainwright.program.fields import (
     DESCRIPTOR_BITS,
     INSTRUCTION_WIDTH,
-    SLOT_WIDTH,
     Operation,
 )
 from trainwright.program.vector import Vector
@@ -250,7 +249,8 @@ class ExponentFile(wiring.Component):
         slots = ENTRY_WORDS[WORD_OF["exponent"]]
         entry = data.View(data.StructLayout({field.name: field.width for field in slots}), word)
         low, high = WORD_OF["low"], WORD_OF["high"]
-        exponent, copy = Signal(SLOT_WIDTH, reset_less=True), Signal(SLOT_WIDTH, reset_less=True)
+        width = exact_log2(self._parameters.exponents)
+        exponent, copy = Signal(width, reset_less=True), Signal(width, reset_less=True)
         number, base = Signal(4), Signal(PLACE_WIDTH)
         over, under = (Signal(name=name, reset_less=True) for name in ("over", "under"))
         sums, total = self.sums, self.sums.total

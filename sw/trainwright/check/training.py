@@ -39,6 +39,7 @@ from trainwright.train.batches import chip_batch_indices, input_quantiser, vocab
 from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.engine import TrainingTask
 from trainwright.train.host_engine import HostEngine
+from trainwright.train.initial import initial_factors
 from trainwright.train.interfaces import StepDriver
 from trainwright.train.model import fixed_bias_exponents
 from trainwright.train.resident import ResidentEngine
@@ -81,11 +82,13 @@ class TrainingCheck(StepCheck):
 
 
 def random_state(network: Network, seed: int) -> ChipState:
-    """Return weights over the whole range of their formats; moments are 0."""
+    """Return weights over the whole range of their formats; moments are 0.
+
+    Factors have the exponents of a new network: with the same exponents for all factors, a product
+    of layers of many factors leaves the range of a softmax.
+    """
     random = np.random.default_rng(seed)
-    exponents = [
-        [network.format("factor").input_exponent] * layer.order for layer in network.layers
-    ]
+    _, exponents = initial_factors(network, seed)
     layout = make_layout(network, exponents, fixed_bias_exponents(network))
     weights = np.zeros((layout.rows, LANES), np.int64)
     for part in layout.parts:

@@ -230,7 +230,7 @@ def _default_sizes(network: Network) -> dict[str, Any]:
 ALONE = {"vector_engine": 1, "exponents": 64, "sample_loads": 1}
 """Sizes of an accelerator that trains alone: it updates, repeats steps and fetches samples."""
 _TOKENS = {"exponents": 256, "statistics_depth": 128}
-"""Slots for networks of tokens: an encoder has about 20 tensors, each with gradients."""
+"""Fewest slots of the default for networks of tokens; more where a network needs more."""
 
 _UPDATES = {
     "alone": "the accelerator trains alone, as it has {}; exponents=0 leaves loss and update to "
@@ -245,7 +245,15 @@ _ASKED = "--update chip asks for vector_engine=1, and vector_engine=0 leaves it 
 
 def _alone(network: Network | None) -> dict[str, int]:
     """Return the sizes with which an accelerator trains a network alone."""
-    return ALONE | (_TOKENS if network is not None and network.tokens > 1 else {})
+    if network is None:
+        return ALONE
+    from trainwright.compiler.chip.exponents import slot_sizes
+
+    sizes = ALONE | (_TOKENS if network.tokens > 1 else {})
+    for name, size in slot_sizes(network).items():
+        if size > sizes.get(name, getattr(AcceleratorParameters, name)):
+            sizes[name] = size
+    return sizes
 
 
 def sizes_alone(network: Network) -> str:

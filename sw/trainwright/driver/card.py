@@ -6,6 +6,7 @@ tell how far the run is: registers have the step, the exponents and the sums of 
 
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -79,8 +80,9 @@ def card_address(accelerator: Accelerator) -> int:
 
 def write_card(accelerator: Accelerator, card: Card | None) -> None:
     """Put ``card`` in its place, or nothing: then the memory is no run's."""
-    text = b"" if card is None else MAGIC + json.dumps(asdict(card)).encode()
-    assert len(text) < PAGE, "names of 256 exponents have 12 letters on average"
+    text = b"" if card is None else MAGIC + zlib.compress(json.dumps(asdict(card)).encode(), 9)
+    # Names of 512 exponents take 12 KiB as they are, and 3 compressed: most begin alike.
+    assert len(text) < PAGE, "a card fits a page"
     page = np.zeros(PAGE if card else len(MAGIC), np.uint8)
     page[: len(text)] = np.frombuffer(text, np.uint8)
     accelerator.write(card_address(accelerator), page)
@@ -93,8 +95,10 @@ def read_card(accelerator: Accelerator) -> Card | None:
     place = card_address(accelerator)
     if accelerator.read(place, len(MAGIC)).tobytes() != MAGIC:
         return None
-    text = accelerator.read(place, PAGE).tobytes()[len(MAGIC) :].rstrip(b"\0")
+    stream = zlib.decompressobj()
     try:
-        return of_plain(Card, json.loads(text))
-    except NONSENSE:
+        text = stream.decompress(accelerator.read(place, PAGE).tobytes()[len(MAGIC) :])
+        is_whole = stream.eof and not any(stream.unused_data)
+        return of_plain(Card, json.loads(text)) if is_whole else None
+    except (*NONSENSE, zlib.error):
         return None

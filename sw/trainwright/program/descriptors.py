@@ -22,6 +22,7 @@ from trainwright.program.fields import (
     COUNT_WIDTH,
     DESCRIPTOR_BITS,
     EIGHTH,
+    EXPONENT_SLOT_WIDTH,
     FORMAT_WIDTH,
     INSTRUCTION_WIDTH,
     LOCAL_WIDTH,
@@ -186,7 +187,7 @@ class Compute(Header):
     shift: int = bits(6, "right shift of the requantiser", most=MOST_SHIFT, default=0)
     out_width: int = bits(5, "bits that the result is saturated to", default=16, lowest=1,
                           most=lambda d, m: m.parameters.result_width)  # fmt: skip
-    slot: int = bits(8, "statistics slot", most=lambda d, m: m.slots - 1, default=0)
+    slot: int = bits(SLOT_WIDTH, "statistics slot", most=lambda d, m: m.slots - 1, default=0)
     relu: bool = bits(1, "BIAS: negative sums become 0", default=False)
     x_shift: int = bits(4, "BIAS: left shift of x", most=_most_alignment, default=0)
     g_shift: int = bits(4, "BIAS: left shift of g", most=_most_alignment, default=0)
@@ -216,13 +217,13 @@ class Compute(Header):
     the outermost over those of the other operand. That gives each pair its weight where the second
     level has two of them: from H to L it multiplies, from (H, L) to (L, H), of one weight, nothing
     does. 0: no digits. Words of 8 bits alone."""
-    x_exponent: int = bits(SLOT_WIDTH, "slot of x's exponent", resident=True, default=0,
+    x_exponent: int = bits(EXPONENT_SLOT_WIDTH, "slot of x's exponent", resident=True, default=0,
                            most=last_slot)  # fmt: skip
     """Slots of the exponent file; 0 holds 0."""
-    g_exponent: int = bits(SLOT_WIDTH, "slot of that of g", resident=True, default=0,
+    g_exponent: int = bits(EXPONENT_SLOT_WIDTH, "slot of that of g", resident=True, default=0,
                            most=last_slot)  # fmt: skip
     z_exponent: int = bits(
-        SLOT_WIDTH, "slot of that of z; not 0: the shifts are those of the exponents",
+        EXPONENT_SLOT_WIDTH, "slot of that of z; not 0: the shifts are those of the exponents",
         resident=True, most=last_slot, default=0,
     )  # fmt: skip
     """Other than 0: the shifts are those of the exponents (``ExponentFile.shifts``)."""

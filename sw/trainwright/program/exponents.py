@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from trainwright.formats.exponents import Shifts, followed
 from trainwright.formats.rounding import MAX_SHIFT
 from trainwright.program.errors import ProgramError
-from trainwright.program.fields import INSTRUCTION_WIDTH, SLOT_WIDTH, Engine, Operation
+from trainwright.program.fields import (
+    EXPONENT_SLOT_WIDTH,
+    INSTRUCTION_WIDTH,
+    Engine,
+    Operation,
+)
 from trainwright.program.table import (
     WAIT,
     Described,
@@ -71,9 +76,9 @@ class Scalar(Described, kw_only=False):
         3, "number of the constant or shift that it gives", resident=True,
         most=lambda scalar, _: SHIFTS - 1 if scalar.kind is ScalarKind.SHIFT else 7,
     )  # fmt: skip
-    plus: int = bits(SLOT_WIDTH, "slot that it begins with", resident=True, default=0,
+    plus: int = bits(EXPONENT_SLOT_WIDTH, "slot that it begins with", resident=True, default=0,
                      most=last_slot)  # fmt: skip
-    minus: int = bits(SLOT_WIDTH, "slot that is subtracted", resident=True, default=0,
+    minus: int = bits(EXPONENT_SLOT_WIDTH, "slot that is subtracted", resident=True, default=0,
                       most=last_slot)  # fmt: skip
     offset: int = bits(7, "what is added, signed", signed=True, resident=True, default=0)
     strict: bool = bits(

@@ -29,7 +29,9 @@ REGISTER_WIDTH = 32
 ORDER_WIDTH = 24
 """Bits of a sample's number in its data set."""
 SLOT_WIDTH = 8
-"""Bits of the number of a statistics slot, or of one of the exponent file."""
+"""Bits of the number of a statistics slot."""
+EXPONENT_SLOT_WIDTH = 9
+"""Bits of the number of a slot of the exponent file."""
 FORMAT_WIDTH = 3
 """Bits of the number of a format: 0 fixed point, n the n-th posit of the accelerator."""
 NEST_LEVELS = 10

@@ -21,6 +21,7 @@ from trainwright.program.fields import (
     EIGHTH,
     INSTRUCTION_WIDTH,
     LOCAL_WIDTH,
+    SLOT_WIDTH,
     Operation,
 )
 from trainwright.program.table import (
@@ -242,7 +243,7 @@ class Vector(Header):
 
     inner: int = bits(COUNT_WIDTH, "iterations of the inner level", least=1)
     key: int = bits(LOCAL_WIDTH, "row of the first random bits", default=0)
-    slot: int = bits(8, "statistics slot", default=0,
+    slot: int = bits(SLOT_WIDTH, "statistics slot", default=0,
                      most=lambda _, m: m.parameters.statistics_depth - 1)  # fmt: skip
     reads: int = bits(8, "streams that are read", most=_all_streams)
     writes: int = bits(8, "streams that are written", most=_all_streams)

@@ -15,11 +15,15 @@ from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.hazards import rows_of, touches
 from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.fixed.scale import ScaleRanges, sum_limits
-from trainwright.functions import scalars_of
+from trainwright.functions import FunctionKernel, scalars_of
+from trainwright.graph.ir import Alias, Kernel
+from trainwright.graph.step import step_graph
+from trainwright.network import Network
+from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Level
 from trainwright.program.exponents import ENTRIES, MoveScales, Scalar, ScalarKind, ScaleEntry
-from trainwright.program.fields import SLOT_WIDTH, Operation, Target
+from trainwright.program.fields import EXPONENT_SLOT_WIDTH, SLOT_WIDTH, Operation, Target
 from trainwright.program.footprint import Touch
 from trainwright.program.vector import Vector
 
@@ -32,6 +36,8 @@ COPY_SLOT = 1
 LOCAL = Target.SCRATCHPAD.name
 REACH = 64
 """Bounds of constants below this are checked; others are never reached."""
+MOST_EXPONENTS = 1 << EXPONENT_SLOT_WIDTH
+"""Slots of the largest exponent file."""
 NEVER = (1 << 48) - 1
 """Sum of |q| that none exceeds: an exponent with this limit never moves."""
 
@@ -130,8 +136,9 @@ class ExponentSlots:
         names |= dict.fromkeys(more)
         if (count := len(names)) > p.exponents:
             size = 1 << (count - 1).bit_length()
-            fits = count <= 1 << SLOT_WIDTH
-            remedy = f"use one with exponents={size}" if fits else "no file has as many"
+            fits = count <= MOST_EXPONENTS
+            remedy = f"use one with exponents={size if fits else 0}"
+            remedy += "" if fits else ", which leaves loss and update to the host"
             raise CompileError(
                 f"the step has {count} exponents, the accelerator's file {p.exponents} slots; "
                 f"{remedy}"
@@ -150,6 +157,33 @@ class ExponentSlots:
         if name is None:
             return 0
         return self[self.sources[name]] if name in self.sources else self.numbers[name]
+
+
+def slots_expected(network: Network) -> tuple[int, int]:
+    """Return the exponents and the statistics slots that a step of a network takes, or a few more.
+
+    They are counted before contraction orders are known: n operands take n - 2 products on the way
+    to the result and as many on the way back, whatever their order.
+    """
+    step = step_graph(network, LANES)
+    ops = [op for op in step.whole.ops if not isinstance(op, Alias)]
+    aliases = len(step.whole.ops) - len(ops)
+    functions = sum(isinstance(op, Kernel) and isinstance(op.body, FunctionKernel) for op in ops)
+    products = sum(2 * max(len(site[0].operands) - 2, 0) + 1 for site in step.sites.values())
+    parts = sum(layer.order + layer.bias for layer in network.layers)
+    # Each function has the sum of two exponents, or a constant. Four more: slot 0, copies, the
+    # operands that sum biases; and, of statistics, copies of two programs, loss, copies of a loop.
+    exponents = len(step.whole.tensors) - aliases + parts + functions + products + 4
+    return exponents, len(ops) + products + 4
+
+
+def slot_sizes(network: Network) -> dict[str, int]:
+    """Return the sizes of an accelerator with the slots of a network, as large as there are."""
+    exponents, statistics = (1 << (n - 1).bit_length() for n in slots_expected(network))
+    return {
+        "exponents": min(exponents, MOST_EXPONENTS),
+        "statistics_depth": min(statistics, 1 << SLOT_WIDTH),
+    }
 
 
 def _floor(rule: Rule, sources: Mapping[str, str]) -> tuple[str, ...]:

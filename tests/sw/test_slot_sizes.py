@@ -1,0 +1,61 @@
+"""Slots of exponents and statistics that a network asks for, before and after it is compiled."""
+
+import pytest
+from sequence_networks import classifier
+from test_compile_heads import TABLE
+
+from trainwright.cli.options import accelerator_parameters
+from trainwright.compiler import CompileError, compile_step
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
+from trainwright.compiler.chip.exponents import (
+    MOST_EXPONENTS,
+    ExponentSlots,
+    moment_name,
+    slots_expected,
+)
+from trainwright.network import load_network, network_from_dict
+from trainwright.onchip.layout import make_layout
+from trainwright.parameters import AcceleratorParameters
+
+pytestmark = pytest.mark.usefixtures("programs_once")
+LARGEST = AcceleratorParameters(
+    vector_engine=1, exponents=MOST_EXPONENTS, statistics_depth=256, sample_loads=1
+)
+NETWORKS = {
+    "digits": load_network("digits"),
+    "heads": network_from_dict(TABLE),
+    "tokens": classifier(tokens=8),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_expected_slots_cover_those_of_the_compiled_step_closely(name):
+    network = NETWORKS[name]
+    step = compile_step(network, 16, LARGEST, plan=IN_ROWS[AUTO])
+    exponents = [[0] * layer.order for layer in network.layers]
+    parts = make_layout(network, exponents, [0] * len(network.layers)).parts
+    moments = [moment_name(part.name) for part in parts]
+    slots = ExponentSlots.of((step.forward, step.backward), moments, LARGEST)
+    needed = len(slots.numbers), slots.statistics + 2
+    for count, expected in zip(needed, slots_expected(network), strict=True):
+        assert count <= expected <= 1.15 * count
+
+
+@pytest.mark.parametrize(
+    "name, sizes",
+    [("digits", (64, 64)), ("tagger-64", (256, 128)), ("encoder-768", (512, 256))],
+)
+def test_default_accelerator_has_the_slots_that_a_network_needs(name, sizes):
+    p = accelerator_parameters([], load_network(name), alone=True)
+    assert (p.exponents, p.statistics_depth) == sizes
+
+
+def test_more_exponents_than_any_file_are_left_to_the_host():
+    network = NETWORKS["digits"]
+    step = compile_step(network, 16, LARGEST, plan=IN_ROWS[AUTO])
+    many = [str(n) for n in range(MOST_EXPONENTS)]
+    with pytest.raises(CompileError, match=r"512 slots; use one with exponents=0, which leaves"):
+        ExponentSlots.of((step.forward, step.backward), many, LARGEST)
+    few = AcceleratorParameters(vector_engine=1, exponents=256, sample_loads=1)
+    with pytest.raises(CompileError, match="256 slots; use one with exponents=512"):
+        ExponentSlots.of((step.forward, step.backward), many[:256], few)
