@@ -12,6 +12,7 @@ from trainwright.compiler.chip.memory import classes_in_rows
 from trainwright.compiler.chip.records import RecordFormat
 from trainwright.driver.tokens import token_words
 from trainwright.network import Input, Network
+from trainwright.onchip.choices import label_bytes
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.samples import filled_up, target_beats
 
@@ -60,7 +61,8 @@ def sample_records(
                 data = content.packed.pack(words[content.tensor].to(torch.int32))
                 whole[start : start + batch, place] = data.reshape(batch, -1)[: len(own)]
             else:
-                data = np.full((len(own), LANES * content.beats), -1, np.int8)
+                size = label_bytes(network.classes)
+                data = np.full((len(own), LANES * content.beats // size), -1, f"<i{size}")
                 data[:, : network.labels] = labels[start : start + batch]
                 whole[start : start + batch, place] = data.view(np.uint8)
     if network.labels == 1:

@@ -7,10 +7,19 @@ from trainwright.network.nodes import IMAGE
 
 LANES = 16
 """Words of a row of state. A machine of 8 lanes takes two of its rows for each."""
-MOST_OUTPUTS = 128
-"""Outputs of a network whose loss the vector engine computes: labels have a signed byte."""
+BYTE_CLASSES = 128
+"""Classes up to which a label is a signed byte; more classes take two bytes."""
+DIGIT_BITS = 6
+"""Bits of the low digit of a label of two bytes; the high digit is a signed byte."""
+MOST_OUTPUTS = BYTE_CLASSES << DIGIT_BITS
+"""Outputs of a network whose loss the vector engine computes."""
 LOSS_NAMES = ("cross-entropy", "squared-error")
 OPTIMISERS = ("esgd", "momentum")
+
+
+def label_bytes(classes: int) -> int:
+    """Return the bytes of a label in memory."""
+    return 1 if classes <= BYTE_CLASSES else 2
 
 
 def reads_images(network: Network) -> bool:

@@ -19,7 +19,7 @@ from trainwright.kernels.library import EVEN, exp2, log2_fraction, mantissa, rec
 from trainwright.kernels.phases import STORED, GroupLayout, GroupPass, lower_groups
 from trainwright.kernels.tables import FRACTION
 from trainwright.kernels.trace import trace_groups
-from trainwright.onchip.choices import LANES, LOSS_NAMES, MOST_OUTPUTS
+from trainwright.onchip.choices import BYTE_CLASSES, LANES, LOSS_NAMES
 from trainwright.onchip.samples import target_rows
 from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
 from trainwright.program.vector import FACTOR_WIDTH
@@ -212,7 +212,8 @@ class _Row(NamedTuple):
 
 
 def _operands(k: Body) -> _Row:
-    target, logits = k.read(TARGETS, -1, MOST_OUTPUTS - 1 if k.reduced else 1), k.read(LOGITS)
+    most = max(BYTE_CLASSES, k.group) - 1 if k.reduced else 1
+    target, logits = k.read(TARGETS, -1, most), k.read(LOGITS)
     if k.reduced:
         number = k.read(NUMBERS, 0, k.group - 1)
         return _Row(target, (target - number).zero, number, logits)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.fixed.random_bits import derived_seed
-from trainwright.onchip.choices import MOST_OUTPUTS
+from trainwright.onchip.choices import DIGIT_BITS, MOST_OUTPUTS, label_bytes
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER, SampleOrder, order_mask
 from trainwright.program.samples import PIXEL_WIDTHS
 
@@ -59,7 +59,7 @@ def records(
 
     ``pixels`` (samples, n) are stored pixels. After the pixels comes a signed byte for each of 16
     classes: 1 at the label, 0 at other classes, -1 from ``classes`` on. Where labels are
-    ``numbered``, all 16 bytes are the number of the label. Raises ``ValueError`` where a pixel or a
+    ``numbered``, the bytes are those of ``target_beats``. Raises ``ValueError`` where a pixel or a
     label does not fit.
     """
     if not 0 < classes <= (most := MOST_OUTPUTS if numbered else BEAT):
@@ -80,9 +80,28 @@ def records(
 def target_beats(
     labels: npt.NDArray[np.int64], classes: int, *, numbered: bool
 ) -> npt.NDArray[np.uint8]:
-    """Return the beat of targets of each sample: the label's number 16 times, or its classes."""
-    targets = labels[:, None].repeat(BEAT, 1) if numbered else target_rows(labels, classes, BEAT)
+    """Return the beat of targets of each sample: its classes, or the label's number 16 times.
+
+    A number of two bytes is stored once, as two digits and zeros (``digit_rows``).
+    """
+    if not numbered:
+        targets = target_rows(labels, classes, BEAT)
+    elif label_bytes(classes) == 1:
+        targets = labels[:, None].repeat(BEAT, 1)
+    else:
+        targets = digit_rows(labels)
     return targets.astype(np.int8).view(np.uint8)
+
+
+DIGIT_WEIGHTS = np.array([1, 1 << DIGIT_BITS, *[0] * (BEAT - 2)])
+"""Weights of a beat's bytes in the number of a label of two bytes."""
+
+
+def digit_rows(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return a row for each label: its low digit, at least 0, its high digit, and zeros."""
+    rows = np.zeros((len(labels), BEAT), np.int64)
+    rows[:, 0], rows[:, 1] = labels & (1 << DIGIT_BITS) - 1, labels >> DIGIT_BITS
+    return rows
 
 
 def target_rows(labels: npt.NDArray[np.int64], classes: int, lanes: int) -> npt.NDArray[np.int64]:

@@ -34,12 +34,13 @@ from trainwright.compiler.chip.prior_rows import (
 )
 from trainwright.compiler.step.rows import require_chip
 from trainwright.network import Network
+from trainwright.onchip.choices import label_bytes
 from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
 from trainwright.onchip.loss import in_groups
 from trainwright.onchip.prior import Pulls, column_costs
 from trainwright.onchip.prior_pass import LOW_WIDTH, BondConstants
-from trainwright.onchip.samples import target_rows
+from trainwright.onchip.samples import DIGIT_WEIGHTS, digit_rows, target_rows
 from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
 
 Words = npt.NDArray[np.int64]
@@ -49,6 +50,8 @@ TARGETS, STATE, FACTORS = "targets", "state", "factors"
 NUMBERS = "numbers"
 """Buffer with rows of the number of each class, if logits have classes in rows; its last row has
 -1, the label of no class."""
+DIGITS = "digits of labels"
+"""Buffer of two rows for labels of two bytes: weights of the digits, and the digits of -1."""
 SCHEDULE, PRIOR = "schedule", "prior"
 """Buffers of the counters and the table of rates (``onchip.schedule_pass``); of the prior's side
 rows (``onchip.prior_pass``) and rows of bonds (``onchip.cut_pass``)."""
@@ -103,8 +106,11 @@ class ChipMemory:
         network = step.network
         if classes_in_rows(network):
             grid = LabelGrid.of(network, step.batch)
-            memory.add(TARGETS, (grid.sequences * grid.blocks, LANES), 1)
-            memory.add(NUMBERS, (network.classes * grid.blocks + 1, LANES), 1)
+            size = label_bytes(network.classes)
+            memory.add(TARGETS, (grid.sequences * grid.blocks, LANES), size)
+            memory.add(NUMBERS, (network.classes * grid.blocks + 1, LANES), size)
+            if size > 1:
+                memory.add(DIGITS, (2, LANES), 1)
         else:
             memory.add(TARGETS, (step.batch, LANES), 1)
         memory.add(STATE, (layout.rows, LANES), 2)
@@ -163,6 +169,8 @@ class ChipMemory:
             (rows, lanes), classes = self.buffers[NUMBERS].shape, self.step.network.classes
             numbers = np.arange(classes).repeat(rows // classes * lanes)
             words[NUMBERS] = np.append(numbers, [-1] * lanes).reshape(rows, lanes)
+        if DIGITS in self.buffers:
+            words[DIGITS] = np.vstack([DIGIT_WEIGHTS, digit_rows(np.array([-1]))])
         return words
 
     def targets(self, labels: Words) -> Words:

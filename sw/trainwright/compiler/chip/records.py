@@ -13,6 +13,7 @@ from trainwright.compiler.chip.memory import TARGETS
 from trainwright.compiler.forms.layout import RowLevel, joined_levels
 from trainwright.compiler.step.adapter import PackedBuffer
 from trainwright.compiler.step.rows import sample_axis, sample_tensors
+from trainwright.onchip.choices import label_bytes
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import TransferLevel
 
@@ -83,7 +84,8 @@ class RecordFormat:
                     beats += contents[key].beats
                 fields.append(_field(packed, arranged, axis, contents[key], step.batch))
         if (network := step.network).labels > 1:
-            own = Content(TARGETS, beats, -(-network.labels // LANES), None)
+            rows = -(-network.labels // LANES)
+            own = Content(TARGETS, beats, rows * label_bytes(network.classes), None)
             contents[TARGETS,] = own
             beats += own.beats
             whole = range(step.batch)

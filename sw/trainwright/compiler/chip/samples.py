@@ -15,7 +15,13 @@ from trainwright.compiler.base.compiled import CompiledStep
 from trainwright.compiler.base.memory import Buffer, Region
 from trainwright.compiler.base.names import IDENTITY, SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.exponents import ExponentSlots
-from trainwright.compiler.chip.memory import NUMBERS, TARGETS, ChipMemory, classes_in_rows
+from trainwright.compiler.chip.memory import (
+    DIGITS,
+    NUMBERS,
+    TARGETS,
+    ChipMemory,
+    classes_in_rows,
+)
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.records import PIXELS, RecordFormat
 from trainwright.onchip.layout import LANES
@@ -162,14 +168,18 @@ class _Batch(ABC):
         if not self._numbered:
             work.store(TARGETS, first, batch)
             return
+        in_digits = DIGITS in work.memory.buffers
+        numbers = DIGITS if in_digits else NUMBERS
         if rest := self._targets.count - batch:  # lanes of no sample have no label
-            none = work.buffer(NUMBERS).shape[0] - 1
+            none = work.buffer(numbers).shape[0] - 1
             last = Region(TARGETS, first + batch, rest)
-            work.load(NUMBERS, first=none, rows=1, to=last, levels=(TransferLevel(rest, 0, 1),))
+            work.load(numbers, first=none, rows=1, to=last, levels=(TransferLevel(rest, 0, 1),))
         count = self._targets.count // LANES
         rows = work.pad.allocate(TARGETS, count)
-        work.transposes(first, rows.start, (Level(count, g=LANES, z=1),), source=1, to=1, rows=1,
-                        tensor=TARGETS)  # fmt: skip
+        # The first row of the identity selects a number that all lanes have; weights join digits.
+        weights = work.constant(DIGITS if in_digits else IDENTITY)
+        work.products(weights.start, first, rows.start, 1, levels=(Level(count, g=LANES, z=1),),
+                      steps=(1, 1, 1), tensor=TARGETS)  # fmt: skip
         work.store(TARGETS, rows.start, count)
 
 

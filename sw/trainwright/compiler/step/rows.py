@@ -197,6 +197,5 @@ def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None
         raise CompileError(f"{what} need a vector engine; use vector_engine=1")
     if network.classes > MOST_OUTPUTS:
         raise CompileError(
-            f"{what} take up to {MOST_OUTPUTS} classes, as labels have 8 bits, not "
-            f"{network.classes}: use --update host"
+            f"{what} take up to {MOST_OUTPUTS} classes, not {network.classes}: use --update host"
         )
