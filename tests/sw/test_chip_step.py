@@ -15,7 +15,7 @@ from trainwright.compiler.base.memory import LocalMemory
 from trainwright.compiler.chip import loss as chip_loss
 from trainwright.driver.chip import ChipDriver
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.network import Layer, load_network
+from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 
 pytestmark = pytest.mark.usefixtures("programs_once")
@@ -109,15 +109,8 @@ def test_chip_step_wrong_word_of_the_state_is_found():
         (DIGITS, AcceleratorParameters(), 16, "need a vector engine; use vector_engine=1"),
         (DIGITS, replace(P, lanes=8), 16, "take 16 lanes, not 8; use lanes=16"),
         (DIGITS, P, 8, "take batches of a multiple of 16, not of 8"),
-        (
-            replace(
-                DIGITS, classes=129,
-                layers=(DIGITS.layers[0], Layer((16, 16), (8, 16), (8,), relu=False)),
-            ),
-            P, 16, "up to 128 classes, as labels have 8 bits, not 129: use --update host",
-        ),
     ],
-)  # fmt: skip
+)
 def test_chip_step_rejects_unsupported_networks(network, parameters, batch, message):
     with pytest.raises(CompileError) as error:
         ChipDriver(Other(parameters), random_state(network, 0).layout, batch)
