@@ -17,14 +17,18 @@ from trainwright.parameters import AcceleratorParameters
 
 P = AcceleratorParameters()
 DIGITS = load_network("digits")
-STEP = compile_step(DIGITS, 4, P)
+
+
+@cache
+def compiled():
+    return compile_step(DIGITS, 4, P)
 
 
 class Wrong(GoldenAccelerator):
     """The golden model, but ``spoil`` changes what its n-th run leaves behind."""
 
     def __init__(self, at: int, spoil):
-        super().__init__(P, memory_bytes=STEP.memory_bytes)
+        super().__init__(P, memory_bytes=compiled().memory_bytes)
         self._at, self._spoil, self._runs = at, spoil, 0
 
     def run(self, program, address, *, trace=False):
@@ -69,13 +73,13 @@ def tensor_at(at: int, engine: str, row: int) -> str:
 
 
 def test_check_golden_model_agrees_with_itself():
-    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes))
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=compiled().memory_bytes))
     assert done.comparison.differing == 0 and done.comparison.first is None
     assert done.comparison.mismatches == {}
     for name in ("l1.G2.x", "l2.a", "l2.dx", "l1.dG1", "l1.db in memory", "l1.y statistics"):
         assert done.comparison.tensors[name] > 0
     assert done.comparison.values == sum(done.comparison.tensors.values()) > 10_000
-    assert done.step.macs == STEP.macs
+    assert done.step.macs == compiled().macs
 
 
 @pytest.mark.parametrize("at", [1, 2])
@@ -110,7 +114,7 @@ def test_first_mismatch_of_a_flipped_bit_names_value_and_descriptor(at, engine, 
     names = labels(at, engine)
     before = names[: range(len(names))[row]].count(first.tensor)
     assert first.row == before and first.program == ("forward", "backward")[at - 1]
-    program = (STEP.forward, STEP.backward)[at - 1]
+    program = (compiled().forward, compiled().backward)[at - 1]
     assert first.descriptor is not None
     d = program.descriptors[first.descriptor]
     assert d.tensor == first.tensor == names[row]
@@ -119,16 +123,16 @@ def test_first_mismatch_of_a_flipped_bit_names_value_and_descriptor(at, engine, 
 
 def test_first_mismatch_in_memory_names_address_and_store():
     def flip(accelerator, run):
-        address = STEP.buffers["l1.dG1"].address + 5
+        address = compiled().buffers["l1.dG1"].address + 5
         accelerator.write(address, accelerator.read(address, 1) ^ 4)
         return run
 
     first = check(2, flip).first_mismatch
     assert first is not None and first.descriptor is not None
-    size = STEP.buffers["l1.dG1"].element_bytes
-    assert first.address == STEP.buffers["l1.dG1"].address + 5 // size * size
+    size = compiled().buffers["l1.dG1"].element_bytes
+    assert first.address == compiled().buffers["l1.dG1"].address + 5 // size * size
     assert (first.program, first.operation) == ("backward", "STORE")
-    assert STEP.backward.descriptors[first.descriptor].tensor == "l1.dG1"
+    assert compiled().backward.descriptors[first.descriptor].tensor == "l1.dG1"
 
 
 def test_first_mismatch_of_a_moved_row_names_both_addresses():
@@ -172,7 +176,7 @@ def test_no_rows_at_all():
 @pytest.mark.parametrize("name", ["l1.dG1", "l2.db", "l1.a", "x", "l2.G1.x"])
 def test_check_finds_wrong_bit_in_memory(name):
     def flip(accelerator, run):
-        buffer = STEP.buffers[name]
+        buffer = compiled().buffers[name]
         byte = accelerator.read(buffer.address + 5, 1)
         accelerator.write(buffer.address + 5, byte ^ 4)
         return run
@@ -195,7 +199,7 @@ def test_check_error_spreads_and_its_origin_is_named_first():
     """A wrong activation in memory: the backward program reads it, and all that follows differs."""
 
     def flip(accelerator, run):
-        address = STEP.buffers["l1.a"].address
+        address = compiled().buffers["l1.a"].address
         accelerator.write(address, accelerator.read(address, 64) ^ 1)
         return run
 
@@ -205,7 +209,7 @@ def test_check_error_spreads_and_its_origin_is_named_first():
 
 
 def test_figures_and_summary():
-    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes))
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=compiled().memory_bytes))
     figures = done.to_dict()
     assert figures["network"] == "digits" and figures["batch"] == 4
     assert figures["mismatches"] == 0 and figures["first_mismatch"] is None
@@ -222,7 +226,7 @@ def test_figures_and_summary():
 
 def test_check_golden_model_is_held_to_its_interpreter(monkeypatch):
     """A wrong shift of the interpreter alone is found, and what is compared is said."""
-    accelerator = GoldenAccelerator(P, memory_bytes=STEP.memory_bytes)
+    accelerator = GoldenAccelerator(P, memory_bytes=compiled().memory_bytes)
     if accelerator.interpreted:
         pytest.skip("there is no compiler for the kernel")
     right = check_step(DIGITS, 4, accelerator)
@@ -238,24 +242,24 @@ def test_check_golden_model_is_held_to_its_interpreter(monkeypatch):
 
 
 def test_check_interpreter_is_not_compared_with_itself():
-    accelerator = GoldenAccelerator(P, memory_bytes=STEP.memory_bytes, interpreted=True)
+    accelerator = GoldenAccelerator(P, memory_bytes=compiled().memory_bytes, interpreted=True)
     with pytest.raises(AcceleratorError, match=r"no C compiler: .*--backend rtl"):
         check_step(DIGITS, 4, accelerator)
 
 
 def test_figures_of_a_back_end_that_counts():
-    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes))
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=compiled().memory_bytes))
     counted = replace(done, counters=replace(done.counters, cycles=10_000), seconds=2.0)
     figures = counted.to_dict()
     assert figures["sim_cycles_per_second"] == 5000
-    assert figures["mac_utilisation"] == STEP.macs / 2_560_000
+    assert figures["mac_utilisation"] == compiled().macs / 2_560_000
     assert "10,000 cycles" in summary(figures)
 
 
 def test_another_seed_is_another_step():
     values = []
     for seed in (0, 1):
-        accelerator = GoldenAccelerator(P, memory_bytes=STEP.memory_bytes)
+        accelerator = GoldenAccelerator(P, memory_bytes=compiled().memory_bytes)
         check_step(DIGITS, 4, accelerator, seed=seed)
-        values.append(accelerator.read(0, STEP.memory_bytes))
+        values.append(accelerator.read(0, compiled().memory_bytes))
     assert not np.array_equal(*values)

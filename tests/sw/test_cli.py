@@ -376,12 +376,12 @@ def test_cli_finished_run_is_not_overwritten(capsys, fake, tmp_path):
     ("argv", "note"),
     [
         (
-            ["--steps", "2", "--epochs", "1"],
-            "--steps 2 ends the run, after 2 steps, and --epochs 1 would be 22 steps: omit one",
+            ["--steps", "1", "--epochs", "1"],
+            "--steps 1 ends the run, after 1 step, and --epochs 1 would be 22 steps: omit one",
         ),
         (
-            ["--steps", "99", "--epochs", "1", "--batch", "1000"],
-            "--epochs 1 ends the run, after 1 step, and --steps 99 would be 99 steps: omit one",
+            ["--steps", "99", "--epochs", "1"],
+            "--epochs 1 ends the run, after 22 steps, and --steps 99 would be 99 steps: omit one",
         ),
     ],
 )
@@ -392,9 +392,7 @@ def test_cli_steps_next_to_epochs_say_which_of_them_ends_the_run(
     assert status == 0 and note in err
 
 
-@pytest.mark.parametrize(
-    "argv", [["--steps", "2"], ["--steps", "1", "--epochs", "1", "--batch", "1000"]]
-)
+@pytest.mark.parametrize("argv", [["--steps", "2"], ["--steps", "22", "--epochs", "1"]])
 def test_cli_steps_without_other_epochs_get_no_note(capsys, fake, tmp_path, argv):
     status, _, err = run(capsys, "train", *argv, "--out", tmp_path / "r")
     assert status == 0 and "ends the run" not in err

@@ -51,7 +51,8 @@ def partial_files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.suffix in (".tmp", ".part", ".partial")]
 
 
-@pytest.mark.parametrize("command", ["plan", "check"])
+# Both commands compile by the same call below the same `main`: one of them by default.
+@pytest.mark.parametrize("command", [pytest.param("plan", marks=pytest.mark.slow), "check"])
 def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_file(tmp_path, command):
     # A batch of 512 compiles for many seconds; after two of them a line tells that it does.
     network = {"plan": ["fashion"], "check": ["--network", "fashion"]}[command]

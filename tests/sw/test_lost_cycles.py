@@ -1,6 +1,7 @@
 """Cycles of arrays by cause, beside runs whose causes are worked out by hand."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -17,8 +18,12 @@ from trainwright.timing.lost import lost_cycles
 from trainwright.timing.profile import predicted
 
 P = AcceleratorParameters()
-FORWARD = compile_step(load_network("digits"), 16, P).forward.descriptors
 PE1_ENDS = finish(Engine.PE1, P)
+
+
+@cache
+def forward():
+    return compile_step(load_network("digits"), 16, P).forward.descriptors
 
 
 def command(number: int, engine: Engine, start: int, end: int, stalls=(0, 0)) -> CommandRecord:
@@ -28,12 +33,12 @@ def command(number: int, engine: Engine, start: int, end: int, stalls=(0, 0)) ->
 def product(engine: Engine, **changes) -> Compute:
     """Return a contraction of an array in the program of digits, with other waits."""
     operation = {Engine.PE1: Operation.PE4, Engine.PE2: Operation.PE3}[engine]
-    causes = next(d for d in FORWARD if isinstance(d, Compute) and d.operation is operation)
+    causes = next(d for d in forward() if isinstance(d, Compute) and d.operation is operation)
     return replace(causes, **changes)
 
 
 def load():
-    return next(d for d in FORWARD if isinstance(d, Transfer))
+    return next(d for d in forward() if isinstance(d, Transfer))
 
 
 def by_cause(descriptors, commands, cycles, engine: str):
@@ -147,9 +152,9 @@ def test_lost_cycles_waits_for_all_engines_behind_a_loop():
 
 
 def test_lost_cycles_of_each_array_add_up_to_the_run():
-    looped = [Loop(iterations=3), *FORWARD[:-1], End(), Halt()]
+    looped = [Loop(iterations=3), *forward()[:-1], End(), Halt()]
     backward = compile_step(load_network("digits"), 16, P).backward.descriptors
-    for program in (FORWARD, backward, looped):
+    for program in (forward(), backward, looped):
         timeline = predict(program, P)
         lines = lost_cycles("", program, predicted(timeline), timeline.cycles, P)
         for engine in ("PE1", "PE2"):

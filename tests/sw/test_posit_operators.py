@@ -36,7 +36,19 @@ def check(got, want, fmt):
         assert got == want
 
 
-@pytest.mark.parametrize("fmt", FORMATS, ids=str)
+PATHS = [
+    pytest.param(
+        fmt, path, id=f"{fmt}-{path}",
+        marks=[pytest.mark.slow] if path == "torch" and fmt.es == 2 and fmt.n < 32 else [],
+    )
+    for path in ("native", "torch")
+    for fmt in FORMATS
+]  # fmt: skip
+"""Formats, with kernels and without. Operators call both alike, and ``test_posit_exact`` holds
+rounding without kernels in every format: by default a format of each type that carries posits."""
+
+
+@pytest.mark.parametrize(("fmt", "posit_path"), PATHS, indirect=["posit_path"])
 @pytest.mark.parametrize("name", CASES)
 def test_operators_are_those_on_codes(name, fmt, posit_path):
     for mode in ("sequential", "quire"):
