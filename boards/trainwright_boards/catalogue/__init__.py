@@ -10,6 +10,7 @@ from trainwright_boards.catalogue.colorlight import COLORLIGHT_I9, COLORLIGHT_I9
 from trainwright_boards.catalogue.crosslink_nx import CROSSLINK_NX_EVN
 from trainwright_boards.catalogue.ecpix5 import ECPIX5_85F
 from trainwright_boards.catalogue.icesugar_pro import ICESUGAR_PRO
+from trainwright_boards.catalogue.nexys import NEXYS_A7_100T
 from trainwright_boards.catalogue.orangecrab import ORANGECRAB_85F
 from trainwright_boards.catalogue.tang_mega import TANG_MEGA_138K
 from trainwright_boards.catalogue.ulx3s import ULX3S_12F, ULX3S_25F, ULX3S_45F, ULX3S_85F
@@ -18,7 +19,8 @@ from trainwright_boards.tools import BuildError
 
 _ALL = (
     *(ULX3S_85F, ULX3S_45F, ULX3S_25F, ULX3S_12F, ORANGECRAB_85F, ECPIX5_85F, COLORLIGHT_I9),
-    *(ICESUGAR_PRO, CROSSLINK_NX_EVN, TANG_MEGA_138K, ARTY_A7_35T, ARTY_A7_100T, COLORLIGHT_I9PLUS),
+    *(ICESUGAR_PRO, CROSSLINK_NX_EVN, TANG_MEGA_138K),
+    *(ARTY_A7_35T, ARTY_A7_100T, NEXYS_A7_100T, COLORLIGHT_I9PLUS),
 )
 BOARDS = MappingProxyType({board.name: board for board in _ALL})
 """By name."""
