@@ -9,7 +9,7 @@ batch fits, the second load is left out.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 
 from trainwright.compiler.base.compiled import CompiledStep
 from trainwright.compiler.base.memory import Buffer, Region
@@ -80,10 +80,10 @@ def samples_program(
     if SAMPLES_OUTSIDE in memory.step.buffers:
         images = _Images(work, data)
         if whole:
-            images.transpose_whole(images.fetch_whole())
+            images.transpose(images.fetch_whole())
         else:
             images.fetch()
-            images.transpose()
+            images.transpose(())
     else:
         _Records(work, data).fetch()
     return work.finish("the program of the samples")
@@ -128,20 +128,24 @@ class _Batch(ABC):
 
     def fetch(self) -> None:
         """Fetch all samples, a few at a time, and store each."""
-        step, pad = self._step, self.work.pad
+        pad = self.work.pad
         count = next((n for n in GROUPS if n * self._per <= pad.largest_gap), GROUPS[-1])
-        count = min(count, step.batch)
+        count = min(count, self._step.batch)
         places = [pad.allocate(SAMPLES_OUTSIDE, count * self._per)]
         # With two places a group is fetched while the one before is stored.
         while len(places) < PLACES and pad.largest_gap >= places[0].count:
             places.append(pad.allocate(SAMPLES_OUTSIDE, places[0].count))
-        for number, first in enumerate(range(0, step.batch, count)):
-            place, own = places[number % len(places)].start, min(count, step.batch - first)
+        self._fetch(count, [place.start for place in places])
+        for place in places:
+            pad.free(place)
+
+    def _fetch(self, count: int, places: Sequence[int]) -> None:
+        """Fetch and store groups of ``count`` samples, in rows from each of ``places`` in turn."""
+        for number, first in enumerate(range(0, self._step.batch, count)):
+            place, own = places[number % len(places)], min(count, self._step.batch - first)
             self._draw(place, first, own)
             self._store(place, first, own)
         self._store_targets()
-        for place in places:
-            pad.free(place)
 
     @abstractmethod
     def _store(self, place: int, first: int, count: int) -> None:
@@ -236,17 +240,13 @@ class _Images(_Batch):
         """Fetch all samples to regions of the scratchpad of one size, and store them to ``x.s``."""
         blocks, pad, rows = self._blocks, self.work.pad, LANES * self._per
         parts = [n for n in range(1, blocks + 1) if not blocks % n]
-        pieces = (self._piece * self._step.batch,) * PLACES
+        pieces = (min(len(self._columns), PIECE) * self._step.batch,) * PLACES
         # As few regions as fit: free rows lie in gaps, and a region cannot span two of them.
         fitting = (n for n in parts if pad.has_room((*(blocks // n * rows,) * n, *pieces)))
         parted = next(fitting, parts[-1])
         places = [pad.allocate(SAMPLES_OUTSIDE, blocks // parted * rows) for _ in range(parted)]
-        groups = [place.start + n * rows for place in places for n in range(blocks // parted)]
-        for number, group in enumerate(groups):
-            self._draw(group, number * LANES, LANES)
-        for number, group in enumerate(groups):
-            self._store(group, number * LANES, LANES)
-        self._store_targets()
+        groups = (range(place.start, place.stop, rows) for place in places)
+        self._fetch(LANES, [*chain.from_iterable(groups)])
         return places
 
     def _store(self, place: int, first: int, count: int) -> None:
@@ -254,55 +254,35 @@ class _Images(_Batch):
         levels = (TransferLevel(count, self._sample_bytes, self._per),)
         self.work.store(SAMPLES_OUTSIDE, place, used, levels, first=first * used)
 
-    @property
-    def _piece(self) -> int:
-        """Rows of 16 pixels transposed at a time, where all samples are in the scratchpad."""
-        return min(len(self._columns), PIECE)
+    def transpose(self, whole: Sequence[Region]) -> None:
+        """Transpose ranges of pixels of all samples to ``x.i``.
 
-    def transpose_whole(self, places: Sequence[Region]) -> None:
-        """Transpose ranges of pixels of all samples, from the scratchpad to ``x.i``."""
-        batch, pad, blocks = self._step.batch, self.work.pad, self._blocks // len(places)
-        columns = self._columns
-        if not columns:
-            return
-        # Two places: PE1 fills one while the other is stored.
-        results = [
-            pad.allocate(SAMPLES_INSIDE, self._piece * batch, top=True) for _ in range(PLACES)
-        ]
-        for number, first in enumerate(range(columns.start, columns.stop, self._piece)):
-            count, to = min(self._piece, columns.stop - first), results[number % PLACES]
-            for n, place in enumerate(places):
-                self.work.transposes(
-                    place.start + first, to.start + n * blocks,
-                    (Level(count, g=1, z=batch), Level(blocks, g=LANES * self._per, z=1)),
-                    source=self._per, to=self._blocks, tensor=SAMPLES_INSIDE,
-                )  # fmt: skip
-            self._store_inside(first, count, to)
-
-    def transpose(self) -> None:
-        """Transpose ranges of pixels of all samples, from ``x.s`` to ``x.i``."""
+        They come from the regions of the ``whole`` batch, or from ``x.s`` where there are none.
+        """
         if not self._columns:
             return
-        batch, pad = self._step.batch, self.work.pad
-        count, many = self._pieces()
-        places = [
-            (self.work.rows(SAMPLES_OUTSIDE, count * batch, Bank.SAMPLES),
-             pad.allocate(SAMPLES_INSIDE, count * batch, top=True))
-            for _ in range(many)
-        ]  # fmt: skip
-        for number, first in enumerate(range(self._columns.start, self._columns.stop, count)):
-            columns = min(count, self._columns.stop - first)
-            source, to = places[number % len(places)]
-            self.work.load(
-                SAMPLES_OUTSIDE, first=first, rows=columns, to=source,
-                levels=(TransferLevel(batch, self._sample_bytes, columns),),
-            )  # fmt: skip
-            self.work.transposes(
-                source.start, to.start,
-                (Level(columns, g=1, z=batch), Level(self._blocks, g=LANES * columns, z=1)),
-                source=columns, to=self._blocks, tensor=SAMPLES_INSIDE,
-            )  # fmt: skip
-            self._store_inside(first, columns, to)
+        batch, work = self._step.batch, self.work
+        # Two places: PE1 fills one while the other is stored.
+        size, places = (min(len(self._columns), PIECE), PLACES) if whole else self._pieces()
+        results = [work.pad.allocate(SAMPLES_INSIDE, size * batch, top=True) for _ in range(places)]
+        loaded = [work.rows(SAMPLES_OUTSIDE, size * batch, Bank.SAMPLES)
+                  for _ in range(0 if whole else places)]  # fmt: skip
+        for number, first in enumerate(range(self._columns.start, self._columns.stop, size)):
+            count, to = min(size, self._columns.stop - first), results[number % places]
+            sources, per = [region.start + first for region in whole], self._per
+            if not whole:
+                piece, per = loaded[number % places], count
+                levels = (TransferLevel(batch, self._sample_bytes, per),)
+                work.load(SAMPLES_OUTSIDE, first=first, rows=per, to=piece, levels=levels)
+                sources = [piece.start]
+            blocks = self._blocks // len(sources)
+            for n, source in enumerate(sources):
+                work.transposes(
+                    source, to.start + n * blocks,
+                    (Level(count, g=1, z=batch), Level(blocks, g=LANES * per, z=1)),
+                    source=per, to=self._blocks, tensor=SAMPLES_INSIDE,
+                )  # fmt: skip
+            self._store_inside(first, count, to)
 
     def _pieces(self) -> tuple[int, int]:
         """Return the rows of 16 pixels of a piece, and the pieces in the scratchpad at once.
