@@ -255,3 +255,81 @@ def test_infinite_limits_are_beyond_every_posit(fmt):
     nar = PositTensor(torch.tensor([float("nan")]), fmt)
     assert (nar < inf).all() and (nar == inf).all() and (nar >= float("nan")).all()
     assert not nar.isfinite().any() and x.isfinite().all()
+
+
+INVALID = {
+    "dot": lambda x: torch.dot(x(1, 1), x(3)),
+    "mm": lambda x: torch.mm(x(1, 2, 3), x(3, 2)),
+    "bmm": lambda x: torch.bmm(x(2, 2, 3), x(1, 3, 2)),
+    "cross": lambda x: torch.linalg.cross(x(5, 3), x(5, 1)),
+    "renorm": lambda x: torch.renorm(x(3, 2), 2, 0, -1.0),
+    "layer_norm": lambda x: F.layer_norm(x(2, 3), (2,)),
+    "avg_pool1d": lambda x: F.avg_pool1d(x(1, 4), 2, padding=2),
+    "avg_pool2d": lambda x: F.avg_pool2d(x(1, 4, 4), 2, divisor_override=0),
+    "avg_pool3d": lambda x: F.avg_pool3d(x(1, 4, 4, 4), 2, padding=-1),
+    "softshrink": lambda x: F.softshrink(x(3), -0.5),
+    "gelu": lambda x: F.gelu(x(3), approximate="sigmoid"),
+    "glu": lambda x: F.glu(x(3)),
+    "huber": lambda x: F.huber_loss(x(3), x(3), delta=-1.0),
+    "smooth_l1": lambda x: F.smooth_l1_loss(x(3), x(3), beta=-1.0),
+    "cross_entropy": lambda x: F.cross_entropy(x(2, 3), torch.tensor([0, 1]), x(2)),
+    "index_add": lambda x: x(3).index_add(0, torch.tensor([0, 1]), x(3)),
+    "scatter_add": lambda x: x(3).scatter_add(0, torch.tensor([0, 1, 2]), x(2)),
+    "scatter_reduce": lambda x: x(3).scatter_reduce(0, torch.tensor([0]), x(1), "most"),
+    "conv_transpose": lambda x: F.conv_transpose1d(x(1, 3, 5), x(3, 4, 3), output_padding=1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_posit_arguments_that_torch_refuses_raise(name):
+    def posits(*shape):
+        return PositTensor(torch.full(shape, 0.5), P16)
+
+    for operands in (lambda *shape: torch.full(shape, 0.5), posits):
+        with pytest.raises((RuntimeError, ValueError)):
+            INVALID[name](operands)
+
+
+START = {"addmm": ((1, 1),) * 3, "addmv": ((1,), (1, 1), (1,)), "addr": ((1, 1), (1,), (1,)),
+         "baddbmm": ((1, 1, 1),) * 3, "addbmm": ((1, 1), (1, 1, 1), (1, 1, 1))}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", START)
+def test_posit_products_with_beta_zero_ignore_nar(name):
+    start, *factors = (torch.full(shape, 3.0) for shape in START[name])
+    operands = (PositTensor(x, P16) for x in (start * float("nan"), *factors))
+    assert getattr(torch, name)(*operands, beta=0).decode().flatten().tolist() == [9.0]
+
+
+def test_posit_nanmean_divides_by_the_count_of_reals():
+    x = torch.tensor([[1.0, float("nan")], [3.0, 5.0]], dtype=torch.float64)
+    p = PositTensor(x, P16, requires_grad=True)
+    assert torch.nanmean(p).item() == 3.0
+    assert p.nanmean(1).tolist() == [1.0, 4.0]
+    torch.nanmean(p, 1).sum().backward()
+    assert p.grad.tolist() == [[1.0, 0.0], [0.5, 0.5]]
+
+
+def test_posit_isclose_of_nar_agrees_with_allclose():
+    p = PositTensor([1.0, float("nan")], P16)
+    assert torch.isclose(p, p).tolist() == [True, False] and not torch.allclose(p, p)
+    assert torch.isclose(p, p, equal_nan=True).all() and torch.allclose(p, p, equal_nan=True)
+
+
+def test_posit_norm_of_empty_matrix_is_posits():
+    norm = torch.linalg.norm(PositTensor(torch.zeros(0, 5), P16), float("inf"))
+    assert isinstance(norm, PositTensor) and norm.item() == 0
+
+
+def test_posit_gradient_of_take_adds_at_negative_places():
+    x = PositTensor([[1.0, 2.0], [3.0, 4.0]], P16, requires_grad=True)
+    torch.take(x, torch.tensor([-1, 0, -4])).sum().backward()
+    assert x.grad.tolist() == [[2.0, 0.0], [0.0, 1.0]]
+    with pytest.raises(IndexError):
+        x.detach().put(torch.tensor([4]), x.detach().flatten()[:1], accumulate=True)
+
+
+def test_posit_gradient_of_gathered_number_is_its_sum():
+    x = PositTensor(2.0, P16, requires_grad=True)
+    torch.gather(x, 0, torch.tensor([0])).backward(PositTensor([3.0], P16))
+    assert x.grad.item() == 3.0

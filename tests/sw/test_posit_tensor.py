@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 import torch
@@ -338,3 +340,21 @@ def test_logsumexp_of_nothing_is_nar(shape, dims, keepdim):
     wanted = torch.logsumexp(plain, dims, keepdim)  # -inf, which posits have not
     assert y.shape == wanted.shape
     assert bool(y.isnan().all()) and bool(wanted.isinf().all())
+
+
+@pytest.mark.parametrize("fmt", [PositFormat(8, 1), PositFormat(12, 2)], ids=str)
+def test_posit_numbers_beyond_a_float64_are_rounded_once(fmt):
+    wider, words = PositFormat(fmt.n + 1, fmt.es), torch.arange(1, fmt.nar - 1)
+    # A word of one more bit lies in the middle of two neighbours; a 2^-90 of it decides.
+    middles = [Fraction(x) for x in posit.decode(2 * words + 1, wider).tolist()]
+    near = Fraction(1, 2**90)
+    for shift, even in ((near, False), (0, True), (-near, False)):
+        got = PositTensor([middle * (1 + shift) for middle in middles], fmt).codes()
+        above = words % 2 == 1 if even else torch.full_like(words, shift > 0)
+        assert torch.equal(got, words + above)
+
+
+def test_posit_numbers_of_many_digits_are_nearest():
+    p = PositTensor([2**62 + 2**49 + 1, Fraction(1, 3), Decimal("0.1"), 10**400], P32)
+    assert p[:3].tolist() == [2.0**62 + 2.0**50, 178956971 / 2**29, 214748365 / 2**31]
+    assert p[3].item() == P32.maxpos

@@ -77,12 +77,41 @@ def _recurrent(func: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _nanmean(
+    x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Divide by the count of reals; torch's own takes NaR, which equals itself, for one."""
+    count = torch.isnan(x).logical_not().sum(dim, keepdim)
+    return torch.nansum(x, dim, keepdim, dtype=dtype) / count
+
+
+def _isclose(
+    x: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """Compare as ``allclose`` does: NaR is close to nothing, unless ``equal_nan``."""
+    close = torch.isclose(x, other, rtol, atol, equal_nan)
+    return close if equal_nan else close & ~torch.isnan(x)
+
+
+def _norm_of_nothing(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Make posits of the norm of an empty matrix, for which torch makes zeros of floats."""
+
+    def run(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        y = func(x, *args, **kwargs)
+        return x.new_zeros(y.shape) if type(y) is Tensor and not x.numel() else y
+
+    return run
+
+
 OVERRIDES: dict[Any, Callable[..., Any]] = {
     F.linear: _linear,
     F.multi_head_attention_forward: _in_parts(_attention),
     F.scaled_dot_product_attention: _in_parts(F.scaled_dot_product_attention),
     torch.lstm: _recurrent(_in_parts(torch.lstm)),
     **{func: _recurrent(func) for func in (torch.gru, torch.rnn_tanh, torch.rnn_relu)},
+    **dict.fromkeys((torch.nanmean, Tensor.nanmean), _nanmean),
+    **dict.fromkeys((torch.isclose, Tensor.isclose), _isclose),
+    **{func: _norm_of_nothing(func) for func in (torch.linalg.norm, torch.linalg.matrix_norm)},
     # An encoder asks whether it may make nested tensors, whose kernels compute in floats.
     _functions._nested_tensor_from_mask_left_aligned: lambda x, mask: False,
     _functions._pack_padded_sequence: _pack,

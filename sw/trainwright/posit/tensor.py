@@ -1,5 +1,7 @@
 """``PositTensor``: a torch tensor of posits; every operation rounds to the tensor's format."""
 
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -7,6 +9,7 @@ from torch import Tensor
 
 from trainwright.posit.dispatch import GridTensor, below, same_format
 from trainwright.posit.format import PositFormat
+from trainwright.posit.operators.registry import number
 from trainwright.posit.rounding import codes_of, decode, round_to
 
 
@@ -27,7 +30,7 @@ class PositTensor(GridTensor):
         elif isinstance(data, Tensor):
             data = data.detach()
         else:
-            data = torch.tensor(data, dtype=torch.float64)
+            data = torch.tensor(_rounded(data, fmt), dtype=torch.float64)
         values = round_to(data, fmt)
         return cls.of_values(values.clone() if values is data else values, fmt).requires_grad_(
             requires_grad
@@ -115,6 +118,13 @@ class PositTensor(GridTensor):
 
     def _state(self) -> tuple[PositFormat, bool, bool]:
         return self.fmt, self.requires_grad, isinstance(self, torch.nn.Parameter)
+
+
+def _rounded(data: Any, fmt: PositFormat) -> Any:
+    """Round numbers of nested sequences that a float64 may not hold, which would round twice."""
+    if isinstance(data, list | tuple):
+        return [_rounded(x, fmt) for x in data]
+    return number(data, fmt) if isinstance(data, int | Fraction | Decimal) else data
 
 
 def _rebuilt(values: Tensor, fmt: PositFormat, requires_grad: bool, parameter: bool) -> PositTensor:

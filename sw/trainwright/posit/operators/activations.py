@@ -18,7 +18,7 @@ def _gelu_name(approximate: str) -> str:
     return "gelu by tanh" if approximate == "tanh" else "gelu"
 
 
-@covers("gelu")
+@covers("gelu", checked=True)
 def gelu(fmt: PositFormat, x: Tensor, *, approximate: str = "none") -> Tensor:
     """Compute x Phi(x), or its approximation by tanh."""
     return apply(_gelu_name(approximate), x, fmt)
@@ -218,7 +218,7 @@ def hardswish_backward(fmt: PositFormat, g: Tensor, x: Tensor) -> Tensor:
     return torch.where(x >= number(3.0, fmt), g, inner)
 
 
-@covers("softshrink")
+@covers("softshrink", checked=True)
 def softshrink(fmt: PositFormat, x: Tensor, width: float = 0.5) -> Tensor:
     """Move x towards 0 by the width, which is rounded first; 0 within it."""
     lam = operand(width, fmt, x)
@@ -238,7 +238,7 @@ def shrink_backward(fmt: PositFormat, g: Tensor, x: Tensor, width: float) -> Ten
     return torch.where(x.abs() <= bound(width, fmt), 0.0, g)
 
 
-@covers("glu")
+@covers("glu", checked=True)
 def glu(fmt: PositFormat, x: Tensor, dim: int = -1) -> Tensor:
     """Multiply the first half by the sigmoid of the second."""
     a, b = x.chunk(2, dim)

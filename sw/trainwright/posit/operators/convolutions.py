@@ -167,6 +167,12 @@ def convolve(
         y = forwards(volume, kernel, bias, geometry, fmt)
     else:
         extra = _three(output_padding, x.dim() - 2, 0)
+        most = [max(sides) - 1 for sides in zip(geometry.stride, geometry.dilation, strict=True)]
+        if any(e > m for e, m in zip(extra, most, strict=True)):
+            raise PositError(
+                f"output_padding {tuple(output_padding)} must be below stride {tuple(stride)} or "
+                f"dilation {tuple(dilation)}"
+            )
         y = _spread(volume, kernel, bias, geometry, extra, fmt)
     return y.reshape(*y.shape[:2], *y.shape[7 - x.dim() :])
 

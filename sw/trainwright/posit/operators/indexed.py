@@ -116,7 +116,7 @@ def index_put(
     return added(x, flat, values.expand(flat.shape), fmt)
 
 
-@covers("scatter_add")
+@covers("scatter_add", checked=True)
 def scatter_add(fmt: PositFormat, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Add values at places; a sum starts from x."""
     return added(x, *_scattered(x, dim, index, source), fmt)
@@ -124,14 +124,15 @@ def scatter_add(fmt: PositFormat, x: Tensor, dim: int, index: Tensor, source: Te
 
 def _scattered(x: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
     """Return places in the flat form of x, and the values that ``scatter_add`` adds there."""
+    if not x.dim():  # torch takes lines of one element for numbers
+        return torch.zeros_like(index), source.reshape(index.shape)
     region = source[tuple(slice(side) for side in index.shape)]
     sides = [slice(side) for side in index.shape]
-    if x.dim():
-        sides[dim] = slice(None)
+    sides[dim] = slice(None)
     return _flat_places(x)[tuple(sides)].gather(dim, index), region
 
 
-@covers("scatter_reduce.two")
+@covers("scatter_reduce.two", checked=True)
 def scatter_reduce(
     fmt: PositFormat,
     x: Tensor,
@@ -146,7 +147,7 @@ def scatter_reduce(
     return reduced(x, *_scattered(x, dim, index, source), kind, include_self, fmt)
 
 
-@covers("index_reduce")
+@covers("index_reduce", checked=True)
 def index_reduce(
     fmt: PositFormat,
     x: Tensor,
@@ -167,10 +168,12 @@ def put(
     fmt: PositFormat, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False
 ) -> Tensor:
     """Put values at places of the flat form of x, or add them to the elements of x."""
-    return added(x, index, source, fmt) if accumulate else x.put(index, source)
+    replaced = x.put(index, source)  # torch checks the places
+    places = torch.where(index < 0, index + x.numel(), index)
+    return added(x, places, source, fmt) if accumulate else replaced
 
 
-@covers("index_add")
+@covers("index_add", checked=True)
 def index_add(
     fmt: PositFormat, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:

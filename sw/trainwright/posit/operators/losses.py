@@ -113,7 +113,7 @@ def mse_loss_backward(fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reducti
     return _shared(grid.mul(grid.add(difference, difference, fmt), g, fmt), reduction, fmt)
 
 
-@covers("huber_loss")
+@covers("huber_loss", checked=True)
 def huber_loss(
     fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN, width: float = 1.0
 ) -> Tensor:
@@ -140,6 +140,8 @@ def smooth_l1_loss(
     fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN, width: float = 1.0
 ) -> Tensor:
     """Compute ((1/2) d^2) / w below the width w, |d| - (1/2) w from there, d = x - y."""
+    if width < 0:
+        raise RuntimeError(f"beta of smooth_l1_loss must be at least 0, not {width}")
     d, half, w = grid.sub(x, operand(y, fmt, x), fmt), operand(0.5, fmt, x), operand(width, fmt, x)
     far = grid.sub(d.abs(), grid.mul(half, w, fmt), fmt)
     near = grid.div(grid.mul(half, grid.mul(d, d, fmt), fmt), w, fmt)
@@ -285,7 +287,7 @@ def _rows(x: Tensor) -> Tensor:
     return (x if x.dim() > 1 else x.unsqueeze(0)).movedim(1, -1).flatten(0, -2)
 
 
-@covers("nll_loss_forward", "nll_loss2d_forward")
+@covers("nll_loss_forward", "nll_loss2d_forward", checked=True)
 def nll_loss(
     fmt: PositFormat,
     x: Tensor,

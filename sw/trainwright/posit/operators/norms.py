@@ -143,7 +143,7 @@ def batch_norm_backward(
     )
 
 
-@covers("native_layer_norm")
+@covers("native_layer_norm", checked=True)
 def layer_norm(
     fmt: PositFormat,
     x: Tensor,

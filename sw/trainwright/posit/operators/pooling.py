@@ -156,7 +156,7 @@ class AveragePool:
 
 
 def _average(name: str, dimensions: int) -> None:
-    @covers(name)
+    @covers(name, checked=True)
     def average(
         fmt: PositFormat,
         x: Tensor,

@@ -5,6 +5,8 @@ tensors of values on the grid, all of that format. Floating-point results must b
 """
 
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
@@ -45,19 +47,21 @@ def _variant(name: str) -> OpOverload | None:
 
 
 def covers(
-    *names: str, in_place: str | None = None, out: str | None = None
+    *names: str, in_place: str | None = None, out: str | None = None, checked: bool = False
 ) -> Callable[[Rule], Rule]:
     """Register a function as the rule of operators and of their in-place variants.
 
     ``in_place``, ``out``: variants whose names do not follow from the operators' names.
+    ``checked``: torch's operator checks shapes and options first, on tensors without memory.
     """
 
     def register(rule: Rule) -> Rule:
         for name in names:
-            RULES[operator(name)] = rule
+            checking = _after_check(operator(name), rule) if checked else rule
+            RULES[operator(name)] = checking
             variant = _variant(name)
             if variant is not None:
-                IN_PLACE[variant] = rule
+                IN_PLACE[variant] = checking
         if in_place is not None:
             IN_PLACE[operator(in_place)] = rule
         if out is not None:
@@ -65,6 +69,21 @@ def covers(
         return rule
 
     return register
+
+
+def _after_check(call: OpOverload, rule: Rule) -> Rule:
+    def hollow(x: Any) -> Any:
+        return x.to("meta") if isinstance(x, Tensor) else x
+
+    @wraps(rule)
+    def run(fmt: PositFormat, *args: Any, **kwargs: Any) -> Any:
+        try:
+            call(*map(hollow, args), **{key: hollow(x) for key, x in kwargs.items()})
+        except AssertionError as error:  # torch's decompositions in Python assert
+            raise RuntimeError(f"{call}: {error}") from None
+        return rule(fmt, *args, **kwargs)
+
+    return run
 
 
 def move(name: str) -> OpOverload:
@@ -84,13 +103,20 @@ def writes(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
+_QUOTIENT_BITS = 64
+
+
 @lru_cache(4096)
-def number(x: float, fmt: PositFormat) -> float:
+def number(x: float | Fraction | Decimal, fmt: PositFormat) -> float:
     """Return the format's value nearest to a Python number, exact in the carrier; NaN for NaR."""
     if x != x or x in (float("inf"), float("-inf")):
         return float("nan")
     above, below = x.as_integer_ratio()
-    nearest = value(round_exact(above, 1 - below.bit_length(), fmt), fmt)
+    shift = 1 - below.bit_length()
+    if below & (below - 1):  # a quotient of more bits than any format has, and one for the rest
+        shift = min(abs(above).bit_length() - below.bit_length() - _QUOTIENT_BITS, 0)
+        above, shift = 2 * ((above << -shift) // below) + 1, shift - 1
+    nearest = value(round_exact(above, shift, fmt), fmt)
     assert nearest is not None
     return float(nearest)
 

@@ -166,7 +166,7 @@ def older_norm(
     return norm(fmt, x, 2 if order is None else order, dims, keepdim)
 
 
-@covers("renorm")
+@covers("renorm", checked=True)
 def renorm(fmt: PositFormat, x: Tensor, order: float, dim: int, most: float) -> Tensor:
     """Scale slices of norm above ``most`` by ``most`` / (norm + 1e-7)."""
     if x.dim() < 2:
@@ -233,13 +233,13 @@ def _summed_product(x: Tensor, y: Tensor, dims: Sequence[int], fmt: PositFormat)
     return put_back(products_along(x, y, fmt), dims)
 
 
-@covers("mm", "bmm")
+@covers("mm", "bmm", checked=True)
 def mm(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
     """Multiply matrices, or batches of matrices."""
     return products.matmul(a, b, fmt, get_accumulation())
 
 
-@covers("dot", "vdot")
+@covers("dot", "vdot", checked=True)
 def dot(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
     """Multiply two vectors."""
     return products_along(a, b, fmt)
@@ -265,7 +265,7 @@ def addmm(
     mode = get_accumulation()
     if isinstance(start, FloatMask):
         return start.hide(scaled(products.matmul(a, b, fmt, mode), alpha, fmt), fmt)
-    start = scaled(start, beta, fmt)
+    start = scaled(start, beta, fmt) if beta else torch.zeros_like(start)  # not even NaR counts
     if alpha == 1:
         return products.matmul(a, b, fmt, mode, start)
     return grid.add(start, scaled(products.matmul(a, b, fmt, mode), alpha, fmt), fmt)
@@ -315,7 +315,7 @@ def addbmm(
     return addmm(fmt, start, wide, long, beta=beta, alpha=alpha)
 
 
-@covers("linalg_cross")
+@covers("linalg_cross", checked=True)
 def cross(fmt: PositFormat, x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Compute the cross product; each element is a sum of two products, by the mode."""
     (a, b, c), (d, e, f) = (t.unbind(dim) for t in torch.broadcast_tensors(x, y))
