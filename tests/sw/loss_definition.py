@@ -10,11 +10,11 @@ from trainwright.onchip.loss import (
     ERROR_UNIT,
     LOG2_E,
     LONGEST,
-    PROBABILITY_WIDTH,
     UNITS,
     WORD_WIDTH,
     Loss,
     gradient_exponent,
+    probability_width,
 )
 
 
@@ -25,11 +25,11 @@ def distances(logits: Words, exponent: int) -> Words:
     return np.minimum(half_even(products << left, right), LONGEST)
 
 
-def probabilities(weights: Words) -> Words:
-    """Return shares of ``weights`` (batch, classes) in their sums, in units of 1 / 128."""
+def probabilities(weights: Words, width: int) -> Words:
+    """Return shares of ``weights`` (batch, classes) in their sums, in units of 2 / 2^width."""
     r, exponent = reciprocal(weights.sum(1, keepdims=True))
-    shift = -exponent - (PROBABILITY_WIDTH - 1)
-    return clamp(half_even(weights * r, shift), PROBABILITY_WIDTH)
+    shift = -exponent - (width - 1)
+    return clamp(half_even(weights * r, shift), width)
 
 
 def cross_entropy(logits: Words, exponent: int, labels: Words, classes: int) -> Loss:
@@ -37,12 +37,13 @@ def cross_entropy(logits: Words, exponent: int, labels: Words, classes: int) -> 
     kept, rows = logits[:, :classes], np.arange(len(labels))
     far = distances(kept, exponent)
     weights = exp2(far)
-    shares_of_all = probabilities(weights)
+    width = probability_width(classes)
+    shares_of_all = probabilities(weights, width)
     shares_of_all[rows, labels] = 0
-    shares_of_all[rows, labels] = clamp(-shares_of_all.sum(1), PROBABILITY_WIDTH)
+    shares_of_all[rows, labels] = clamp(-shares_of_all.sum(1), width)
     losses = log2(weights.sum(1)) - (EXP2_UNIT << FRACTION) + far[rows, labels]
     return Loss(
-        gradient=_padded(shares_of_all << (WORD_WIDTH - PROBABILITY_WIDTH), logits),
+        gradient=_padded(shares_of_all << (WORD_WIDTH - width), logits),
         exponent=gradient_exponent("cross-entropy", len(labels)),
         total=int(losses.sum()),
         unit=UNITS["cross-entropy"],

@@ -15,6 +15,7 @@ from trainwright.onchip.loss import (
     batch_exponent,
     cross_entropy,
     distances,
+    probability_width,
     squared_error,
 )
 
@@ -34,11 +35,13 @@ def test_shares_are_softmax_within_the_proven_bound(seed, classes):
     z, exponent, labels = logits(seed, outputs=classes)
     labels %= classes
     exact = torch.softmax(torch.from_numpy(z * 2.0**exponent), 1).numpy()
-    shares = cross_entropy(z, exponent, labels, classes).gradient >> 8
+    width = probability_width(classes)
+    unit = 1 << width - 1
+    shares = cross_entropy(z, exponent, labels, classes).gradient >> 16 - width
     unlabelled = np.arange(classes) != labels[:, None]  # a label has minus their sum
-    errors, exact = np.abs(shares - 128 * exact)[unlabelled], exact[unlabelled]
-    bound = 0.5 + 128 * (1.1 * (classes + 1) / 2**15 + 2**-13.8)
-    assert errors[exact <= 127 / 128].max() <= bound
+    errors, exact = np.abs(shares - unit * exact)[unlabelled], exact[unlabelled]
+    bound = 0.5 + unit * (1.1 * (classes + 1) / 2**15 + 2**-13.8)
+    assert errors[exact <= 1 - 1 / unit].max() <= bound
     assert errors.max() <= bound + 1
 
 
@@ -62,6 +65,15 @@ def test_onchip_loss_labels_gradient_is_minus_the_sum_of_the_others(seed):
     unlabelled = g[:, :10].sum(1) - g[rows, labels]
     assert g[rows, labels].tolist() == np.maximum(-unlabelled, -32768).tolist()
     assert (np.delete(g, np.s_[10:], 1).min(1) <= 0).all()
+
+
+@pytest.mark.parametrize("classes", [128, 129, 300, 4096])
+def test_gradient_of_flat_logits_pushes_every_class(classes):
+    z = np.zeros((2, classes), np.int64)
+    gradient = cross_entropy(z, -8, np.array([0, classes - 1]), classes).gradient
+    exact = torch.full((2, classes), 2.0**15 / classes).numpy()
+    exact[[0, 1], [0, -1]] -= 2.0**15
+    assert np.abs(gradient - exact).max() <= max(256, 2**15 / 50) and (gradient != 0).all()
 
 
 def test_onchip_loss_sure_sample_has_no_gradient_and_a_wrong_one_the_greatest():

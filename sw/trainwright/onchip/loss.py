@@ -37,7 +37,8 @@ LOGITS, TARGETS, NUMBERS, GRADIENT = "x0", "x1", "x2", "z"
 where there is no class. Where the classes of a sample are a group of rows, a target is the number
 of the sample's label, below 0 without one, and each row also has the number of its class."""
 PROBABILITY_WIDTH = 8
-"""Bits of a gradient of cross-entropy, a sign included: it is in units of 1 / 128."""
+"""Bits of a gradient of cross-entropy of up to BYTE_CLASSES, a sign included: it is in units of
+1 / 128."""
 WORD_WIDTH = 16
 """Bits of the gradient as the backward program reads it."""
 ERROR_UNIT = 12
@@ -83,6 +84,12 @@ def batch_exponent(batch: int) -> int:
     return (batch - 1).bit_length()
 
 
+def probability_width(classes: int) -> int:
+    """Return the bits of a gradient of cross-entropy, a sign included."""
+    # Of 256 equal shares each rounds to 0 in units of 1 / 128: flat logits had no gradient.
+    return PROBABILITY_WIDTH if classes <= BYTE_CLASSES else WORD_WIDTH
+
+
 def gradient_exponent(loss: str, batch: int) -> int:
     """Return the exponent of the gradient's words, for a ``batch`` of samples."""
     return GRADIENT_EXPONENTS[loss] - batch_exponent(batch)
@@ -102,11 +109,11 @@ def distances(k: Body, top: Value, logits: Value, exponent: int | None) -> Value
     return (distance * LOG2_E).rounded(shift, EVEN).clip(32)
 
 
-def shares(weights: Value, twice: Value, length: Value) -> Value:
-    """Return shares of ``weights`` in their sum, in units of 1 / 128, at most 127.
+def shares(weights: Value, twice: Value, length: Value, width: int) -> Value:
+    """Return shares of ``weights`` in their sum, in units of 2 / 2^``width``, under 1.
 
     Weights are results of exp2, ``twice`` and ``length`` those of `mantissa` of twice their sum.
-    With C weights, a share p is found within
+    With C weights and 8 bits, a share p is found within
 
         1 / 2 + 128 (1.1 (C + 1) / 2^15 + 2^-13.8)      units,
 
@@ -117,8 +124,8 @@ def shares(weights: Value, twice: Value, length: Value) -> Value:
     TRUNCATION_ERROR, together 2^-13.8 relative, and the last rounding a half. Saturation at 127
     is one unit more, where p is over 127 / 128.
     """
-    shift = length + (MANTISSA - 1 + ROOT_UNIT - PROBABILITY_WIDTH)
-    return (weights * reciprocal(twice)).rounded(shift, EVEN).clip(PROBABILITY_WIDTH)
+    shift = length + (MANTISSA - 1 + ROOT_UNIT - width)
+    return (weights * reciprocal(twice)).rounded(shift, EVEN).clip(width)
 
 
 def sum_classes(k: Body, v: Value) -> Value:
@@ -161,13 +168,17 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool, main: bo
         k.total(own.sum_lanes() - minus_log)
     if counting:
         return
-    wrong = where(at, 0, shares(weights, twice, length))
+    width = probability_width(k.group) if k.reduced else PROBABILITY_WIDTH
+    wrong = where(at, 0, shares(weights, twice, length, width))
     if k.reduced:  # a sample without a label has no gradient
         wrong = k.stored(STORED, where(target.negative, 0, wrong))
-    label = (sum_classes(k, wrong) * -1).clip(PROBABILITY_WIDTH)
-    share = where(at, label, wrong)
-    # The raise by 8 bits uses the constant of `_operands`: an engine has eight.
-    k.write(GRADIENT, share * -LEAST >> (WORD_WIDTH - 1) - (WORD_WIDTH - PROBABILITY_WIDTH))
+    total_wrong = sum_classes(k, wrong)
+    if width == WORD_WIDTH:  # too wide a sum for a factor
+        k.write(GRADIENT, where(at, (0 - total_wrong).clip(width), wrong))
+        return
+    # An engine has eight constants: -1 and the raise by 8 bits use those of other steps.
+    share = where(at, (total_wrong * -1).clip(width), wrong)
+    k.write(GRADIENT, share * -LEAST >> (WORD_WIDTH - 1) - (WORD_WIDTH - width))
 
 
 def squared_error_kernel(k: Body, exponent: int | None, counting: bool, main: bool) -> None:
