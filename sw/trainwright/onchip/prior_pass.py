@@ -7,7 +7,7 @@ squares, coefficient and exponent of the pull, a flag of columns that were cut
 (``onchip.cut_pass``), and a constant. Costs are stored once a bond, not here.
 
 * ``squares_kernel``, rows of the state: the squares of each thread's rows are added up;
-* ``flush_left_kernel``, ``add_right_kernel``: from these sums to words of side rows;
+* ``add_right_kernel``, ``flush_kernel``, ``join_kernel``: from these sums to words of side rows;
 * ``renew_kernel``, side rows: coefficients and exponents by the sums, every INTERVAL steps;
 * ``words_kernel``, side rows: what the update's passes read, by the gradient's exponent.
 """
@@ -56,6 +56,7 @@ SQUARES = Register(4, 0, MOST_SUM)
 """Sum of squares of a thread's rows."""
 RIGHT = Register(5, 0, MOST_SUM)
 """Sum of squares of all groups of a thread's rows."""
+SUMS = SQUARES, RIGHT
 WEIGHT = Register(5, 0, (1 << 15) - 1)
 """Weight of the prior in this step, from the schedule."""
 WEIGHT_EXPONENT = Register(6, -(1 << 15), (1 << 15) - 1)
@@ -84,21 +85,10 @@ def clear_kernel(k: Body, registers: tuple[Register, ...]) -> None:
         k.keep(register, k.constant(0))
 
 
-def _write_sum(k: Body, total: Value) -> None:
-    k.write(LOW_WORD, total & MOST_WORD)
-    k.write(HIGH_WORD, total >> LOW_WIDTH)
-
-
 def _read_sum(k: Body, low: str, high: str) -> Value:
     """Join both words of a sum."""
     upper = k.read(high, 0, MOST_WORD)
     return k.read(low, 0, MOST_WORD) + upper * (1 << LOW_WIDTH)
-
-
-def flush_left_kernel(k: Body) -> None:
-    """Write the sum over the lanes of SQUARES as words of its thread's side row."""
-    k.preserve(RIGHT, RATE, RATE_SHIFT)
-    _write_sum(k, k.held(SQUARES).sum_lanes())
 
 
 def add_right_kernel(k: Body) -> None:
@@ -108,10 +98,12 @@ def add_right_kernel(k: Body) -> None:
     k.keep(SQUARES, k.constant(0))
 
 
-def flush_kernel(k: Body, register: Register) -> None:
-    """Write the sum of a thread as words."""
-    k.preserve(RATE, RATE_SHIFT)
-    _write_sum(k, k.held(register))
+def flush_kernel(k: Body, register: Register, across: bool) -> None:
+    """Write the sum of a thread, or with ``across`` that over its lanes, as words."""
+    k.preserve(*SUMS, RATE, RATE_SHIFT)
+    total = k.held(register).sum_lanes() if across else k.held(register)
+    k.write(LOW_WORD, total & MOST_WORD)
+    k.write(HIGH_WORD, total >> LOW_WIDTH)
 
 
 def join_kernel(k: Body) -> None:

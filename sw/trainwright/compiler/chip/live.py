@@ -34,8 +34,6 @@ class Live:
 
     left: tuple[int, ...]
     """Indices of the first axis that are left."""
-    right: tuple[int, ...]
-    """Words of a row that are left, where a bond's columns lie along the lanes; else empty."""
     select: str
     """Name of the buffer that selects these words; empty where there are no gaps."""
     line_rows: int
@@ -63,22 +61,16 @@ class Live:
 
 def live_parts(layout: WeightLayout, kept: Kept) -> list[Live]:
     """Return what is left of every part of a layout."""
-    left: dict[int, tuple[int, ...]] = {}
-    right: dict[int, tuple[int, ...]] = {}
-    selecting = select_rows(layout, kept)
+    bonds, selecting = [*zip(layout.bonds, kept, strict=True)], select_rows(layout, kept)
     names = {layout.bonds[n].left.part: select_name(n) for n in selecting}
-    for bond, columns in zip(layout.bonds, kept, strict=True):
-        # The part on the right of a bond has the bond's columns along its first axis, the part on
-        # its left has them along the lanes.
-        left[bond.right.part] = columns
-        right[bond.left.part] = columns
+    # The part on the right of a bond has the bond's columns along its first axis, the part on its
+    # left has them along the lanes.
+    left = {bond.right.part: columns for bond, columns in bonds}
+    lines = {bond.left.part: rows_of(columns) for bond, columns in bonds}
     return [
-        Live(
-            left.get(n, tuple(range(part.blocks))), right.get(n, ()), names.get(n, ""),
-            rows_of(right[n]) if n in right else part.line_rows,
-        )
+        Live(left.get(n, tuple(range(part.blocks))), names.get(n, ""), lines.get(n, part.line_rows))
         for n, part in enumerate(layout.parts)
-    ]  # fmt: skip
+    ]
 
 
 def rows_of(columns: Sequence[int]) -> int:

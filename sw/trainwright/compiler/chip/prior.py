@@ -15,9 +15,9 @@ from trainwright.compiler.chip.cuts import CutRule, Cuts
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import PRIOR, ChipMemory, gradient_of
 from trainwright.compiler.chip.passes import Passes
-from trainwright.compiler.chip.prior_rows import COST, PriorRows, SideRows
+from trainwright.compiler.chip.prior_rows import COST, PriorRows
 from trainwright.compiler.chip.schedule import Schedule
-from trainwright.kernels import VectorPass, lower
+from trainwright.kernels import Register, VectorPass, lower
 from trainwright.onchip import prior_pass as by
 from trainwright.onchip import update_pass as update
 from trainwright.onchip.layout import WeightPart
@@ -159,85 +159,74 @@ class Prior:
     def add(self, part: WeightPart, state: int, factors: int) -> None:
         """Sum the squares of a part's new rows from ``state`` and ``factors`` on.
 
-        Only steps before a renewal do so. Rows of padded and of cut indices have to be 0.
+        Only steps before a renewal do so. Rows of padded and of cut indices have to be 0. Biases,
+        and factors of layers without a bond, have no columns that a prior could shrink.
         """
-        sides = self._memory.sides_of(part)
-        # Biases, and factors of layers without a bond, have no columns that a prior could shrink.
-        if sides.left is None and sides.right is None:
-            return
+        sides, lines = self._memory.sides_of(part), part.line_rows
+        apart = sides.left is not None and part.blocks > 1
         with self._before_renewal():
-            self._add(part, sides, state, factors)
-
-    def _add(self, part: WeightPart, sides: SideRows, state: int, factors: int) -> None:
-        clear = lower(by.clear_kernel, registers=(by.SQUARES, by.RIGHT))
-        self._run(clear, part)
-        single = part.blocks == 1
-        if sides.left is not None:
-            add_left = self._single_block if single else self._blocks
-            add_left(part, state, factors, sides.left)
-        if sides.right is None:
-            return
-        lines = part.line_rows
-        for n in range(lines):
-            # One sweep sums the columns of both bonds, if a line is one row and the left bond has
-            # several columns. Else the right bond has sweeps of its own, in which a thread's rows
-            # need not be kept apart: any split over the threads will do.
-            if sides.left is None or lines > 1 or single:
-                if n or sides.left is not None:
-                    self._run(clear, part)
-                self._squares(part, state + n, factors + n, outer=part.rows // lines, inner=1,
-                              steps=(lines, 0))  # fmt: skip
-                self._run(lower(by.add_right_kernel), part)
-            self._join(part)
-            total = lower(by.flush_kernel, register=by.SQUARES)
-            self._run(total, part, self._sum_words(sides.right + n), inner=1)
+            if apart:
+                self._add_blocks(part, state, factors)
+            elif sides.left is not None:
+                # A thread for each block would give seven of eight threads a block of zeros.
+                self._add_rows(part, state, factors, 1)
+                self._join(part, sides.left, across=True)
+            for n in range(lines if sides.right is not None else 0):
+                # One sweep sums the columns of both bonds, if a line is one row and the left bond
+                # has several columns. Else the right bond has sweeps of its own.
+                if not apart or lines > 1:
+                    self._add_rows(part, state + n, factors + n, lines)
+                assert sides.right is not None
+                self._join(part, sides.right + n, across=False)
 
     def _run(
-        self,
-        kernel: VectorPass,
-        part: WeightPart,
-        streams: dict[str, Stream] | None = None,
+        self, kernel: VectorPass, part: WeightPart, streams: dict[str, Stream] | None = None,
         **nest: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._work.run(kernel, streams, tensor=f"{part.name} sums of the prior", **nest)
 
     def _squares(
-        self, part: WeightPart, state: int, factors: int, *, outer: int, inner: int,
-        steps: tuple[int, int],
-    ) -> None:  # fmt: skip
+        self, part: WeightPart, state: int, factors: int, steps: tuple[int, int], **nest: int
+    ) -> None:
+        """Add the squares of rows to SQUARES of their threads."""
         streams = {by.STATE: Stream(state, *steps), by.FACTOR: Stream(factors, *steps)}
-        kernel = lower(by.squares_kernel, hidden=part.hidden)
-        self._run(kernel, part, streams, outer=outer, inner=inner)
+        self._run(lower(by.squares_kernel, hidden=part.hidden), part, streams, **nest)
 
-    def _blocks(self, part: WeightPart, state: int, factors: int, left: int) -> None:
-        """Sum a block of rows in each thread, eight blocks at a time."""
-        per = part.rows // part.blocks
+    def _add_rows(self, part: WeightPart, state: int, factors: int, step: int) -> None:
+        """Sum every ``step``-th row in RIGHT; any split of the rows over the threads will do."""
+        self._run(lower(by.clear_kernel, registers=by.SUMS), part)
+        self._squares(part, state, factors, (step, 0), outer=part.rows // step, inner=1)
+        self._run(lower(by.add_right_kernel), part)
+
+    def _add_blocks(self, part: WeightPart, state: int, factors: int) -> None:
+        """Sum a block of rows in each thread, eight blocks at a time, and all of them in RIGHT."""
+        per, left = part.rows // part.blocks, self._memory.sides_of(part).left
+        assert left is not None
+        self._run(lower(by.clear_kernel, registers=by.SUMS), part)
         for first in range(0, part.blocks, THREADS):
-            at = first * per
-            self._squares(part, state + at, factors + at, outer=per, inner=THREADS, steps=(1, per))
-            words = self._sum_words(left + first)
-            threads = min(THREADS, part.blocks - first)
+            at, threads = first * per, min(THREADS, part.blocks - first)
+            self._squares(part, state + at, factors + at, (1, per), outer=per, inner=THREADS)
             # A block is an index of the first axis: its sum is a left column of its own, and counts
             # for the right columns as well.
-            self._run(lower(by.flush_left_kernel), part, words, inner=threads)
+            self._flush(part, by.SQUARES, self._sum_words(left + first), threads, across=True)
             self._run(lower(by.add_right_kernel), part)
 
-    def _single_block(self, part: WeightPart, state: int, factors: int, left: int) -> None:
-        """Sum all rows as the only column of the left bond, in all threads."""
-        # ``_blocks`` would give seven of eight threads a block of zeros, as large as the part.
-        self._squares(part, state, factors, outer=part.rows, inner=1, steps=(1, 0))
-        self._run(lower(by.add_right_kernel), part)
-        self._join(part)
-        self._run(lower(by.flush_left_kernel), part, self._sum_words(left), inner=1)
+    def _flush(
+        self, part: WeightPart, register: Register, words: dict[str, Stream], threads: int, *,
+        across: bool = False,
+    ) -> None:  # fmt: skip
+        kernel = lower(by.flush_kernel, register=register, across=across)
+        self._run(kernel, part, words, inner=threads)
 
-    def _join(self, part: WeightPart) -> None:
-        """Join the sums of all threads in SQUARES."""
+    def _join(self, part: WeightPart, row: int, *, across: bool) -> None:
+        """Write the sum of RIGHT over all threads to a side row; ``across``: and over the lanes."""
         # Threads cannot read each other's registers: their sums go through rows of the scratchpad.
         halves = {by.LOW_WORD: self._joined, by.HIGH_WORD: self._joined + THREADS}
         threads = {name: Stream(row, 0, 1) for name, row in halves.items()}
-        self._run(lower(by.flush_kernel, register=by.RIGHT), part, threads)
+        self._flush(part, by.RIGHT, threads, THREADS)
         rows = {name: Stream(row, 1) for name, row in halves.items()}
         self._run(lower(by.join_kernel), part, rows, outer=THREADS, inner=THREADS)
+        self._flush(part, by.SQUARES, self._sum_words(row), 1, across=across)
 
     def _sum_words(self, row: int) -> dict[str, Stream]:
         """Give the streams of both words of side rows from ``row`` on."""
