@@ -256,6 +256,16 @@ def test_picture_folder_beside_train_and_test_is_named_in_a_note(tmp_path):
     assert "next to train and test are not read: val" in data.notes[1]
 
 
+def test_picture_folder_of_masks_is_named_in_a_note(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    folder = pictures(tmp_path / "p", ["a", "b"])
+    for path in folder.rglob("*.png"):
+        image.fromarray(np.eye(4, 5, dtype=np.uint8)).save(path)
+    data = load_data_set("pictures", folder)
+    assert "pixels of the test split are from 0 to 1 of 0 to 255" in data.notes[-1]
+    assert "from 0 to 1" in load_samples(folder, data.preparation).notes[0]
+
+
 def test_picture_folder_of_notebooks_and_systems_is_no_class(tmp_path):
     folder = pictures(tmp_path / "p", ["a", "b", ".ipynb_checkpoints", "__MACOSX"])
     assert load_data_set("pictures", folder).class_names == ("a", "b")
@@ -268,6 +278,17 @@ def test_npz_labels_that_begin_at_one_are_refused_with_the_remedy(tmp_path):
         load_data_set("npz", tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", **arrays, class_names=np.array(["none", "a", "b", "c"]))
     assert load_data_set("npz", tmp_path / "a.npz").classes == 4
+
+
+@pytest.mark.parametrize(
+    "levels, noted", [(2, "from 0 to 1"), (17, "from 0 to 16"), (65, None), (256, None)]
+)
+def test_npz_of_few_levels_is_named_in_a_note(tmp_path, levels, noted):
+    x = (np.arange(40 * 16) % levels).reshape(40, 4, 4).astype(np.uint8)
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=np.arange(40) % 2, x_test=x,
+             y_test=np.arange(40) % 2)  # fmt: skip
+    notes = " ".join(load_data_set("npz", tmp_path / "a.npz").notes)
+    assert f"pixels of the train split are {noted} of 0 to 255" in notes if noted else not notes
 
 
 def test_npz_of_rgb_images_equals_either_order_of_channels(tmp_path):

@@ -32,6 +32,9 @@ SPLIT_SEED = 0
 TEST_PART = 5
 """Samples for each sample that goes into the test split, where a file has no test split."""
 FULL_SCALE = 255
+CONTRAST = 64
+"""Range of a split's pixels below which a note asks for their scale: 2, 16 or 32 levels use at most
+an eighth of the whole range, photographs and drawings nearly all of it."""
 _SPLITS = (
     ("x_train", "y_train", "x_test", "y_test"),
     ("train_images", "train_labels", "test_images", "test_labels"),
@@ -63,6 +66,7 @@ def load_npz(
     arrays = read_arrays(path, known)
     splits, used = _splits(path, arrays)
     notes = _notes(path, splits, used) + _colour_notes(path, {name: arrays[name] for name in used})
+    notes += contrast_notes(path, {name: split.images for name, split in splits.items()})
     colours = {_is_rgb(array) for array in arrays.values() if array.ndim > 2}
     if splits["train"].images.shape[1:] != splits["test"].images.shape[1:] or len(colours) > 1:
         raise DataError(f"{path}: train and test images differ in size or colours")
@@ -163,6 +167,17 @@ def _colour_notes(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[s
         f"{path}: {name} has shape {array.shape}: the last 3 are taken for red, green and blue"
         for name, array in arrays.items()
         if _is_rgb(array) and array.shape[1] == array.shape[3]
+    )
+
+
+def contrast_notes(path: Path, images: Mapping[str, npt.NDArray[np.uint8]]) -> tuple[str, ...]:
+    """Return notes on splits whose bytes use little of the range, as bits and classes do."""
+    ranges = {name: (int(part.min()), int(part.max())) for name, part in images.items()}
+    return tuple(
+        f"{path}: pixels of the {name} split are from {low} to {high} of 0 to {FULL_SCALE}: scale "
+        "images of fewer levels to the whole range"
+        for name, (low, high) in ranges.items()
+        if high - low < CONTRAST
     )
 
 

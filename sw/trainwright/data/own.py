@@ -39,10 +39,11 @@ from trainwright.data.dataset import (
     moments,
     standardised,
 )
-from trainwright.data.npz import FULL_SCALE, cut_off_test
+from trainwright.data.npz import FULL_SCALE, contrast_notes, cut_off_test
 from trainwright.data.picture_files import (
     PICTURES,
     SPLITS,
+    TEST,
     Pictures,
     is_picture_folder,
     read_pictures,
@@ -186,7 +187,9 @@ def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
                 f"{path} has pictures of {rows} x {columns}, the model is for {size[0]} x "
                 f"{size[1]}: train with --image-size {size[0]}x{size[1]} to have all resized"
             )
-        return OwnSamples(pictures.images, _picture_labels(pictures, preparation["classes"], path))
+        labels = _picture_labels(pictures, preparation["classes"], path)
+        notes = contrast_notes(path, {TEST: pictures.images})
+        return OwnSamples(pictures.images, labels, notes=notes)
     except NONSENSE as error:
         if isinstance(error, DataError):
             raise
@@ -721,6 +724,7 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
     }  # fmt: skip
     colour = "grey" if train.channels == 1 else "RGB"
     count = sum(map(len, splits))
+    images = {name: split.images for name, split in zip(SPLITS, splits, strict=True)}
     note = (
         f"{path}: {amount(count, f'{colour} picture')} of {rows} x {columns}, {len(classes)} "
         "classes"
@@ -733,7 +737,7 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
         tuple(classes),
         preparation=preparation,
         channels=train.channels,
-        notes=(note, *notes),
+        notes=(note, *notes, *contrast_notes(path, images)),
     )
 
 
