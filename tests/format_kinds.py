@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -24,13 +24,17 @@ class Oracle(ABC):
     integers: dict[int, int]
     """By word, of all words that are numbers."""
 
+    @cached_property
+    def largest(self) -> int:
+        return max(self.integers)
+
     @abstractmethod
     def nearest(self, total: int, shift: int, to_zero: bool) -> int:
         """Round ``total / 2^shift`` to a word, which may be beyond the largest."""
 
     def encoded(self, total: int, shift: int, to_zero: bool) -> tuple[int, bool, bool]:
         """Return the word; whether the sum saturates; whether it underflows."""
-        largest = max(self.integers)
+        largest = self.largest
         word = min(max(self.nearest(total, shift, to_zero), -largest), largest)
         saturated = abs(total) > self.integers[largest] << shift
         return word, saturated, 0 < abs(total) < 1 << shift
@@ -51,6 +55,10 @@ class PositOracle(Oracle):
     def nearest(self, total: int, shift: int, to_zero: bool) -> int:
         if to_zero and 2 * abs(total) <= 1 << shift:
             return 0
+        return self._rounded(total, shift)
+
+    @cache  # noqa: B019 -- one oracle a format; both rules for what underflows round alike
+    def _rounded(self, total: int, shift: int) -> int:
         word = round_exact(total, -shift - self.scale, self.format)
         return word - ((word >= self.format.nar) << self.format.n)
 
@@ -120,11 +128,13 @@ BYTES: dict[type[Coded], tuple[Coded, ...]] = {
 """Samples of up to 8 bits, as many as a block RAM has tables of."""
 
 
+@cache
 def oracle_of(fmt: Coded) -> Oracle:
     """Make the oracle of a format."""
     return KINDS[type(fmt)].oracle(fmt)  # type: ignore[call-arg]
 
 
+@cache
 def sums_near(fmt: Coded, shift: int, width: int) -> list[int]:
     """List words, ties, powers of two and their neighbours, of either sign; the ends of ``width``.
 

@@ -44,14 +44,18 @@ def rounded(fmt: Posit, total: int, shift: int) -> int:
     return signed(round_exact(total, -shift - fmt.scale, reference(fmt)), fmt)
 
 
+@cache
+def greatest(fmt: Posit) -> int:
+    return int(value(fmt.largest, reference(fmt)) * 2**fmt.scale)
+
+
 def nearest(fmt: Posit, total: int, shift: int, underflow: str) -> tuple[int, bool, bool]:
     """Round as the posit library does, then apply the clamp and the rule for what underflows."""
     word = rounded(fmt, total, shift)
     if underflow == "zero" and 2 * abs(total) <= 1 << shift:
         word = 0
     word = max(-fmt.largest, min(fmt.largest, word))
-    greatest = value(fmt.largest, reference(fmt)) * 2 ** (fmt.scale + shift)
-    return word, abs(total) > greatest, 0 < abs(total) < 1 << shift
+    return word, abs(total) > greatest(fmt) << shift, 0 < abs(total) < 1 << shift
 
 
 def expected(fmt: Posit, sums: list[int], shift: int, underflow: str) -> list[list[int]]:
@@ -63,6 +67,7 @@ def encoded(fmt: Posit, sums: list[int], shift: int, underflow: str) -> list[lis
     return [each.tolist() for each in fmt.encode(np.array(sums), shift, underflow=underflow)]
 
 
+@cache
 def near(fmt: Posit, shift: int) -> list[int]:
     """Return words, ties and powers of two with their neighbours, of either sign, and the ends."""
     finer = PositFormat(fmt.n + 1, fmt.es)
