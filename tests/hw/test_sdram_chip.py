@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from folded import each
 
 from trainwright_hw.external.sdram.request import request_layout
 from trainwright_hw.external.sdram.timing import SdramTiming
@@ -142,7 +143,7 @@ def test_cycles_are_no_less_than_the_times(clock_hz):
     assert cycles.cas_latency == (2 if clock_hz <= 100e6 else 3)
 
 
-@pytest.mark.parametrize("clock_hz", range(25_000_000, 101_000_000, 1_000_000))
+@each("clock_hz", range(25_000_000, 101_000_000, 1_000_000))
 def test_read_data_is_taken_well_within_its_time(clock_hz):
     timing = SdramTiming()
     margins = timing.capture_margins(clock_hz)

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from folded import each
 
 from trainwright_sim import guards
 from trainwright_sim.guards import FIGURES, GuardError, compare, load, main, measure, text_of
@@ -32,7 +33,7 @@ def test_guards_file_lists_exactly_measured_figures():
     assert load().keys() == FIGURES.keys()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each("page", PAGES, ids=lambda page: page.name)
 def test_figures_of_a_page_are_those_of_the_file(page):
     assert not guards.wrong_marks(page.read_text(), load())
 

@@ -9,6 +9,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+from folded import each
 
 from trainwright.support.native.cache import Cache
 from trainwright_hw.build.convert import component_to_rtlil
@@ -255,7 +256,7 @@ def test_survivor_reason_matches_source_lines():
     assert score.reason(known, "load", Verdict(mutant(source="bus/axi.py:2"), "", "")) is None
 
 
-@pytest.mark.parametrize("known", score.reasons(), ids=lambda r: f"{r.source}: {r.line}")
+@each("known", score.reasons(), ids=lambda r: f"{r.source}: {r.line}")
 def test_every_reason_is_of_a_line_that_is_there(known):
     assert known.line in score.file_of(known.source).read_text()
     assert len(known.why) > 20

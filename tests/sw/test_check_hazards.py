@@ -1,6 +1,7 @@
 """Programs of hazards: every pair of engines, valid on every accelerator that has room."""
 
 import pytest
+from folded import each
 
 from trainwright.check.hazards import (
     PROGRAM,
@@ -49,7 +50,7 @@ def test_hazards_of_engines_include_every_pair_that_meets():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     "hazard",
     list(hazards(AcceleratorParameters(vector_engine=1, sample_loads=1))),
     ids=lambda hazard: hazard.name,

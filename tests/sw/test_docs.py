@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from folded import each
 from tour_output import DOCUMENT as TOUR
 from tour_output import ROOT, examples, run
 
@@ -106,7 +107,7 @@ def paths(page: Path) -> list[str]:
     return [span for span in spans(page) if re.fullmatch(pattern, span)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_docs_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"\w+:", target):  # of the world outside: whether it is an address at all
@@ -120,7 +121,7 @@ def test_docs_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(destination), f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_and_names_exist(page):
     gone = [path for path in paths(page) if not (ROOT / path).exists()]
     gone += [reference for reference in references(page) if missing(reference)]
@@ -167,7 +168,7 @@ def tables_of_files(page: Path) -> list[tuple[Path, str]]:
     return entries
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_tables_of_files(page):
     gone = [name for folder, name in tables_of_files(page) if not list(folder.glob(name))]
     assert not gone
@@ -213,7 +214,7 @@ def test_results_page_names_its_command_and_its_date(page):
     assert re.search(r"\b20\d\d-\d\d-\d\d\b", text)
 
 
-@pytest.mark.parametrize("page", TIMELESS, ids=lambda page: page.name)
+@each("page", TIMELESS, ids=lambda page: page.name)
 def test_guide_and_reference_tell_no_history(page):
     """Figures of earlier states and dropped variants belong to results and decisions."""
     assert not HISTORY.findall(prose(page))

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from folded import each
 
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.emit.emit import Emitter
@@ -89,7 +90,7 @@ def wanted(sizes, here, outside, ranges, digits=1):
     return sorted(zip(far.tolist(), (BASE + near).tolist(), strict=True))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_rows_go_where_both_layouts_say(seed):
     """Whole tensors and parts of them, in one layout or from one to another."""
     rng = random.Random(seed)

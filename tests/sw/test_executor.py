@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import numpy as np
 import pytest
+from folded import each
 from nests import (
     CONTRACTIONS,
     MAGNITUDES,
@@ -106,7 +108,7 @@ def there_is_a_compiler():
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_executor_random_nests_match_reference(operation, seed):
     random = Random(f"{operation.name} {seed}")
     p = random_parameters(random)
@@ -116,7 +118,7 @@ def test_executor_random_nests_match_reference(operation, seed):
 
 
 @pytest.mark.parametrize("operation", CONTRACTIONS, ids=lambda o: o.name)
-@pytest.mark.parametrize("seed", range(12))
+@each("seed", range(12))
 def test_random_nests_of_digits(operation, seed):
     """Words of 8 bits: two digits more let sums grow by 2^14."""
     random = Random(f"digits {operation.name} {seed}")
@@ -156,7 +158,7 @@ def wide_nest(random: Random, operation: Operation, p: AcceleratorParameters) ->
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
-@pytest.mark.parametrize("seed", range(12))
+@each("seed", range(12))
 def test_random_nests_of_wide_tensors(operation, seed):
     """Digits of either operand or of both, and of results; to nearest, or by random bits."""
     random = Random(f"wide {operation.name} {seed}")
@@ -170,7 +172,7 @@ def test_random_nests_of_wide_tensors(operation, seed):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_random_nests_of_coded_words(operation, seed):
     random = Random(f"posits {operation.name} {seed}")
     p = random_coded(random, random_parameters(random))
@@ -198,20 +200,20 @@ def kernel_of(request, monkeypatch) -> None:
 @pytest.mark.usefixtures("kernel_of")
 def test_kernels_of_other_processors_have_the_same_bits(operation, seed):
     """Sums, rounding and posits have code of their own for AVX-512, for AVX2 and for neither."""
-    test_executor_random_nests_match_reference(operation, seed)
-    test_random_nests_of_coded_words(operation, seed)
+    test_executor_random_nests_match_reference.__wrapped__(operation, seed)
+    test_random_nests_of_coded_words.__wrapped__(operation, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 @pytest.mark.parametrize("seed", range(1000, 2000))
 def test_many_random_nests(operation, seed):
-    test_executor_random_nests_match_reference(operation, seed)
-    test_random_nests_of_coded_words(operation, seed)
+    test_executor_random_nests_match_reference.__wrapped__(operation, seed)
+    test_random_nests_of_coded_words.__wrapped__(operation, seed)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
-@pytest.mark.parametrize("seed", range(10))
+@each("seed", range(10))
 def test_results_on_their_operands(operation, seed):
     """Operands are read before results are written, whatever lies where."""
     random = Random(f"crossing {operation.name} {seed}")
@@ -223,7 +225,7 @@ def test_results_on_their_operands(operation, seed):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
-@pytest.mark.parametrize("seed", range(10))
+@each("seed", range(10))
 def test_registers_move_nests(operation, seed):
     random = Random(f"loops {operation.name} {seed}")
     p = random_parameters(random)
@@ -393,8 +395,7 @@ def extreme(operation: Operation, steps: int, shift: int) -> tuple[Compute, ...]
 
 @pytest.mark.parametrize("operation", [Operation.PE3, Operation.PE4], ids=lambda o: o.name)
 @pytest.mark.parametrize("value", [-32768, 32767, 4096, 2896, 2897, 256])
-@pytest.mark.parametrize("steps", [1, 2, 3, 8, 64, 127])
-@pytest.mark.parametrize("shift", [0, 1, 15, 30, 31, 40])
+@each("steps, shift", product([1, 2, 3, 8, 64, 127], [0, 1, 15, 30, 31, 40]))
 def test_sums_never_wrap(operation, value, steps, shift):
     p = replace(P, scratchpad_rows=ROWS)
     rows = np.full((ROWS, p.lanes), value, "<i2")
@@ -409,7 +410,7 @@ def test_sums_never_wrap(operation, value, steps, shift):
 # Transfers.
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_executor_random_transfers_match_reference(seed):
     random = Random(f"transfers {seed}")
     p = random_parameters(random)

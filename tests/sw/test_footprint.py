@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from folded import each
 from hazards import touched_by_compute, touched_by_transfer
 
 from trainwright.parameters import AcceleratorParameters
@@ -38,7 +39,7 @@ def random_compute(operation: Operation, rng: random.Random) -> Compute:
 
 
 @pytest.mark.parametrize("operation", COMPUTE)
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_footprint_is_span_of_touched_rows(operation, seed):
     """The least and the greatest row of each operand."""
     d = random_compute(operation, random.Random(f"{operation} {seed}"))
@@ -56,7 +57,7 @@ def test_footprint_is_span_of_touched_rows(operation, seed):
         assert touch.grids or (operation is Operation.PE3 and not written)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each("seed", range(10))
 def test_transfers_touch_the_rows_of_their_runs_alone(seed):
     rng = random.Random(seed)
     levels = [

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from folded import each
 from graph_cases import bounds, colour_network, graph_network, odd_network, random_words, settled
 from graph_values import evaluate_float
 
@@ -164,7 +165,7 @@ def test_words_are_as_near_to_autograd_as_their_formats_say(kind, seed):
         assert sorted(parts)[len(parts) // 4] < 0.1
 
 
-@pytest.mark.parametrize("size", range(1, 65))
+@each("size", range(1, 65))
 def test_graph_share_of_an_average_is_as_near_as_its_bits(size):
     word, exponent = average(size)
     most = 0 if size.bit_count() == 1 else 2.0 ** (exponent - 1)

@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from folded import each
 
 from trainwright.golden import vector as golden
 from trainwright.golden.state import MachineState
@@ -101,7 +102,7 @@ def _small(v: Value) -> bool:
     return -(1 << 17) <= v.low <= v.high < 1 << 17
 
 
-@pytest.mark.parametrize("seed", range(120))
+@each("seed", range(120))
 def test_lowered_kernel_gives_bits_of_evaluation(seed: int) -> None:
     words = np.random.default_rng(seed)
     rows = {name: words.integers(-(1 << 15), 1 << 15, (ROWS, LANES)) for name in "ab"}

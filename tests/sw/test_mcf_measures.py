@@ -5,6 +5,7 @@ import math
 import mpmath
 import pytest
 import torch
+from folded import each
 
 from trainwright import mcf
 
@@ -64,11 +65,11 @@ CALLS |= {
 
 
 @pytest.mark.parametrize("name", [*SHAPES, "ties", "gaps"])
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@each("call", CALLS)
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 def test_mcf_measure_of_any_shape_and_dimension_is_torchs(name, call):
     plain = example(name)
-    wanted, got = outcome(call, plain), outcome(call, mcf.tensor(plain, nc=2))
+    wanted, got = (outcome(CALLS[call], x) for x in (plain, mcf.tensor(plain, nc=2)))
     if wanted is None:
         assert got is None
         return

@@ -9,6 +9,7 @@ import mpmath
 import pytest
 import torch
 import torch.nn.functional as F
+from folded import each
 
 from trainwright import mcf
 from trainwright.mcf import arithmetic, reference
@@ -73,8 +74,8 @@ OPERATIONS = {
 }
 
 
-@pytest.mark.parametrize(("dtype", "nc"), KINDS)
 @pytest.mark.parametrize("name", OPERATIONS)
+@each("dtype, nc", KINDS)
 def test_operation_over_the_whole_range_has_all_components(name, dtype, nc):
     compute, exact = OPERATIONS[name]
     x, y = (mcf.MCTensor.from_components(_numbers(dtype, nc, 40, seed)) for seed in (1, 2))
@@ -148,8 +149,8 @@ GROWING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("dtype", "nc"), KINDS)
 @pytest.mark.parametrize("name", GROWING)
+@each("dtype, nc", KINDS)
 def test_function_of_numbers_beyond_the_range_of_exp_is_its_limit(name, dtype, nc):
     sizes = [12.0, 88.0, 104.0, 699.0, 701.0, 1e3, 1e4, 6e4, 1e10, 1e30, 1e300]
     x = torch.tensor([s for size in sizes for s in (size, -size)], dtype=torch.float64)
@@ -160,8 +161,8 @@ def test_function_of_numbers_beyond_the_range_of_exp_is_its_limit(name, dtype, n
     assert torch.allclose(result, wanted, rtol=1e-3, atol=1e-7), list(zip(x, result, strict=True))
 
 
-@pytest.mark.parametrize(("dtype", "nc"), SOME_KINDS)
 @pytest.mark.parametrize("name", UNARY)
+@each("dtype, nc", SOME_KINDS)
 def test_function_of_zeros_infinities_and_nan_is_torchs(name, dtype, nc):
     wanted = UNARY[name](SPECIAL.double())
     result = UNARY[name](mcf.tensor(SPECIAL, nc=nc, dtype=dtype)).to_float64()
@@ -169,7 +170,7 @@ def test_function_of_zeros_infinities_and_nan_is_torchs(name, dtype, nc):
     assert _same(result[ends], wanted[ends])
 
 
-@pytest.mark.parametrize(("dtype", "nc"), KINDS)
+@each("dtype, nc", KINDS)
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge"])
 def test_operation_on_zeros_infinities_and_nan_is_torchs(name, dtype, nc):
     x, y = SPECIAL.repeat(len(SPECIAL)), SPECIAL.repeat_interleave(len(SPECIAL))

@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from folded import each
 from posit_reference import nearest, parts, table, value
 
 from trainwright import posit
@@ -101,7 +102,7 @@ def test_random_pairs_of_posit_16_2(operation, count, posit_path):
 
 
 @pytest.mark.parametrize("es", range(5))
-@pytest.mark.parametrize("n", range(2, 17))
+@each("n", range(2, 17))
 def test_every_format_up_to_16_bits(n, es, posit_path):
     fmt = PositFormat(n, es)
     codes = pairs(1_000, n, n)
@@ -122,7 +123,7 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("fmt", [f for f in EVERY_FORMAT if f.n > 16], ids=str)
+@each("fmt", [f for f in EVERY_FORMAT if f.n > 16], ids=str)
 def test_every_format_over_16_bits_against_rationals(fmt, posit_path):
     codes = pairs(24, fmt.n * 5 + fmt.es, fmt.n)
     codes[2][::3] = posit.sub(codes[2] * 0, posit.mul(*codes[:2], fmt), fmt)[::3]  # fma cancels
@@ -135,7 +136,7 @@ def test_every_format_over_16_bits_against_rationals(fmt, posit_path):
             assert result == nearest(x, fmt.n, fmt.es), (operation, words)
 
 
-@pytest.mark.parametrize("fmt", EVERY_FORMAT, ids=str)
+@each("fmt", EVERY_FORMAT, ids=str)
 def test_words_one_at_a_time_and_tensors_are_the_same(fmt):
     g = torch.Generator().manual_seed(fmt.n)
     codes = torch.randint(0, 1 << fmt.n, (40,), generator=g)

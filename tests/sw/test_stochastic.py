@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from folded import each
 from nests import CONTRACTIONS, MAGNITUDES, filling, program_of, random_nest, random_parameters
 from reference import ReferenceAccelerator, random_byte, stochastically
 
@@ -60,7 +61,7 @@ def test_definition_is_the_literal_one():
         assert drawn == [random_byte(stream, key, unit) for unit in range(UNITS)]
 
 
-@pytest.mark.parametrize("shift", range(64))
+@each("shift", range(64))
 def test_rounding_is_the_literal_one(shift):
     random = Random(f"rounding {shift}")
     values = [random.getrandbits(47) - (1 << 46) >> random.randrange(46) for _ in range(20)]

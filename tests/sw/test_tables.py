@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from folded import each
 from format_kinds import SAMPLES
 
 from trainwright.formats import UNDERFLOWS, Posit
@@ -46,7 +47,7 @@ def looked_up(
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=str)
 @pytest.mark.parametrize("rule", range(len(UNDERFLOWS)), ids=UNDERFLOWS.__getitem__)
-@pytest.mark.parametrize("shift", (0, 1, 3, 9, 20, 30))
+@each("shift", (0, 1, 3, 9, 20, 30))
 def test_every_bound_and_its_neighbours(fmt, rule, shift):
     t, underflow = table(fmt), UNDERFLOWS[rule]
     bounds = _bounds(fmt, shift, underflow)
