@@ -32,6 +32,8 @@ FAMILIES = MappingProxyType({"ecp5": Ecp5(), "gw5a": Gowin(), "nexus": Nexus(), 
 YOSYS_BUG = "ERROR: Assert"
 SYSTEM = "system.json"
 KEPT = "top.json.gz"
+KEPT_SECONDS = "seconds.json"
+"""Time that yosys took for a cached netlist."""
 """Netlist in the cache."""
 
 
@@ -112,6 +114,8 @@ def synthesise(build: Build, steps: Steps) -> None:
     if (entry := cache.find(key)) is not None:
         netlist.write_bytes(gzip.decompress((entry / KEPT).read_bytes()))
         steps.progress(f"synthesis: the netlist of an earlier run, from {entry}")
+        if (seconds := entry / KEPT_SECONDS).is_file():
+            steps.seconds["yosys"] = json.loads(seconds.read_text())
         return
     for n, script in enumerate(scripts):
         try:
@@ -126,6 +130,7 @@ def synthesise(build: Build, steps: Steps) -> None:
     with cache.building(key) as folder:
         if folder is not None:
             (folder / KEPT).write_bytes(gzip.compress(netlist.read_bytes(), 1))
+            (folder / KEPT_SECONDS).write_text(json.dumps(steps.seconds.get("yosys", 0.0)))
 
 
 def floorplan(build: Build, steps: Steps) -> None:

@@ -58,6 +58,7 @@ class Run:
     fmax_mhz: float | None
     """Clock reached, where the design was routed."""
     seconds: int | None
+    """Time of the tools; None where an earlier version cached the netlist without its time."""
 
     @property
     def complete(self) -> bool:
@@ -76,7 +77,7 @@ def run_of(figures: Mapping[str, Any], label: str) -> Run:
     if figures["board"] in EXPORTS:  # counted in block RAMs of 36 Kbit
         used["block_rams"] *= 2
     names = [name for name in PRESETS if preset(name).fingerprint == figures["fingerprint"]]
-    fmax = figures.get("fmax_mhz")
+    fmax, seconds = figures.get("fmax_mhz"), figures["seconds"]
     return Run(
         label=label,
         date=date.today().isoformat(),
@@ -92,7 +93,7 @@ def run_of(figures: Mapping[str, Any], label: str) -> Run:
         multipliers=round(used["multipliers"]),
         block_rams=used["block_rams"],
         fmax_mhz=None if fmax is None else round(fmax, 2),
-        seconds=round(sum(figures["seconds"].values())),
+        seconds=round(sum(seconds.values())) if "yosys" in seconds else None,
     )
 
 

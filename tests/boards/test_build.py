@@ -161,6 +161,7 @@ def test_synthesis_of_the_same_design_comes_from_the_cache(tmp_path, monkeypatch
 
     def run(steps, *_, **__):
         ran.append(steps.folder.name)
+        steps.seconds["yosys"] = 7.5
         (steps.folder / NETLIST).write_text(f"netlist of {steps.folder.name}")
 
     monkeypatch.setattr(Steps, "run", run)
@@ -171,7 +172,8 @@ def test_synthesis_of_the_same_design_comes_from_the_cache(tmp_path, monkeypatch
         folder.mkdir()
         (folder / RTLIL).write_text(design)
         job = replace(Build(BOARDS["ulx3s-85f"], SMALL, 50_000_000, folder), **changes)
-        flow.synthesise(job, Steps(folder, told.append))
+        flow.synthesise(job, steps := Steps(folder, told.append))
+        assert steps.seconds == {"yosys": 7.5}
         return (folder / NETLIST).read_text()
 
     assert netlist("first", "a") == netlist("again", "a") == "netlist of first"

@@ -314,6 +314,7 @@ def test_run_of_an_estimate_counts_block_rams_of_18_kbit():
     run = runs.run_of(figures, "label")
     assert (run.luts, run.block_rams, run.fmax_mhz, run.memory) == (10, 7, None, "")
     assert run.complete
+    assert runs.run_of(figures | {"seconds": {"nextpnr-ecp5": 9.0}}, "label").seconds is None
 
 
 def test_missing_timing_report_is_build_error(tmp_path):

@@ -120,6 +120,20 @@ def test_overlay_registers_are_found_by_type_of_core(bus, monkeypatch):
         open_overlay(P, memory_bytes=1, target=target)
 
 
+def test_overlay_without_pynq_or_file_is_one_error(monkeypatch):
+    target = "system.bit,@0x60000000+0x100000"
+    monkeypatch.setitem(sys.modules, "pynq", None)
+    with pytest.raises(AcceleratorError, match=r"needs the package pynq .* --backend mmio:"):
+        open_overlay(P, memory_bytes=1, target=target)
+
+    def overlay(file):
+        raise FileNotFoundError(f"no {file}")
+
+    monkeypatch.setitem(sys.modules, "pynq", SimpleNamespace(Overlay=overlay))
+    with pytest.raises(AcceleratorError, match=r"PYNQ cannot load system\.bit: no system\.bit"):
+        open_overlay(P, memory_bytes=1, target=target)
+
+
 @pytest.mark.parametrize("offset", [0, 4, 4096, 5000])
 def test_file_window_reads_and_writes_words_of_the_file(tmp_path, offset):
     path = tmp_path / "device"

@@ -173,14 +173,22 @@ def open_overlay(
     """Load a bitstream by PYNQ, and open the accelerator in it: back end ``pynq:FILE,MEMORY``.
 
     Registers are where the overlay has them, ``MEMORY`` as of ``MappedAccelerator``. Raises
-    ``AcceleratorError`` where the overlay has no accelerator.
+    ``AcceleratorError`` without PYNQ, and where the overlay has no accelerator.
     """
     overlay_file, comma, memory = target.partition(",")
     if not overlay_file or not comma:
         raise ValueError("name bitstream and memory, as in pynq:system.bit,@0x60000000+0x4000000")
-    from pynq import Overlay  # type: ignore[import-not-found] # from PYNQ's own images
-
-    cores = Overlay(overlay_file).ip_dict
+    try:
+        from pynq import Overlay  # type: ignore[import-not-found] # from PYNQ's own images
+    except ModuleNotFoundError as error:
+        raise AcceleratorError(
+            f"{overlay_file} needs the package pynq of PYNQ's images: run on such a board, or load "
+            "the bitstream yourself and name its addresses, --backend mmio:REGISTERS,MEMORY"
+        ) from error
+    try:
+        cores = Overlay(overlay_file).ip_dict
+    except OSError as error:
+        raise AcceleratorError(f"PYNQ cannot load {overlay_file}: {error}") from error
     for core in cores.values():
         if "trainwright" in core["type"]:
             place = f"{PHYSICAL}@{core['phys_addr']:#x}"
