@@ -91,6 +91,10 @@ WRITES = {
     "parameter": lambda layer: setattr(layer, "weight", torch.nn.Parameter(torch.zeros(48, 32))),
     "tensor": lambda layer: setattr(layer, "weight", torch.zeros(48, 32)),
     "prune": lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+    "global prune": lambda layer: prune.global_unstructured(
+        [(layer, "weight"), (layer, "weight")], prune.L1Unstructured, amount=0.5
+    ),
+    "list": lambda layer: torch._foreach_mul_([torch.zeros(1), layer.weight.detach()], 0.5),
 }
 
 
@@ -119,6 +123,29 @@ def test_weight_that_is_read_gives_plain_tensors_to_write():
     read = layer.weight.detach()
     for same in (copy.deepcopy(read), pickle.loads(pickle.dumps(read))):
         assert torch.equal(same, read) and type(same) is torch.Tensor
+
+
+@pytest.mark.parametrize("kind", ["linear", "convolution", "embedding"])
+def test_weights_in_lists_and_as_rows_read_like_those_of_torch(kind):
+    layer, _ = layer_and_input(kind)
+    plain = layer.weight.detach().clone()
+    rows = layer.weight.view(-1), layer.weight.reshape(-1)
+    assert torch.equal(torch.cat(rows), torch.cat([plain.view(-1)] * 2))
+    assert torch.equal(torch.stack([layer.weight, layer.weight]), torch.stack([plain, plain]))
+    assert torch.equal(torch._foreach_norm([layer.weight])[0], torch._foreach_norm([plain])[0])
+    vector = torch.nn.utils.parameters_to_vector([layer.weight, layer.weight])
+    assert torch.equal(vector, torch.cat([plain.view(-1)] * 2))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_state_of_a_dense_model_is_refused_with_the_remedy(strict, compiled):
+    # With strict=False the biases alone were loaded, and the run went on with fresh factors.
+    dense = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    model = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=8), torch.nn.ReLU(), tnn.TTLinear(64, 10))
+    model = trainwright.compile(model, batch=8) if compiled else model
+    with pytest.raises(RuntimeError, match=r"0\.weight is that of a dense.*from_torch.*load_dense"):
+        model.load_state_dict(dense.state_dict(), strict=strict)
 
 
 # -- Types and devices ---------------------------------------------------------------------------

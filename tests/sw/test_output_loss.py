@@ -125,6 +125,29 @@ def test_small_batches_are_measured_together(size):
     assert len(named(lambda: [layer(torch.randn(size, 64)) for _ in range(8)])) == 1
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_weights_loaded_before_an_evaluation_warn_where_outputs_are_clipped(
+    compiled,
+):
+    body = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=8), torch.nn.ReLU(), tnn.TTLinear(64, 8))
+    model = trainwright.compile(body, batch=32) if compiled else body
+    x = torch.rand(32, 64)
+    for _ in range(3):
+        model(x).sum().backward()
+    model.eval()
+
+    def errors(scale):
+        body[0].load_dense(scale * body[0].weight)
+        wanted = trainwright.to_torch(body)(x)
+        return float(((model(x) - wanted).std(0) / wanted.std(0)).detach().max())
+
+    assert not named(lambda: errors(1.0))
+    measured: list[float] = []
+    messages = named(lambda: measured.append(errors(20.0)))
+    assert measured[0] > 0.5
+    assert any("run a pass in training mode" in message for message in messages)
+
+
 def test_samples_of_a_probe_are_not_measured_with_those_of_training():
     layer = tnn.TTLinear(64, 8, rank=4, relu=False)
 

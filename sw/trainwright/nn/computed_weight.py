@@ -50,10 +50,9 @@ class ComputedWeight(torch.Tensor):
             raise RuntimeError(unwritable(written.owner, f"{_name(func)} on"))
         with _torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **given)
-        source = next(
-            value for value in (*args, *given.values()) if isinstance(value, ComputedWeight)
-        )
-        return _guarded_views(result, source)
+        source = _guarded((*args, *given.values()))
+        # Results of lists, as of torch.cat, share no memory.
+        return result if source is None else _guarded_views(result, source)
 
 
 def computed(values: torch.Tensor, owner: str) -> torch.Tensor:
@@ -82,16 +81,17 @@ def _name(func: Callable[..., Any]) -> str:
 
 def _written(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return the argument that a torch function writes into, None where it writes into none."""
-    if kwargs.get("out") is not None:
-        out = kwargs["out"]
-        guarded = (value for value in out if isinstance(value, ComputedWeight))
-        return next(guarded, None) if isinstance(out, tuple | list) else out
+    written = kwargs.get("out")
     name = getattr(func, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__")
-    operator = name in _WRITING_OPERATORS
-    if in_place or operator or kwargs.get("inplace"):
-        return args[0] if args else next(iter(kwargs.values()), None)  # nn.init names its tensor
-    return None
+    if in_place or name in _WRITING_OPERATORS or kwargs.get("inplace"):
+        written = args[0] if args else next(iter(kwargs.values()), None)  # nn.init names its tensor
+    return _guarded(written) if isinstance(written, tuple | list) else written
+
+
+def _guarded(values: Iterable[Any]) -> ComputedWeight | None:
+    """Return the first computed weight of several values; None without any."""
+    return next((value for value in values if isinstance(value, ComputedWeight)), None)
 
 
 # Setters of attributes (data, requires_grad, grad) are all called __set__.

@@ -31,6 +31,13 @@ DRAWN_IMAGES = 8
 """Images of a pass that are computed again without rounding."""
 
 
+STANDARDISE = (
+    "standardise inputs and targets, such as by (y - mean) / deviation of each column, or give "
+    "outputs of other scales layers of their own"
+)
+FOLLOW = "run a pass in training mode, as exponents do not follow parameters or data in evaluation"
+
+
 class OutputLoss:
     """Measures how much rounding takes of what differs between samples, and warns once.
 
@@ -87,7 +94,8 @@ class OutputLoss:
         step = -(-len(samples) // (DRAWN_IMAGES if dims[0] == 3 else DRAWN))
         samples, held = samples[::step], held[::step]
         own = exact(samples)
-        if not largest(held) > CLIPPED * largest(own):  # quantisers warn of these
+        training, _ = self._mode
+        if training and largest(held) < CLIPPED * largest(own):  # exponents will follow
             return
         self._measured.append((_columns(held, dims[1]), _columns(own, dims[1])))
         least = LEAST_SPREAD * torch.finfo(own.dtype).eps
@@ -98,9 +106,10 @@ class OutputLoss:
         message = _describe_loss(held, own, least, most)
         self._is_lost = bool(message)
         # Activations of other layers may differ little for a while: in the first steps.
-        if message and (was_lost or not x.requires_grad):
+        if message and (was_lost or not (training and x.requires_grad)):
             self._ended = True
-            warnings.warn(f"{name}: {message}", LostTensorWarning, stacklevel=2)
+            remedy = STANDARDISE if training else f"{FOLLOW}, or {STANDARDISE}"
+            warnings.warn(f"{name}: {message}: {remedy}", LostTensorWarning, stacklevel=2)
 
 
 def _describe_loss(held: torch.Tensor, own: torch.Tensor, least: float, most: float) -> str:
@@ -122,8 +131,7 @@ def _describe_loss(held: torch.Tensor, own: torch.Tensor, least: float, most: fl
     return (
         f"rounding changes {count} of {amount(len(share), 'output')} by over {most:.0%} of what "
         f"differs between samples, such as number {number} of values from {low:.6g} to {high:.6g} "
-        f"by {worst:,.0%}: standardise inputs and targets, such as by (y - mean) / deviation of "
-        "each column, or give outputs of other scales layers of their own"
+        f"by {worst:,.0%}"
     )
 
 

@@ -379,7 +379,8 @@ class TensorTrain(torch.nn.Module):
         """Return ``weight`` as an ordinary tensor, whose writes go nowhere."""
         self._require_readable()
         with without_autocast(self.factor_exponents.device):
-            return self._weight_of(self.dense()).to(self._dtype)
+            # Loops over layers call weight.view(-1), as torch's own pruning does.
+            return self._weight_of(self.dense()).to(self._dtype).contiguous()
 
     def guarded_weight(self) -> torch.Tensor:
         """Return ``weight`` as a tensor that refuses to be written.
@@ -725,6 +726,12 @@ class TensorTrain(torch.nn.Module):
             given = state_dict.get(name)
             if given is not None and given.dim() == 4 and tuple(given.shape[1:3]) == (j, i):
                 replace_data(factor, factor.new_empty(given.shape))
+        if f"{prefix}weight" in state_dict:  # with strict=False torch would load the bias alone
+            error_msgs.append(
+                f"{prefix}weight is that of a dense layer, and {type(self).__name__} has factors: "
+                "load it into the dense model and convert that (trainwright.from_torch), or call "
+                "the layer's load_dense(weight, bias)"
+            )
         state_dict = dict(state_dict)
         self._load_program_exponents(state_dict.pop(prefix + PROGRAM_EXPONENTS, None))
         untyped: Any = super()
