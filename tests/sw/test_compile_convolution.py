@@ -396,6 +396,23 @@ def test_windows_of_a_gradient_that_the_arrays_divide_read_all_of_it():
     _near(compile(copy.deepcopy(plain), batch=2), plain, torch.randn(2, 16, 7, 7))
 
 
+def test_windows_whose_rows_have_no_even_index_compile_to_the_gradients_of_torch():
+    # An index over the windows' positions was asked of the image, which has no such axis: KeyError.
+    model = compile(torch.nn.Sequential(tnn.TTConv2d(16, 8, 3, rank=8)), batch=4)
+    x = torch.randn(4, 16, 18, 18, requires_grad=True)
+    outputs = model(x)
+    outputs.square().mean().backward()
+    image = x.detach().double().requires_grad_()
+    kernel = model[0].weight.detach().double().requires_grad_()
+    wanted = torch.nn.functional.conv2d(image, kernel)
+    wanted.square().mean().backward()
+    assert float((outputs - wanted).detach().norm() / wanted.detach().norm()) < 0.05
+    assert float((x.grad - image.grad).norm() / image.grad.norm()) < 0.05
+    factors = torch.autograd.grad(model[0].weight, tuple(model[0].factors), kernel.grad.float())
+    for factor, gradient in zip(model[0].factors, factors, strict=True):
+        assert float((factor.grad - gradient).norm() / gradient.norm()) < 0.1
+
+
 def test_compile_convolution_program_with_a_single_output_is_computed():
     model = compile(_row(_conv(1, 1, 2, padding=0)), batch=4)
     assert model(torch.rand(4, 1, 2, 2)).shape == (4, 1, 1, 1)

@@ -86,7 +86,8 @@ def _written(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
     in_place = name.endswith("_") and not name.endswith("__")
     if in_place or name in _WRITING_OPERATORS or kwargs.get("inplace"):
         written = args[0] if args else next(iter(kwargs.values()), None)  # nn.init names its tensor
-    return _guarded(written) if isinstance(written, tuple | list) else written
+    several: Any = written
+    return _guarded(several) if isinstance(written, tuple | list) else written
 
 
 def _guarded(values: Iterable[Any]) -> ComputedWeight | None:

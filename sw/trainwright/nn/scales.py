@@ -306,7 +306,8 @@ class InputQuantiser(_Quantiser):
 
     def unrounded(self, values: torch.Tensor) -> torch.Tensor:
         """Return ``values`` for a measurement of other losses, rounded if their own was named."""
-        return self._held(values, self.present) if self._reported else values
+        named = self._reported or self._health.reported
+        return self._held(values, self.present) if named else values
 
     def _watch_columns(self, name: str, values: torch.Tensor, exponent: int) -> None:
         """Warn where columns of the first samples become constants next to far larger columns."""

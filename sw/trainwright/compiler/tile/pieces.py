@@ -211,7 +211,9 @@ class Pieces:
         mine |= {a: halo.values for a, halo in places.items() if halo.values != (0, halo.size)}
         # Without zeros around or between values, the tensor itself has the rows.
         if all(halo.plain for halo in places.values()):
-            base = self.ensure(op.x, lanes, mine, group, pad=pad)
+            # An index over positions is none of the source; the windows are checked for it below.
+            own = group if set(group) <= set(self.graph.tensors[op.x].axes) else ()
+            base = self.ensure(op.x, lanes, mine, own, pad=pad)
         else:
             base = self._surrounded(op, places, lanes, mine, group, pad=pad)
         stepped, first = steps(
