@@ -196,9 +196,11 @@ def test_resident_step_rejects_unsupported_accelerator(case):
     driver = case.resident()
     with pytest.raises(ProgramError, match="runs 1 to 2\\^32 - 1 times, not 0"):
         driver.run_steps(0, step=0)
-    with pytest.raises(CompileError, match="file 16 slots; use one with exponents=64"):
+    with pytest.raises(
+        CompileError, match="33 exponents, the accelerator has 16; use one with exponents=64"
+    ):
         case.resident(p=replace(P, exponents=16))
-    with pytest.raises(CompileError, match="more statistics_depth"):
+    with pytest.raises(CompileError, match="has 16; use one with statistics_depth=32"):
         case.resident(p=replace(P, statistics_depth=16))
     with (
         GoldenAccelerator(HOST, memory_bytes=MEMORY) as other,

@@ -54,8 +54,10 @@ def test_more_exponents_than_any_file_are_left_to_the_host():
     network = NETWORKS["digits"]
     step = compile_step(network, 16, LARGEST, plan=IN_ROWS[AUTO])
     many = [str(n) for n in range(MOST_EXPONENTS)]
-    with pytest.raises(CompileError, match=r"512 slots; use one with exponents=0, which leaves"):
+    with pytest.raises(CompileError, match="has 512; the largest has 512; exponents=0 leaves loss"):
         ExponentSlots.of((step.forward, step.backward), many, LARGEST)
     few = AcceleratorParameters(vector_engine=1, exponents=256, sample_loads=1)
-    with pytest.raises(CompileError, match="256 slots; use one with exponents=512"):
+    with pytest.raises(CompileError, match="has 256; use one with exponents=512"):
         ExponentSlots.of((step.forward, step.backward), many[:256], few)
+    with pytest.raises(CompileError, match=r"\d+ statistics slots, .* 256; the largest has 256;"):
+        ExponentSlots.of((step.forward, step.backward) * 16, [], LARGEST)

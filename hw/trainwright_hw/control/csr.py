@@ -269,7 +269,7 @@ class Registers(wiring.Component):
             with m.If(bus.read_address[3:] == number):
                 m.d.sync += word.eq(chosen)
         if self.parameters.exponents:
-            with m.If(in_exponents):
+            with m.If(self._exponent(bus.read_address)[0]):
                 m.d.sync += word.eq(self.exponents.value)
 
     def _counter_words(self) -> dict:

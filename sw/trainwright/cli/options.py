@@ -251,7 +251,8 @@ def _alone(network: Network | None) -> dict[str, int]:
 
     sizes = ALONE | (_TOKENS if network.tokens > 1 else {})
     for name, size in slot_sizes(network).items():
-        if size > sizes.get(name, getattr(AcceleratorParameters, name)):
+        least: int = getattr(AcceleratorParameters, name)
+        if size > sizes.get(name, least):
             sizes[name] = size
     return sizes
 

@@ -134,22 +134,10 @@ class ExponentSlots:
                 names |= dict.fromkeys((*own.fixed, *(z for _, _, z, _ in own.sums)))
         names = dict.fromkeys(name for name in names if name not in sources)
         names |= dict.fromkeys(more)
-        if (count := len(names)) > p.exponents:
-            size = 1 << (count - 1).bit_length()
-            fits = count <= MOST_EXPONENTS
-            remedy = f"use one with exponents={size if fits else 0}"
-            remedy += "" if fits else ", which leaves loss and update to the host"
-            raise CompileError(
-                f"the step has {count} exponents, the accelerator's file {p.exponents} slots; "
-                f"{remedy}"
-            )
         statistics = sum(len(program.tensors) for program in programs)
+        _require_slots("exponents", len(names), MOST_EXPONENTS, p)
         # Two slots in addition to those of tensors: one of the loss, one of copies.
-        if statistics + 2 > p.statistics_depth:
-            raise CompileError(
-                f"the step counts in {statistics + 2} statistics slots, the accelerator has "
-                f"{p.statistics_depth}; use one with more statistics_depth"
-            )
+        _require_slots("statistics_depth", statistics + 2, 1 << SLOT_WIDTH, p)
         numbers = {name: number for number, name in enumerate(names)}
         return cls(numbers, statistics, fixed, sources)
 
@@ -157,6 +145,20 @@ class ExponentSlots:
         if name is None:
             return 0
         return self[self.sources[name]] if name in self.sources else self.numbers[name]
+
+
+def _require_slots(parameter: str, count: int, most: int, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` where a step takes more slots than an accelerator has."""
+    if count <= getattr(p, parameter):
+        return
+    what = {"exponents": "exponents", "statistics_depth": "statistics slots"}[parameter]
+    size = 1 << (count - 1).bit_length()
+    remedy = f"use one with {parameter}={size}"
+    if size > most:
+        remedy = f"the largest has {most}; exponents=0 leaves loss and update to the host"
+    raise CompileError(
+        f"the step takes {count} {what}, the accelerator has {getattr(p, parameter)}; {remedy}"
+    )
 
 
 def slots_expected(network: Network) -> tuple[int, int]:
