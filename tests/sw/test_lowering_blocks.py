@@ -7,6 +7,7 @@ import pytest
 from graph_cases import random_words
 from graph_runner import Runner
 from hazards import check_waits
+from sequence_networks import small_encoder
 from test_lowering import DEFAULT, checked, in_parts, stored_bytes
 
 from trainwright.compiler.choose import huge
@@ -20,6 +21,7 @@ from trainwright.compiler.step.blocks import MODES, blocks_of, places_of
 from trainwright.compiler.step.compile import compile_network, order_cost, with_ones
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import SUM, Einsum, Kernel, View
+from trainwright.graph.network import SAMPLES, SEQUENCES
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
 from trainwright.network import Layer, Network, Widths, network_from_dict
@@ -84,6 +86,19 @@ def test_blocks_of_samples_are_exact(monkeypatch):
         assert check_waits(program.descriptors, SHORT, step.memory_bytes)
 
 
+def test_blocks_of_sequences_are_exact(monkeypatch):
+    monkeypatch.setattr(huge, "LARGE", 0)
+    monkeypatch.setattr(blocks, "MOST", 1)
+    monkeypatch.setattr(blocks, "TIMED", 1)
+    monkeypatch.setitem(blocks.SIZES, SEQUENCES, (2,))
+    p = replace(SHORT, scratchpad_rows=2048, vector_engine=1, exponents=64)
+    step = checked(small_encoder(), 11, p)
+    assert blocked(step.forward) and blocked(step.backward)
+    assert 6 in in_parts(step).values()  # the last block has one sequence
+    for program in (step.forward, step.backward):
+        assert check_waits(program.descriptors, p, step.memory_bytes)
+
+
 def made(network, batch, parameters):
     """Return results of a step with 16-bit integer sums, and the sums that it splits."""
     step = compile_network(network, batch, parameters)
@@ -111,7 +126,7 @@ def test_sums_that_are_exact_do_not_depend_on_the_tiling(monkeypatch):
     monkeypatch.setattr(blocks, "TIMED", 1)
     batch, runs, parts = 96, [], []
     for size in (0, 16):
-        monkeypatch.setattr(blocks, "SIZES", (size,) if size else ())
+        monkeypatch.setitem(blocks.SIZES, SAMPLES, (size,) if size else ())
         monkeypatch.setattr(huge, "HUGE", 0 if size else 2)
         words, cut = made(two_layers(), batch, SHORT)
         runs.append(words)

@@ -17,7 +17,7 @@ from trainwright.compiler.forms.choices import Choice, Chosen, Cut, ProgramSpec,
 from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import Axes
 from trainwright.graph.ir import Einsum, Graph
-from trainwright.graph.network import SAMPLES
+from trainwright.graph.network import SAMPLES, SEQUENCES
 from trainwright.program.fields import Engine
 from trainwright.support.memo import CachedMethod
 
@@ -144,7 +144,7 @@ class Divisions:
         """Take the preferences of a search; forget implementations that have axes of its slices."""
         self.mode, self.operands.steady = mode, mode.steady
         sliced = sliced_axes(self.graph, self.p, large=mode.large) if mode.sliced else {}
-        if sliced != self.sliced:
+        if sliced != self.sliced or mode.steady:
             self.sliced = sliced
             self._times.clear()
             for name in ("impls", "alike", "_all_pairs", "_read_along"):
@@ -154,6 +154,9 @@ class Divisions:
     def impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
         """Return the implementations of each array, PE1 first, the fastest of each layout."""
         axes = self.sliced.get(op.out, Sliced()).cut
+        if self.mode.steady:
+            # Blocks of a few sequences do not fill rows of lanes; blocks of samples do.
+            axes |= {SEQUENCES}
         every = sliced_implementations(self.graph, op, self.p, axes)
         dots, outers = (
             [i for i in every if i.engine is engine] for engine in (Engine.PE1, Engine.PE2)

@@ -13,7 +13,7 @@ from trainwright.compiler.forms.choices import Choice
 from trainwright.compiler.forms.impls import Impl, even, runs, up
 from trainwright.compiler.forms.layout import CutError, Ranges
 from trainwright.graph.ir import Cell, Einsum, Graph
-from trainwright.graph.network import SAMPLES
+from trainwright.graph.network import SAMPLES, SEQUENCES
 from trainwright.parameters import AcceleratorParameters
 
 
@@ -48,6 +48,11 @@ Block = tuple[int, int]
 """Samples that are computed before the next ones: the first, and the one after the last."""
 
 
+def block_axis(graph: Graph) -> str:
+    """Return the axis that blocks divide: that of the sequences, or of the samples without any."""
+    return SEQUENCES if SEQUENCES in graph.sizes else SAMPLES
+
+
 def overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:
     """Return the values within both ranges; ``None`` where there are none."""
     common = dict(first)
@@ -68,14 +73,14 @@ def slices_of(
     """
     loops = [chunks_of(graph, stage, axis, step, lanes, block) for axis, step in stage.loops]
     for chunks in product(*loops):
-        yield {**({SAMPLES: block} if block else {}), **dict(chunks)}
+        yield {**({block_axis(graph): block} if block else {}), **dict(chunks)}
 
 
 def chunks_of(
     graph: Graph, stage: Stage, axis: str, step: int, lanes: int, block: Block | None = None
 ) -> list[tuple[str, tuple[int, int]]]:
     """Return the parts of an axis; none lies across a place where the arrays divide it."""
-    first, stop = block if block and axis == SAMPLES else (0, graph.sizes[axis])
+    first, stop = block if block and axis == block_axis(graph) else (0, graph.sizes[axis])
     cuts = {w.cut[1] for c in stage.choices for w in c.works if w.cut and w.cut[0] == axis}
     edges = sorted({first, stop, *cuts})
     parts = []
@@ -106,7 +111,7 @@ def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = (
     ``Einsum.parts`` records the cells in the order of computation: the rounding of each part is
     part of the result's definition, so the graph, the golden model and the hardware all need it.
     """
-    choices = []
+    choices, along = [], block_axis(graph)
     for choice in stage.choices:
         summed = graph.summed(choice.op)
         cells: list[Cell] = []
@@ -117,8 +122,8 @@ def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = (
                 for axis, step in stage.loops
                 if axis in summed
             ]
-            if block and SAMPLES in summed and SAMPLES not in dict(stage.loops):
-                cut.insert(0, [(SAMPLES, block)])
+            if block and along in summed and along not in dict(stage.loops):
+                cut.insert(0, [(along, block)])
             if both := divided_sum(graph, choice, stage):
                 cut.append(both)
             cells += product(*cut) if cut else ()
@@ -132,7 +137,7 @@ def refitted(
     graph: Graph, stage: Stage, p: AcceleratorParameters, blocks: Sequence[Block] = ()
 ) -> Stage:
     """Return the stage with rows of PE1's tiles that suit its slices."""
-    whole = {SAMPLES: blocks[0][1] - blocks[0][0]} if blocks and stage.blocked else {}
+    whole = {block_axis(graph): blocks[0][1] - blocks[0][0]} if blocks and stage.blocked else {}
     choices = []
     for choice in stage.choices:
         works = []

@@ -9,10 +9,11 @@ tries this in addition to programs of all samples at once.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.errors import CompileError, DoesNotFitError
 from trainwright.compiler.base.progress import is_over, is_spent
 from trainwright.compiler.choose.choose import choose
-from trainwright.compiler.cut.slices import Block, Stage
+from trainwright.compiler.choose.huge import sliced_axes
+from trainwright.compiler.cut.slices import Block, Stage, block_axis
 from trainwright.compiler.cut.stages import Stages
 from trainwright.compiler.forms.choices import Choice, Chosen, ProgramSpec, SearchMode
 from trainwright.compiler.forms.impls import up
@@ -21,12 +22,19 @@ from trainwright.compiler.schedule.schedule import scheduled
 from trainwright.compiler.step.drafts import Draft
 from trainwright.compiler.tile.tile import Lowered, tiled
 from trainwright.graph.ir import Graph
-from trainwright.graph.network import SAMPLES
+from trainwright.graph.network import SAMPLES, SEQUENCES
 
-LEAST = 64
-"""Samples of a batch up to which no blocks are tried."""
-SIZES = (32, 16, 64)
-"""Samples of a block, in the order in which they are tried."""
+LEAST = {SAMPLES: 64, SEQUENCES: 8}
+"""Samples, or sequences, of a batch up to which no blocks are tried."""
+SIZES = {SAMPLES: (32, 16, 64), SEQUENCES: (2, 1, 4)}
+"""Samples, or sequences, of a block, in the order in which they are tried."""
+MANY = 16
+"""Blocks of a batch above which one whole program is made, of the body with the best rate.
+
+`tagger-64` has 600 commands a block: three orders of issue of 32 blocks took half of 34 s.
+"""
+MOST_COMMANDS = 30_000
+"""Commands of a program of blocks, at most: more take longer than 20 s of a processor."""
 FEW, MORE = 3, 5
 """Blocks of two programs: the difference of their cycles gives the cycles of a block."""
 TIMED = 8
@@ -67,17 +75,17 @@ def places_of(graph: Graph) -> Places | None:
     samples, which only exists after the last block, or a kernel works on groups of samples.
     """
     before, inside, after = set[str](), set[str](), set[str]()
-    summed = set[str]()
+    summed, along = set[str](), block_axis(graph)
     for op in graph.ops:
         axes = {axis for name in (op.out, *op.operands) for axis in graph.tensors[name].axes}
         # A group of samples spans several blocks.
-        if SAMPLES in op.over:
+        if along in op.over:
             return None
-        if SAMPLES in axes:
+        if along in axes:
             if summed & set(op.operands):
                 return None
             inside.add(op.out)
-            if SAMPLES not in graph.tensors[op.out].axes:
+            if along not in graph.tensors[op.out].axes:
                 summed.add(op.out)
         elif summed & set(op.operands):
             after.add(op.out)
@@ -110,8 +118,12 @@ class Blocks:
     def best(self) -> Iterator[list[Draft]]:
         """Yield programs, the best body first, each body in several orders of issue."""
         graph = self.spec.graph
-        batch, places = graph.sizes[SAMPLES], places_of(graph)
-        if batch <= LEAST or places is None or not places.inside:
+        along, places = block_axis(graph), places_of(graph)
+        batch, sizes = graph.sizes[along], SIZES[along]
+        if batch <= LEAST[along] or places is None or not places.inside:
+            return
+        # Searches of all sequences at once are faster where they are likely to find a program.
+        if along == SEQUENCES and not sliced_axes(graph, self.spec.p, large=True):
             return
         parts = [part for given in self.spec.given.values() for part in given.parts]
         if any(part.cut for part in parts):
@@ -124,7 +136,7 @@ class Blocks:
         except CompileError as error:  # there may be programs of all samples at once
             self.problems.append(error)
             return
-        for size in (size for size in SIZES if batch >= MORE * size):
+        for size in (size for size in sizes if batch >= MORE * size):
             for chosen in every:
                 if is_over(bodies):
                     break
@@ -144,8 +156,16 @@ class Blocks:
         for rate, _, body in sorted(timed, key=lambda entry: entry[:2]):
             if rate == float("inf"):
                 return
+            few = self._draft(self._sized(FEW * body.size), body).program.calls
+            if len(few) * batch > MOST_COMMANDS * FEW * body.size:
+                what = f"a program of {len(few) * batch // (FEW * body.size)} commands"
+                self.problems.append(
+                    DoesNotFitError(f"{what} is longer than {MOST_COMMANDS}", "use a smaller batch")
+                )
+                return
+            rooms = ROOMS if batch <= MANY * body.size else (body.room,)
             try:
-                yield [self._draft(self.spec, replace(body, room=room)) for room in ROOMS]
+                yield [self._draft(self.spec, replace(body, room=room)) for room in rooms]
             except CompileError as error:
                 self.problems.append(error)
 
@@ -159,7 +179,7 @@ class Blocks:
         graph, p = self.spec.graph, self.spec.p
         read = {name for op in graph.ops if op.out in places.inside for name in op.operands}
         shared = (places.before & read) | {
-            name for name in places.inside if SAMPLES not in graph.tensors[name].axes
+            name for name in places.inside if block_axis(graph) not in graph.tensors[name].axes
         }
         for name in shared - set(graph.windows):
             rows = up(graph.count(name), p.lanes) * graph.tensors[name].digits
@@ -194,11 +214,12 @@ class Blocks:
 
     def _sized(self, batch: int) -> ProgramSpec:
         graph = self.spec.graph
-        return replace(self.spec, graph=replace(graph, sizes={**graph.sizes, SAMPLES: batch}))
+        sizes = {**graph.sizes, block_axis(graph): batch}
+        return replace(self.spec, graph=replace(graph, sizes=sizes))
 
     def _draft(self, spec: ProgramSpec, body: _Body) -> Draft:
         """Return a program of a body in an order of issue. Raises ``CompileError``."""
-        blocks = blocks_of(spec.graph.sizes[SAMPLES], body.size)
+        blocks = blocks_of(spec.graph.sizes[block_axis(spec.graph)], body.size)
         program = tiled(spec, body.stages, body.chosen.pads, blocks=blocks)
         rows = round(body.room * spec.p.scratchpad_rows)
         issue = scheduled(program.calls, LOOKAHEAD, rows, freed=True)

@@ -37,6 +37,7 @@ from trainwright.compiler.step.blocks import Blocks
 from trainwright.compiler.step.drafts import Draft, Drafts
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.graph.ir import Graph, urgent
+from trainwright.graph.network import SEQUENCES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
 from trainwright.timing import predict
@@ -132,7 +133,12 @@ def lower(spec: ProgramSpec) -> Lowered:
     enter_phase(f"{which} program: search of arrays and layouts")
     timed = _blocked(Blocks(spec, lambda program: alone(program, p, which), problems))
     best, bound = min(timed, key=lambda entry: entry[0], default=None), graph.work / p.multipliers
-    if best and (is_spent() or (sliced_axes(graph, p) and best[0] <= CLOSE * bound)):
+    if best and (
+        is_spent()
+        # Blocks of sequences are only tried where nothing else is likely to fit.
+        or SEQUENCES in graph.sizes
+        or (sliced_axes(graph, p) and best[0] <= CLOSE * bound)
+    ):
         return best[2]
     timed += _whole(spec, problems)
     if not timed:
@@ -245,7 +251,7 @@ def _blocked(blocks: Blocks) -> list[_Timed]:
             except CompileError as error:
                 blocks.problems.append(error)
         bodies += len(timed) > before
-        if bodies == BLOCKED or (bodies and is_spent()):
+        if bodies == BLOCKED or (bodies and (is_spent() or len(drafts) == 1)):
             break
     return timed
 

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from trainwright.compiler.cut.slices import Stage
+from trainwright.compiler.cut.slices import Stage, block_axis
 from trainwright.compiler.forms.choices import Choice, Cut, Pad, Work
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.layout import Axes
 from trainwright.graph.ir import Graph, View
-from trainwright.graph.network import SAMPLES
 
 Key = tuple[str, Axes]
 """Layout: the name of a tensor, and its axes along the lanes."""
@@ -89,7 +88,10 @@ class Demands:
         views = {n for c in every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
         wanted: dict[str, dict[str, None]] = {}
         for stage in stages:
-            loops = [*([SAMPLES] if stage.blocked else []), *(axis for axis, _ in stage.loops)]
+            loops = [
+                *([block_axis(self.graph)] if stage.blocked else []),
+                *(axis for axis, _ in stage.loops),
+            ]
             for choice in stage.choices:
                 cuts = [w.cut[0] for w in choice.works if w.cut]
                 for name in (choice.op.out, *choice.op.operands):

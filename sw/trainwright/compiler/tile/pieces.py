@@ -8,7 +8,7 @@ piece, and the one that nobody reads any more gives its rows back when commands 
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from trainwright.compiler.cut.slices import overlap
+from trainwright.compiler.cut.slices import block_axis, overlap
 from trainwright.compiler.forms.calls import Call, Clear, Elementwise, Move, Transpose
 from trainwright.compiler.forms.choices import Given, ranges_of
 from trainwright.compiler.forms.external import External
@@ -25,7 +25,6 @@ from trainwright.compiler.forms.layout import (
 from trainwright.compiler.forms.windows import Halo, halos, spread, steps
 from trainwright.compiler.tile.demands import Demands
 from trainwright.graph.ir import Graph, Unfold
-from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import transpose_cycles
 from trainwright.program.fields import Engine
@@ -86,8 +85,9 @@ class Pieces:
 
     def leave_block(self) -> None:
         """Forget the pieces of a block of samples, which no later block reads."""
+        along = block_axis(self.graph)
         for key, pieces in self.by_layout.items():
-            self.by_layout[key] = [piece for piece in pieces if SAMPLES not in piece.ranges]
+            self.by_layout[key] = [piece for piece in pieces if along not in piece.ranges]
 
     def keep(self, name: str, slices: Sequence[Ranges]) -> None:
         """Forget the pieces of a tensor that have no values of ``slices``."""

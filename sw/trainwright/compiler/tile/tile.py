@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
 
-from trainwright.compiler.cut.slices import Block, Stage, in_parts, overlap, refitted, slices_of
+from trainwright.compiler.cut.slices import (
+    Block,
+    Stage,
+    block_axis,
+    in_parts,
+    overlap,
+    refitted,
+    slices_of,
+)
 from trainwright.compiler.forms.calls import (
     Call,
     Contract,
@@ -39,7 +47,6 @@ from trainwright.compiler.forms.passes import PassPlan
 from trainwright.compiler.tile.demands import Demands
 from trainwright.compiler.tile.pieces import Pieces
 from trainwright.graph.ir import ArrayBody, Einsum, Graph, Kernel, Op, Unfold, View
-from trainwright.graph.network import SAMPLES
 from trainwright.program.engines import elementwise_cycles
 from trainwright.program.fields import Engine
 
@@ -114,6 +121,7 @@ class Tiler:
         self.calls = self.pieces.calls
         self.layouts, self.spilled, self.blocks = spec.stored, set(spilled), blocks
         self.stored = {*spec.stored, *spilled}
+        self._along = block_axis(self.graph)
         self.block: Block | None = None
         """Samples that are computed at present, by stages that take blocks of them."""
         self.inside: set[str] = set()
@@ -168,7 +176,7 @@ class Tiler:
 
     def _is_summed(self, op: Op) -> bool:
         """Return whether a result is complete after this block of samples."""
-        summed = SAMPLES in self.graph.summed(op)
+        summed = self._along in self.graph.summed(op)
         return not self.block or not summed or self.block == self.blocks[-1]
 
     def _both(self, stage: Stage, slice_: Ranges) -> bool:
@@ -245,7 +253,7 @@ class Tiler:
     @property
     def _whole(self) -> dict[str, tuple[int, int]]:
         """Ranges of the values that are computed together: none, or the samples of a block."""
-        return {SAMPLES: self.block} if self.block else {}
+        return {self._along: self.block} if self.block else {}
 
     def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
         """Return the values of a tensor that a piece should have, for one work of one slice."""
