@@ -151,6 +151,15 @@ def test_network_of_words_needs_labels_of_words(tmp_path, tagger):
         check_fit(network, labelled_for(network, data))
 
 
+def test_heads_of_words_and_of_lines_together_are_one_error(folder):
+    tables, data = classifier(tokens=8).to_dict(), load_data_set("text", folder)
+    token = {"name": "token", "from": "scale2", "outputs": [3, 2], "inputs": [4, 6], "ranks": [3]}
+    tables["layers"].append({**token, "relu": False})
+    mixed = network_from_dict({**tables, "heads": ["intent", "token"]})
+    with pytest.raises(DataError, match=r"\(intent, token\), .* give heads of one kind"):
+        check_fit(mixed, labelled_for(mixed, data))
+
+
 def test_prepared_data_keeps_the_labels_of_words(tmp_path, folder):
     data = load_data_set("text", folder)
     save_prepared(tmp_path / "data", data)

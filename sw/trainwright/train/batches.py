@@ -77,6 +77,12 @@ def _check_sequences(network: Network, data: DataSet) -> None:
             f"{data.name!r} has {data.samples_are}: give --data with lines of text"
         )
     vocabulary_digits(network)
+    if len({network.rows_of(name) for name in network.heads}) > 1:
+        raise DataError(
+            f"network {network.name!r} has heads of tokens and of whole sequences "
+            f"({', '.join(network.heads)}), a data set has one kind of labels: give heads of one "
+            "kind"
+        )
     if not set(network.heads) <= network.of_sequences and not data.has_tags:
         raise DataError(
             f"network {network.name!r} gives logits for every token, a line of text has one label: "
