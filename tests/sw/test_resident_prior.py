@@ -1,7 +1,5 @@
 """The rank prior by passes of a resident step: coefficients and state as they are defined."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from chip_models import model_of, put_batch
@@ -13,7 +11,7 @@ from trainwright.compiler.chip.memory import gradient_of
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
-from trainwright.onchip.prior_pass import BondConstants
+from trainwright.onchip.prior_pass import require_cost
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.state import UpdateStep
 
@@ -102,6 +100,6 @@ def test_resident_prior_weight_of_nothing_pulls_nothing():
 
 
 def test_costs_beyond_a_word_are_refused():
-    assert replace(BondConstants.of(3, 0), offset=0) == BondConstants(3, 0)
+    require_cost((1 << 15) - 1)
     with pytest.raises(ValueError, match="a column of 32768 elements; the chip's prior takes up"):
-        BondConstants.of(1 << 15, 0)
+        require_cost(1 << 15)

@@ -136,7 +136,8 @@ class ResidentDriver(ChipDriver):
             self.evaluation = resident_evaluation(self.memory, self.resident, test, loss)
         if pulled:  # raises ``ValueError`` here for a cost that a word cannot hold
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
-            self.memory.prior_words(np.zeros(layout.columns, np.int64), no_pulls(layout), whole)
+            sums = np.zeros(layout.columns, np.int64)
+            self.memory.prior_rows.words(sums, no_pulls(layout), whole)
         self._counted = [t.name for program in (self.step.forward, self.step.backward)
                          for t in program.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
@@ -157,7 +158,7 @@ class ResidentDriver(ChipDriver):
         self._write(SCHEDULE, schedule_words(self._table, step, self._interval))
         if self._pulled:
             sums = sums_of_squares(self.layout, state.weights)
-            self._write(PRIOR, self.memory.prior_words(sums, state.pulls, state.kept))
+            self._write(PRIOR, self.memory.prior_rows.words(sums, state.pulls, state.kept))
         parts = self.layout.parts
         given = self._given_exponents() | {part.name: part.exponent for part in parts}
         for number, layer in enumerate(self.network.layers, 1):
@@ -313,11 +314,7 @@ class ResidentDriver(ChipDriver):
 
     def _of_columns(self, field: int) -> Words:
         """Read a field of the side rows, a number for each column."""
-        rows, result = self.memory.prior_rows, np.zeros(self.layout.columns, np.int64)
-        words = self.rows(PRIOR)[rows.field(field) :][: rows.side_rows]
-        result[self.memory.side_columns] = words
-        result[0] = 0
-        return result
+        return self.memory.prior_rows.values(self.rows(PRIOR), field)
 
     @property
     def saturations(self) -> int:

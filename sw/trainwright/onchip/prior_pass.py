@@ -13,7 +13,6 @@ squares, coefficient and exponent of the pull, a flag of columns that were cut
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from trainwright.kernels import Body, Register, Value, evaluate, trace, where
 from trainwright.kernels.functions import MANTISSA, ROOT_UNIT
 from trainwright.kernels.library import any_mantissa, reciprocal
-from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, WeightLayout
+from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, WeightLayout, WeightPart
 from trainwright.onchip.prior import (
     COEFFICIENT_WIDTH,
     EXPONENT_WIDTH,
@@ -139,32 +138,19 @@ def renew_kernel(k: Body) -> None:
     k.write(EXPONENT_ROW, where(coefficient.zero, 0, exponent))
 
 
-@dataclass(frozen=True)
-class BondConstants:
-    """Words that a renewal needs of a bond's side."""
-
-    cost: int
-    offset: int
-    """Addend of exponents."""
-
-    @classmethod
-    def of(cls, cost: int, weight_exponent: int) -> "BondConstants":
-        """Make the words of a bond whose columns have ``cost`` elements, for a part's weights.
-
-        Raises ``ValueError`` for a cost of more than COST_WIDTH bits.
-        """
-        if cost.bit_length() > COST_WIDTH:
-            raise ValueError(
-                f"a column of {cost} elements; the chip's prior takes up to "
-                f"{(1 << COST_WIDTH) - 1}: train with --no-prior, or with other factors"
-            )
-        return cls(cost, _offset(weight_exponent))
+def require_cost(cost: int) -> None:
+    """Raise ``ValueError`` for a column of so many elements that a word does not count them."""
+    if cost.bit_length() > COST_WIDTH:
+        raise ValueError(
+            f"a column of {cost} elements; the chip's prior takes up to {(1 << COST_WIDTH) - 1}: "
+            "train with --no-prior, or with other factors"
+        )
 
 
-def _offset(weight_exponent: int) -> int:
+def offset_of(part: WeightPart) -> int:
     """Return the addend of the exponents of a part's coefficients."""
     below = -(MANTISSA - 1) - ROOT_UNIT  # exponent of the reciprocal's unit
-    return below - WEIGHT_RAISE - 1 - 2 * TOP_SHIFT - weight_exponent
+    return below - WEIGHT_RAISE - 1 - 2 * TOP_SHIFT - (part.exponent - part.hidden)
 
 
 def make_pulls(layout: WeightLayout, sums: Words, costs: Sequence[int], entry: Entry) -> Pulls:
@@ -180,7 +166,7 @@ def make_pulls(layout: WeightLayout, sums: Words, costs: Sequence[int], entry: E
         for side in (bond.left, bond.right):
             span, part = slice(side.first, side.first + side.columns), layout.parts[side.part]
             given[COST_ROW][span] = cost
-            given[OFFSET_ROW][span] = _offset(part.exponent - part.hidden)
+            given[OFFSET_ROW][span] = offset_of(part)
     words = {LOW_WORD: sums & MOST_WORD, HIGH_WORD: sums >> LOW_WIDTH, **given}
     filled = (0, -layout.columns % LANES)
     rows = {name: np.pad(row, filled).reshape(-1, LANES) for name, row in words.items()}

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.hazards import rows_of, touches
 from trainwright.compiler.base.memory import Buffer, Region
-from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import WORD_BYTES, ChipMemory, gradient_of
 from trainwright.compiler.chip.samples import SampleRecords, buffers_written, samples_program
-from trainwright.compiler.chip.update import update_program
+from trainwright.compiler.chip.update import UpdateRule, update_program
 from trainwright.onchip.layout import LANES
-from trainwright.onchip.rates import RateTable
-from trainwright.onchip.update_pass import PartUpdate
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Program, Transfer
 from trainwright.program.fields import Operation, Target
@@ -101,17 +98,14 @@ class Beside:
             for rows, whole in choices
         )
 
-    def update(
-        self, parts: Sequence[PartUpdate], table: RateTable, cut_rule: CutRule | None,
-        samples: Sequence[Descriptor],
-    ) -> Sequence[Descriptor]:  # fmt: skip
+    def update(self, rule: UpdateRule, samples: Sequence[Descriptor]) -> Sequence[Descriptor]:
         """Return the update of all parts, each as soon as its gradient exists.
 
         The update avoids the rows of ``samples`` where there is room for both.
         """
         done = {d.tensor: n for n, d in enumerate(self.main) if isinstance(d, Compute)}
         ready = [done[gradient_of(part)] for part in self.memory.layout.parts]
-        order = sorted(range(len(parts)), key=lambda n: ready[n])
+        order = sorted(range(len(ready)), key=lambda n: ready[n])
         gradients = self._gradients()
         avoided = [*gradients.values(), *rows_of(samples, self._p)]
         starts = {n: region.start for n, region in gradients.items()}
@@ -119,8 +113,8 @@ class Beside:
         def program(first: int, taken: Sequence[Region], *, reuse: bool) -> Program:
             avoid = {n: [*self._rows(max(first, 1 + ready[n])), *taken] for n in order}
             return update_program(
-                self.memory, parts, table, self.slots, order=order, gradients=starts, avoid=avoid,
-                cut_rule=cut_rule, reuse=reuse,
+                self.memory, rule, self.slots, order=order, gradients=starts, avoid=avoid,
+                reuse=reuse,
             )  # fmt: skip
 
         # The earlier the first row is used, the more rows of main commands have to be avoided. The

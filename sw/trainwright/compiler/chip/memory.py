@@ -5,7 +5,6 @@ prior, the schedule and the two programs. ``ChipMemory`` is what all programs of
 compiled from; the driver fills its buffers.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,23 +22,12 @@ from trainwright.compiler.chip.live import (
     select_rows,
     whole,
 )
-from trainwright.compiler.chip.prior_rows import (
-    COST,
-    MET,
-    PriorRows,
-    SideRows,
-    met,
-    prior_rows,
-    side_rows,
-)
+from trainwright.compiler.chip.prior_rows import PriorRows
 from trainwright.compiler.step.rows import require_chip
 from trainwright.network import Network
 from trainwright.onchip.choices import label_bytes
-from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
 from trainwright.onchip.loss import in_groups
-from trainwright.onchip.prior import Pulls, column_costs
-from trainwright.onchip.prior_pass import LOW_WIDTH, BondConstants
 from trainwright.onchip.samples import DIGIT_WEIGHTS, digit_rows, target_rows
 from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
 
@@ -116,7 +104,7 @@ class ChipMemory:
         memory.add(STATE, (layout.rows, LANES), 2)
         memory.add(FACTORS, (layout.rows, LANES), 1)
         memory.add(SCHEDULE, (SCHEDULE_ROWS, LANES), 2)
-        memory.add(PRIOR, (prior_rows(layout).rows, LANES), 2)
+        memory.add(PRIOR, (PriorRows(layout).rows, LANES), 2)
         for number, select in select_rows(layout, kept).items():
             memory.add(select_name(number), select.shape, 1)
         return cls(step, layout, memory.buffers, memory.top, kept)
@@ -131,14 +119,10 @@ class ChipMemory:
             for number, (logits, gradient, size) in enumerate(tensors)
         )
 
-    def sides_of(self, part: WeightPart) -> SideRows:
-        """Return the side rows of a part."""
-        return side_rows(self.layout)[self.layout.parts.index(part)]
-
-    @property
+    @cached_property
     def prior_rows(self) -> PriorRows:
         """Layout of the buffer ``PRIOR``."""
-        return prior_rows(self.layout)
+        return PriorRows(self.layout)
 
     @cached_property
     def factors(self) -> dict[tuple[int, int], str]:
@@ -192,44 +176,6 @@ class ChipMemory:
         # no gaps, the update may write there directly.
         image = self.factors.get((part.layer, part.index)) if self.live(part).packed else None
         return FactorPlace(image, 0) if image else FactorPlace(FACTORS, part.row)
-
-    @property
-    def side_columns(self) -> Words:
-        """Column number, (side rows, LANES), that each word of a side row belongs to."""
-        numbers = np.zeros((self.prior_rows.side_rows, LANES), np.int64)
-        of_row = self.layout.column_of.reshape(2, -1, LANES)
-        for part, sides in zip(self.layout.parts, side_rows(self.layout), strict=True):
-            if sides.left is not None:
-                firsts = part.row + np.arange(part.blocks) * (part.rows // part.blocks)
-                numbers[sides.left : sides.left + part.blocks] = of_row[0, firsts, :1]
-            if sides.right is not None:
-                line = of_row[1, part.row : part.row + part.line_rows]
-                numbers[sides.right : sides.right + len(line)] = line
-        return numbers
-
-    def prior_words(self, sums: Words, pulls: Pulls, kept: Sequence[Words]) -> Words:
-        """Return rows of ``PRIOR`` from sums of each column, and the columns left of each bond."""
-        layout, rows = self.layout, self.prior_rows
-        flags, offsets = np.full(layout.columns, CUT), np.zeros(layout.columns, np.int64)
-        words = np.zeros((rows.rows, LANES), np.int64)
-        costs = column_costs(layout, kept)
-        for number, (bond, cost) in enumerate(zip(layout.bonds, costs, strict=True)):
-            for side in (bond.left, bond.right):
-                part = layout.parts[side.part]
-                # Columns that were cut before keep the flag CUT; those still there start at 0.
-                constants = BondConstants.of(cost, part.exponent - part.hidden)
-                offsets[side.first : side.first + side.columns] = constants.offset
-                flags[side.first + kept[number]] = 0
-            words[rows.of_bonds(COST) + number] = cost
-            for place, elements in zip(MET, met(layout, bond), strict=True):
-                words[rows.of_bonds(place) + number] = elements
-        # A sum of squares has more bits than a word: its low and high parts are fields of their
-        # own.
-        fields = (sums & (1 << LOW_WIDTH) - 1, sums >> LOW_WIDTH, pulls.coefficients,
-                  pulls.exponents, flags, offsets)  # fmt: skip
-        sides = np.concatenate([field[self.side_columns] for field in fields])
-        words[: len(sides)] = sides
-        return words
 
 
 def classes_in_rows(network: Network) -> bool:

@@ -126,18 +126,17 @@ class Prior:
         Rows of the left bond step by ``left`` at the outer level of a nest, those of the right bond
         by ``right`` at the inner level.
         """
-        sides, streams = self._memory.sides_of(part), dict[str, Stream]()
-        if sides.left is not None:
+        (left_row, right_row), streams = self._layout.sides_of(part), dict[str, Stream]()
+        if left_row is not None:
             fields = {update.LEFT_SHIFT: by.SHIFT, update.LEFT: by.WORD}
-            streams |= self._fields(fields, sides.left + index, left)
-        if sides.right is not None:
+            streams |= self._fields(fields, left_row + index, left)
+        if right_row is not None:
             fields = {update.RIGHT_SHIFT: by.SHIFT, update.RIGHT: by.WORD}
-            streams |= self._fields(fields, sides.right, 0, right)
+            streams |= self._fields(fields, right_row, 0, right)
         return streams
 
     def words(self, part: WeightPart) -> None:
         """Compute what the passes of a part read for both its sides."""
-        sides = self._memory.sides_of(part)
         assert self._work.slots
         # A pull is computed in absolute units and added to a gradient's integers, so it is divided
         # by 2^exponent of the gradient.
@@ -148,7 +147,8 @@ class Prior:
             by.PULL_FLAG: by.KEPT, by.PULL_SHIFT: by.SHIFT, by.PULL_WORD: by.WORD,
         }  # fmt: skip
         kernel = lower(by.words_kernel, flagged=self._flagged)
-        for side, count in ((sides.left, part.blocks), (sides.right, part.line_rows)):
+        counts = part.blocks, part.line_rows
+        for side, count in zip(self._layout.sides_of(part), counts, strict=True):
             if side is not None:
                 self._work.run(
                     kernel, self._fields(fields, side, 0, 1), inner=count,
@@ -162,22 +162,22 @@ class Prior:
         Only steps before a renewal do so. Rows of padded and of cut indices have to be 0. Biases,
         and factors of layers without a bond, have no columns that a prior could shrink.
         """
-        sides, lines = self._memory.sides_of(part), part.line_rows
-        apart = sides.left is not None and part.blocks > 1
+        (left, right), lines = self._layout.sides_of(part), part.line_rows
+        apart = left is not None and part.blocks > 1
         with self._before_renewal():
-            if apart:
-                self._add_blocks(part, state, factors)
-            elif sides.left is not None:
+            if left is not None and apart:
+                self._add_blocks(part, state, factors, left)
+            elif left is not None:
                 # A thread for each block would give seven of eight threads a block of zeros.
                 self._add_rows(part, state, factors, 1)
-                self._join(part, sides.left, across=True)
-            for n in range(lines if sides.right is not None else 0):
+                self._join(part, left, across=True)
+            for n in range(lines if right is not None else 0):
                 # One sweep sums the columns of both bonds, if a line is one row and the left bond
                 # has several columns. Else the right bond has sweeps of its own.
                 if not apart or lines > 1:
                     self._add_rows(part, state + n, factors + n, lines)
-                assert sides.right is not None
-                self._join(part, sides.right + n, across=False)
+                assert right is not None
+                self._join(part, right + n, across=False)
 
     def _run(
         self, kernel: VectorPass, part: WeightPart, streams: dict[str, Stream] | None = None,
@@ -198,10 +198,9 @@ class Prior:
         self._squares(part, state, factors, (step, 0), outer=part.rows // step, inner=1)
         self._run(lower(by.add_right_kernel), part)
 
-    def _add_blocks(self, part: WeightPart, state: int, factors: int) -> None:
+    def _add_blocks(self, part: WeightPart, state: int, factors: int, left: int) -> None:
         """Sum a block of rows in each thread, eight blocks at a time, and all of them in RIGHT."""
-        per, left = part.rows // part.blocks, self._memory.sides_of(part).left
-        assert left is not None
+        per = part.rows // part.blocks
         self._run(lower(by.clear_kernel, registers=by.SUMS), part)
         for first in range(0, part.blocks, THREADS):
             at, threads = first * per, min(THREADS, part.blocks - first)

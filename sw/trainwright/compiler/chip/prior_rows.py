@@ -3,20 +3,32 @@
 Both have one layout, so that a field is moved by one transfer.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
-from trainwright.onchip.layout import LANES, Bond, WeightLayout
-from trainwright.onchip.prior_pass import FIELDS, KEPT
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.onchip.cut_pass import CUT
+from trainwright.onchip.layout import LANES, Bond, WeightLayout, WeightPart
+from trainwright.onchip.prior import Pulls, column_costs
+from trainwright.onchip.prior_pass import (
+    FIELDS,
+    KEPT,
+    LOW_WIDTH,
+    MOST_WORD,
+    offset_of,
+    require_cost,
+)
 from trainwright.program.vector import THREADS
 
+Words = npt.NDArray[np.int64]
 
-@dataclass(frozen=True)
-class SideRows:
-    """First side row of a part's left bond, and that of its right bond."""
-
-    left: int | None
-    right: int | None
+LEFT, BEFORE_COST, AFTER_COST, OWN_COST, COST = range(5)
+"""Fields of bonds, three of them with the elements that a column meets."""
+BOND_FIELDS = 5
 
 
 @dataclass(frozen=True)
@@ -28,9 +40,17 @@ class PriorRows:
     a bond.
     """
 
-    bonds: int
-    columns: int
-    """Most columns of any bond."""
+    layout: WeightLayout
+
+    @property
+    def bonds(self) -> int:
+        """Bonds of all layers."""
+        return len(self.layout.bonds)
+
+    @cached_property
+    def columns(self) -> int:
+        """Most columns of any bond."""
+        return max((bond.left.columns for bond in self.layout.bonds), default=0)
 
     @property
     def line_rows(self) -> int:
@@ -78,35 +98,66 @@ class PriorRows:
         """Rows of the whole buffer."""
         return self.of_bonds(BOND_FIELDS)
 
+    def sides_of(self, part: WeightPart) -> tuple[int | None, int | None]:
+        """Return the first side rows of a part's left bond and of its right one."""
+        number, left, right = self.layout.parts.index(part), None, None
+        for n, bond in enumerate(self.layout.bonds):
+            if bond.right.part == number:
+                left = n * self.block + self.line_rows
+            if bond.left.part == number:
+                right = n * self.block
+        return left, right
 
-LEFT, BEFORE_COST, AFTER_COST, OWN_COST, COST = range(5)
-MET = BEFORE_COST, AFTER_COST, OWN_COST
-"""Fields of bonds with the elements that a column meets."""
-BOND_FIELDS = 5
+    @cached_property
+    def numbers(self) -> Words:
+        """Column number, (side rows, LANES), that each word of a side row belongs to."""
+        numbers = np.zeros((self.bonds, self.block, LANES), np.int64)
+        for own, bond in zip(numbers, self.layout.bonds, strict=True):
+            left, right = (side.first + np.arange(side.columns) for side in (bond.left, bond.right))
+            own[: self.line_rows].reshape(-1)[: len(left)] = left
+            own[self.line_rows :][: len(right)] = right[:, None]
+        return numbers.reshape(-1, LANES)
+
+    def words(self, sums: Words, pulls: Pulls, kept: Sequence[Words]) -> Words:
+        """Return all rows from the sums of each column, and the columns left of each bond."""
+        layout = self.layout
+        flags, offsets = np.full(layout.columns, CUT), np.zeros(layout.columns, np.int64)
+        words = np.zeros((self.rows, LANES), np.int64)
+        costs = column_costs(layout, kept)
+        for number, (bond, cost) in enumerate(zip(layout.bonds, costs, strict=True)):
+            require_cost(cost)
+            for side in (bond.left, bond.right):
+                offsets[side.first :][: side.columns] = offset_of(layout.parts[side.part])
+                # Columns that were cut before keep the flag CUT; those still there start at 0.
+                flags[side.first + kept[number]] = 0
+            fields = {**_met(layout, bond), COST: cost}
+            for place, elements in fields.items():
+                words[self.of_bonds(place) + number] = elements
+        # A sum of squares has more bits than a word: its low and high parts are fields of their
+        # own.
+        fields = (sums & MOST_WORD, sums >> LOW_WIDTH, pulls.coefficients, pulls.exponents, flags,
+                  offsets)  # fmt: skip
+        sides = np.concatenate([field[self.numbers] for field in fields])
+        words[: len(sides)] = sides
+        return words
+
+    def values(self, words: Words, field: int) -> Words:
+        """Return a field of each column from all rows; 0 of the column that no element has."""
+        result = np.zeros(self.layout.columns, np.int64)
+        result[self.numbers] = words[self.field(field) :][: self.side_rows]
+        result[0] = 0
+        return result
 
 
-def prior_rows(layout: WeightLayout) -> PriorRows:
-    """Return the layout of ``PRIOR`` for a state."""
-    most = max((bond.left.columns for bond in layout.bonds), default=0)
-    return PriorRows(len(layout.bonds), most)
+def _met(layout: WeightLayout, bond: Bond) -> dict[int, int]:
+    """Return the elements that a column of a bond meets, by field.
 
-
-def side_rows(layout: WeightLayout) -> tuple[SideRows, ...]:
-    """Return the side rows of each part."""
-    rows = prior_rows(layout)
-    right = {bond.left.part: n * rows.block for n, bond in enumerate(layout.bonds)}
-    left = {bond.right.part: n * rows.block + rows.line_rows for n, bond in enumerate(layout.bonds)}
-    return tuple(SideRows(left.get(n), right.get(n)) for n in range(len(layout.parts)))
-
-
-def met(layout: WeightLayout, bond: Bond) -> tuple[int, int, int]:
-    """Return the elements that a column of a bond meets, as (before, behind, at ends).
-
-    Before and behind are those for each column of the neighbouring bonds; ends are ends of a layer.
+    Before and behind are those for each column of the neighbouring bonds; its own are the ends of a
+    layer.
     """
     bonds = {(other.layer, other.index) for other in layout.bonds}
     sides = ((bond.left.part, -1), (bond.right.part, 1))
     elements = [prod(layout.parts[part].shape[1:3]) for part, _ in sides]
     inner = [(bond.layer, bond.index + by) in bonds for _, by in sides]
     before, after = (n if has else 0 for n, has in zip(elements, inner, strict=True))
-    return before, after, sum(elements) - before - after
+    return {BEFORE_COST: before, AFTER_COST: after, OWN_COST: sum(elements) - before - after}

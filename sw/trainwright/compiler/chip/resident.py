@@ -28,7 +28,7 @@ from trainwright.compiler.chip.masks import masks_program
 from trainwright.compiler.chip.memory import ChipMemory, gradient_of
 from trainwright.compiler.chip.prior import renewal_program
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
-from trainwright.compiler.chip.update import resident_parts
+from trainwright.compiler.chip.update import UpdateRule
 from trainwright.compiler.schedule.weave import Phase, woven
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip.mask_pass import mask_seed
@@ -86,8 +86,7 @@ def resident_step(
     beside = Beside(memory, slots, (*forward, *middle, *backward), len(forward))
     # Samples first: the update then avoids their rows where there is room for both.
     samples = beside.samples(data) if data else ()
-    updates = resident_parts(memory, pulled=pulled, cuts=cut_rule is not None, optimiser=optimiser)
-    update = beside.update(updates, table, cut_rule, samples)
+    update = beside.update(UpdateRule(table, pulled, cut_rule, optimiser), samples)
     renewal: Sequence[Descriptor] = ()
     if pulled:
         renewal = beside.earliest(

@@ -31,22 +31,40 @@ CHUNK = 128
 """Rows of a chunk, about: an index of the first axis is never divided."""
 
 
+@dataclass(frozen=True)
+class UpdateRule:
+    """Settings of the updates of a run."""
+
+    table: RateTable
+    pulled: bool
+    """Whether there is a rank prior."""
+    cut_rule: CutRule | None
+    """When columns are cut."""
+    optimiser: str
+
+    def of(self, part: WeightPart, memory: ChipMemory) -> PartUpdate:
+        """Return how a part is updated."""
+        left, right = memory.prior_rows.sides_of(part)
+        return PartUpdate(
+            hidden=part.hidden, rate=0, rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
+            left=self.pulled and left is not None, right=self.pulled and right is not None,
+            cuts=self.cut_rule is not None, resident=True, momentum=self.optimiser == "momentum",
+        )  # fmt: skip
+
+
 def update_program(
     memory: ChipMemory,
-    parts: Sequence[PartUpdate],
-    table: RateTable,
+    rule: UpdateRule,
     slots: ExponentSlots,
     *,
     order: Sequence[int],
     gradients: Mapping[int, int],
     avoid: Mapping[int, Sequence[Region]],
-    cut_rule: CutRule | None = None,
     reuse: bool = False,
 ) -> Program:
     """Return the program from the gradients of a backward pass to state, factors and images.
 
-    ``parts`` says how each part of the layout is updated, in the ``order`` of their numbers; rates
-    come from the ``table``, exponents from ``slots``, and ``cut_rule`` says when columns are cut.
+    Parts are updated in the ``order`` of their numbers; exponents come from ``slots``.
     ``gradients`` has the first row of those gradients that are in the scratchpad, ``avoid`` rows of
     the scratchpad that the part of a number does not use. ``reuse``: the rows of a part are given
     to others once it is stored.
@@ -55,10 +73,9 @@ def update_program(
     # The schedule's rows are allocated before those of any part, so they avoid what the first part
     # does.
     work.pad.avoid(avoid[order[0]])
-    Schedule(work, table).rates()
-    pulled = any(part.left or part.right for part in parts)
-    prior = Prior(work, cut_rule) if pulled else None
-    jobs = [_PartJob(work, n, parts[n], prior, avoid[n], gradients.get(n)) for n in order]
+    Schedule(work, rule.table).rates()
+    prior = Prior(work, rule.cut_rule) if rule.pulled else None
+    jobs = [_PartJob(work, n, rule, prior, avoid[n], gradients.get(n)) for n in order]
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     # Software pipeline: load of chunk n + 1, pass over chunk n, store of chunk n - 1 are issued
     # together, and work on different banks.
@@ -100,25 +117,6 @@ def pass_name(part: WeightPart) -> str:
     return f"{part.name} update"
 
 
-def resident_parts(
-    memory: ChipMemory, *, pulled: bool, cuts: bool, optimiser: str
-) -> list[PartUpdate]:
-    """Return how a resident step updates each part, with a rank prior where ``pulled``."""
-    # A bond joins two parts: it is on the left of the part whose first axis it is, and on the right
-    # of the part that has it along the lanes.
-    bonds = memory.layout.bonds if pulled else ()
-    left = {bond.right.part for bond in bonds}
-    right = {bond.left.part for bond in bonds}
-    return [
-        PartUpdate(
-            hidden=part.hidden, rate=0, momentum=optimiser == "momentum",
-            rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
-            left=n in left, right=n in right, resident=True, cuts=cuts,
-        )
-        for n, part in enumerate(memory.layout.parts)
-    ]  # fmt: skip
-
-
 def _scalars(what: PartUpdate, part: WeightPart, slots: ExponentSlots) -> tuple[Scalar, ...]:
     """Return the moved exponent of a part's pass, and for momentum the shift of its rate."""
     now, before = slots[gradient_of(part)], slots[moment_name(part.name)]
@@ -137,7 +135,7 @@ class _PartJob:
     """Part in the scratchpad: state, factors and gradients, in the order of the layout."""
 
     def __init__(
-        self, work: Passes, number: int, what: PartUpdate, prior: Prior | None,
+        self, work: Passes, number: int, rule: UpdateRule, prior: Prior | None,
         avoid: Sequence[Region], gradient: int | None,
     ) -> None:  # fmt: skip
         """Collect what the update of a part needs.
@@ -146,8 +144,9 @@ class _PartJob:
         rows. ``gradient`` is the first row of the gradient, where it is in the scratchpad.
         """
         self.ready = gradient
-        self.work, self.what, self.prior, self._avoid = work, what, prior, avoid
+        self.work, self.prior, self._avoid = work, prior, avoid
         self.part: WeightPart = work.memory.layout.parts[number]
+        self.what = rule.of(self.part, work.memory)
         self.place = work.memory.place_of(self.part)
         self.live = work.memory.live(self.part)
         self.per = self.part.rows // self.part.blocks
