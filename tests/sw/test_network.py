@@ -99,7 +99,7 @@ def test_ranks_can_be_cut():
     assert cut.ranks == ((12, 5, 13), (16,))
     assert cut.parameters < network.parameters
     assert cut.with_ranks(network.ranks) == network
-    with pytest.raises(NetworkError, match="ranks for 1 layers, network 'fashion' has 2"):
+    with pytest.raises(NetworkError, match="ranks for 1 layer, network 'fashion' has 2"):
         network.with_ranks([(1, 1, 1)])
 
 

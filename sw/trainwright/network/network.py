@@ -31,7 +31,7 @@ from trainwright.network.nodes import (
 )
 from trainwright.network.numbers import FIXED, FLOAT32, Formatted, Widths
 from trainwright.network.tables import items
-from trainwright.support.text import shown
+from trainwright.support.text import amount, shown
 
 MOST_LAYERS = 64
 MOST_DROPPED = 0.99
@@ -136,8 +136,8 @@ class Network(Formatted):
         size = prod(self.shapes[name])
         require(
             1 <= self.classes <= size,
-            f"classes must be from 1 (a regression) to the {size} outputs of {what}, not "
-            f"{shown(self.classes)}",
+            f"classes must be from 1 (a regression) to the {amount(size, 'output')} of {what}, "
+            f"not {shown(self.classes)}",
         )
 
     @cached_property
@@ -405,7 +405,8 @@ class Network(Formatted):
         """Return the network with other ranks."""
         require(
             len(ranks) == len(self.layers),
-            f"ranks for {len(ranks)} layers, network {self.name!r} has {len(self.layers)}",
+            f"ranks for {amount(len(ranks), 'layer')}, network {self.name!r} has "
+            f"{len(self.layers)}",
         )
         return replace(
             self,

@@ -24,7 +24,7 @@ from trainwright.network.nodes import (
     layer_name,
 )
 from trainwright.network.window import Window
-from trainwright.support.text import shown, suggestion
+from trainwright.support.text import amount, shown, suggestion
 
 if TYPE_CHECKING:
     from trainwright.network.network import Network
@@ -241,7 +241,7 @@ def _input(n: int, item: Any, padded: tuple[int, int]) -> Input | Positions:
     channels, columns = keys.get("channels", 1), spans[1][1] - spans[1][0]
     require(
         channels >= 1 and columns % channels == 0,
-        f"input {n}: channels must divide its {columns} columns, not {channels}",
+        f"input {n}: channels must divide its {amount(columns, 'column')}, not {channels}",
     )
     return Input(name, spans[0], spans[1], channels)
 

@@ -9,6 +9,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.optim.swa_utils import AveragedModel
 
 from trainwright.nn.untyped import node
+from trainwright.support.text import amount
 from trainwright.train.choices import PRIOR_FORMS
 from trainwright.train.prior import prior_loss
 from trainwright.train.ranks import prior_gradients
@@ -123,8 +124,8 @@ def _check_history(optimizer: torch.optim.LBFGS) -> None:
         before = state.get("prev_flat_grad")
         if before is not None and before.numel() != values:
             raise ValueError(
-                f"the parameters have {values} values, the history of LBFGS {before.numel()}: "
-                f"{_REMEDY}"
+                f"the parameters have {amount(values, 'value')}, the history of LBFGS "
+                f"{before.numel()}: {_REMEDY}"
             )
 
 

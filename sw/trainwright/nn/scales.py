@@ -353,9 +353,10 @@ class InputQuantiser(_Quantiser):
         if count > LOST_SAMPLES * len(changed):
             self._warn_once(
                 "samples",
-                f"{name}: {count} of {len(changed)} samples ({count / len(changed):.0%}) change by "
-                f"over half in rounding, next to values up to {largest(values):.3g}: scale samples "
-                "alike, such as each by its norm, or take logarithms",
+                f"{name}: {count} of {amount(len(changed), 'sample')} "
+                f"({count / len(changed):.0%}) change by over half in rounding, next to values "
+                f"up to {largest(values):.3g}: scale samples alike, such as each "
+                "by its norm, or take logarithms",
             )
 
     def _clipped(self, values: torch.Tensor, exponent: int, *, times: int = 1) -> LossReason | None:
@@ -502,10 +503,10 @@ class GradientColumns:
         if (count := int(lost.sum())) and bool((total > SOFTMAX_ERROR * size).any()):
             number = int(lost.nonzero()[0])
             message = (
-                f"gradients of the outputs of {name}: {count} of {len(lost)} columns round to 0, "
-                f"such as number {number} of gradients up to {largest(columns[:, number]):.3g} "
-                f"next to {greatest:.3g}: bring targets to one scale, such as by (y - mean) / "
-                "deviation of each column, or give them layers of their own"
+                f"gradients of the outputs of {name}: {count} of "
+                f"{amount(len(lost), 'column')} round to 0, such as number {number} of gradients "
+                f"up to {largest(columns[:, number]):.3g} next to {greatest:.3g}: "
+                "bring targets to one scale, such as by (y - mean) / deviation of each column, or give them layers of their own"
             )
             warnings.warn(message, LostTensorWarning, stacklevel=2)
 

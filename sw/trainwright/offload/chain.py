@@ -11,6 +11,7 @@ from trainwright.nn.untyped import autocast_type, refuse_second_gradients, requi
 from trainwright.offload.machine import AcceleratorHandle
 from trainwright.offload.segment import CallSamples, Segment, StepMoves
 from trainwright.offload.stretch import Stretch
+from trainwright.support.text import amount
 
 
 class _Step(torch.autograd.Function):
@@ -125,7 +126,8 @@ class Chain:
     def _rows(self, x: torch.Tensor, within: bool) -> tuple[torch.Tensor, ...]:
         size = self.layers[self.stretch.first].columns
         if x.shape[-1] != size:
-            raise ValueError(f"inputs have {x.shape[-1]} features, the first layer takes {size}")
+            given = amount(x.shape[-1], "feature")
+            raise ValueError(f"inputs have {given}, the first layer takes {size}")
         segment = self.segment(None, within=within)
         if x.dim() == 2:
             return _run(segment, x)

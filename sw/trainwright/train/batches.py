@@ -73,8 +73,8 @@ def _check_sequences(network: Network, data: DataSet) -> None:
         )
     if not data.is_text:
         raise DataError(
-            f"network {network.name!r} reads sequences of {network.tokens} tokens, data set "
-            f"{data.name!r} has {data.samples_are}: give --data with lines of text"
+            f"network {network.name!r} reads sequences of {amount(network.tokens, 'token')}, data "
+            f"set {data.name!r} has {data.samples_are}: give --data with lines of text"
         )
     vocabulary_digits(network)
     if len({network.rows_of(name) for name in network.heads}) > 1:
@@ -91,8 +91,8 @@ def _check_sequences(network: Network, data: DataSet) -> None:
         )
     if not network.padding:
         raise DataError(
-            f"network {network.name!r} takes sequences of {network.tokens} tokens alone, lines of "
-            "text have fewer: give it padding = true"
+            f"network {network.name!r} takes sequences of {amount(network.tokens, 'token')} alone, "
+            "lines of text have fewer: give it padding = true"
         )
 
 
@@ -127,7 +127,7 @@ def _text_notes(network: Network, data: DataSet) -> list[str]:
     cut = sum(int(split.images[:, 0, network.tokens :].any(1).sum()) for split in splits)
     if cut:
         notes.append(
-            f"{amount(cut, 'line')} of more than the {network.tokens} tokens of network "
+            f"{amount(cut, 'line')} of more than the {amount(network.tokens, 'token')} of network "
             f"{network.name!r}: the first words are read"
         )
     size = prod(vocabulary_digits(network))

@@ -25,6 +25,7 @@ from trainwright.driver.driver import Occupied
 from trainwright.fixed.quantise import fitting_exponent
 from trainwright.fixed.random_bits import derived_seed
 from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.support.text import amount
 from trainwright.train.interfaces import GradientOf
 from trainwright.train.workers import Workers
 
@@ -86,7 +87,7 @@ class ParallelDriver:
     ) -> ForwardResult:
         """Return the logits of the whole batch; see ``Driver.forward``."""
         if len(inputs) != self._batch:
-            raise ValueError(f"inputs of {len(inputs)} samples, not {self._batch}")
+            raise ValueError(f"inputs of {amount(len(inputs), 'sample')}, not {self._batch}")
         rows = self._rows()
         done = [
             driver.forward(inputs[part], model, scales, seed=own_seed, masks=own_masks)
