@@ -506,7 +506,8 @@ class GradientColumns:
                 f"gradients of the outputs of {name}: {count} of "
                 f"{amount(len(lost), 'column')} round to 0, such as number {number} of gradients "
                 f"up to {largest(columns[:, number]):.3g} next to {greatest:.3g}: "
-                "bring targets to one scale, such as by (y - mean) / deviation of each column, or give them layers of their own"
+                "bring targets to one scale, such as by (y - mean) / deviation of each column, or "
+                "give them layers of their own"
             )
             warnings.warn(message, LostTensorWarning, stacklevel=2)
 
