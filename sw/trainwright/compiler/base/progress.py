@@ -8,9 +8,14 @@ from contextvars import ContextVar
 MOST_EFFORT = 250_000
 """Alternatives after which a compilation takes the best program so far.
 
-A processor evaluates between 10,000 and 20,000 in a second, so that no network takes much longer
-than 20 seconds. `fashion-conv` takes 165,000; `fashion` in 512 samples takes 360,000, as each
-program is finished once begun.
+A processor evaluates between 15,000 and 35,000 in a second, so that no network takes longer than
+20 seconds. `fashion-conv` takes 256,000 in 7 s, as each program is finished once begun.
+"""
+COSTS = {"issued": 4, "timed": 3}
+"""Alternatives of the other kinds, some 50 us each, that one of these kinds takes as long as.
+
+Counted as one each, `fashion` in 1,024 samples took 40 s for 320,000 alternatives: mostly commands
+that were issued, in programs of 10,000.
 """
 MOST_HOPELESS = 160_000
 """Alternatives of one pass after which a search without any program is given up.
@@ -38,8 +43,8 @@ class CompileProgress:
 
     @property
     def effort(self) -> int:
-        """Alternatives of all kinds."""
-        return self.counts.total()
+        """Alternatives of all kinds, each by the time that it takes."""
+        return sum(number * COSTS.get(kind, 1) for kind, number in self.counts.items())
 
 
 _CURRENT: ContextVar[CompileProgress | None] = ContextVar("progress", default=None)
