@@ -1,0 +1,27 @@
+"""Steps alone of networks with many exponents, or many classes: simulated hardware and golden."""
+
+import pytest
+from test_many_classes import of_images, of_tokens
+
+from trainwright.check.training import check_training
+from trainwright.cli.options import accelerator_parameters
+from trainwright.network import load_network
+from trainwright_sim.backend import RtlAccelerator
+
+pytestmark = pytest.mark.slow
+ENCODER = load_network("encoder-768")
+CASES = {
+    "encoder of 277 exponents": (ENCODER, 1, 8),
+    "images of 130 classes": (of_images(130, (13, 10)), 16, 2),
+    "sequences of 257 classes": (of_tokens(257, [20, 15], words=False), 3, 2),
+    "words of 300 classes": (of_tokens(300, [20, 15], words=True), 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_step_alone_of_a_wide_network_equals_golden(name):
+    network, batch, steps = CASES[name]
+    p = accelerator_parameters([], ENCODER, alone=True)  # one simulator for all cases
+    with RtlAccelerator(p, memory_bytes=1 << 26) as rtl:
+        result = check_training(network, batch, rtl, seed=3, steps=steps)
+    assert result.comparison.mismatches == {} and result.host_writes == 0
