@@ -37,6 +37,7 @@ def test_numbers_are_read_without_rounding(capsys):
     assert told(capsys, tie + "0" * 60 + "1")["code"] == 0x4001
     assert told(capsys, "1/3")["value"] == pytest.approx(1 / 3, rel=2**-12)
     assert told(capsys, "0x1.8p1")["value"] == 3
+    assert parse_number("-0x1.00000000000000001p-3") == -Fraction(2**68 + 1, 2**71)
     assert told(capsys, "--format", "8,0", "--", "-1/3")["fields"] == {
         "sign": "1", "regime": "001", "exponent": "-", "fraction": "0101",
     }  # fmt: skip

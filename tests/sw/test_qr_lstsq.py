@@ -152,6 +152,8 @@ def test_lstsq_of_misfitting_operands_names_the_fault():
         lstsq(a, b, threshold=2)
     with pytest.raises(QRError, match=r"x overflows torch\.float32"):
         lstsq(torch.eye(2) * 1e-30, torch.ones(2) * 1e30)
+    with pytest.raises(TypeError, match="b must be a torch tensor, not list"):
+        lstsq(torch.eye(2), [1.0, 2.0])
     with pytest.raises(QRError, match=r"real floats, not torch\.int64"):
         lstsq(a.long(), b)
 

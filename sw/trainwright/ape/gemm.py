@@ -46,11 +46,14 @@ def multiply(
 
 
 def _warn_out_of_range(dtype: str, *operands: Tensor) -> None:
-    """Check for operands below the range of ``dtype`` as a whole, or partly above it: a warning."""
+    """Warn of operands below the range of ``dtype`` as a whole, or partly above it.
+
+    An infinity is above every range: times a lower part it is one of the wrong sign, or NaN.
+    """
     low, high = value_range(dtype)
     for operand in operands:
         size = operand.detach().abs()
-        greatest = float(size.masked_fill(~size.isfinite(), 0).amax())
+        greatest = float(size.masked_fill(size.isnan(), 0).amax())
         if greatest > high or 0 < greatest < low:
             warnings.warn(
                 f"an operand with values up to {greatest:.3g} is out of the range of {dtype!r}, "

@@ -48,6 +48,14 @@ class Explanation:
         return None if self.value is None or self.given is None else self.value - self.given
 
 
+def _of_hexadecimal(text: str) -> Fraction:
+    """Read digits that a float64 may not hold; ``float.fromhex`` says what is none, and too far."""
+    float.fromhex(text)
+    digits, _, power = text.replace("0x", "").partition("p")
+    whole, _, rest = digits.partition(".")
+    return int(whole + rest, 16) * Fraction(2) ** (int(power or 0) - 4 * len(rest))
+
+
 def parse_number(text: str) -> Fraction | None:
     """Parse a number written ``3.14159``, ``1e-7``, ``1/3`` or ``0x1.8p1``; ``None`` for NaR.
 
@@ -64,7 +72,7 @@ def parse_number(text: str) -> Fraction | None:
     if number.lstrip("+-") in ("nar", "nan", "inf", "infinity"):
         return None
     try:
-        return Fraction(float.fromhex(number)) if "0x" in number else Fraction(number)
+        return _of_hexadecimal(number) if "0x" in number else Fraction(number)
     except (ValueError, ZeroDivisionError, OverflowError):
         raise PositError(
             f"a number is written 3.14159, 1e-7, 1/3 or nar, not {shown(text)}"

@@ -82,6 +82,8 @@ def lstsq(
 
 def _checked(A: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
     for name, x in (("A", A), ("b", b)):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} must be a torch tensor, not {type(x).__name__}")
         if x.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
             raise QRError(f"{name} must be of real floats, not {x.dtype}")
         if not bool(torch.isfinite(x).all()):
