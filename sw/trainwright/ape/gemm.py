@@ -46,9 +46,9 @@ def multiply(
 
 
 def _warn_out_of_range(dtype: str, *operands: Tensor) -> None:
-    """Warn of operands below the range of ``dtype`` as a whole, or partly above it.
+    """Check for operands below the range of ``dtype`` as a whole, or partly above it: a warning.
 
-    An infinity is above every range: times a lower part it is one of the wrong sign, or NaN.
+    An infinity is above every range: with a lower part it gives NaN, or the other infinity.
     """
     low, high = value_range(dtype)
     for operand in operands:
