@@ -226,7 +226,7 @@ def test_resident_training_command_writes_nothing_in_an_epoch(capsys, tmp_path):
     sizes = {item["name"]: item["bits"] for item in memory}
     rows = 32 + 256 + 8 + 8 + 128 + 1  # of factors and biases
     assert sizes["weights and moments"] == 24 * 16 * rows
-    prior = 24 + 4 * 34 + 8 * 17 + 5 * 10  # schedule, side rows, and rows of bonds
+    prior = 23 + 4 * 34 + 8 * 17 + 5 * 10  # schedule, side rows, and rows of bonds
     assert sizes["prior's sums and coefficients, schedule"] == 256 * prior
     assert result["training_state_bits"] == sum(sizes.values()) and len(memory) == 9
     assert not any(item["place"] == "host" for item in memory)

@@ -17,7 +17,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.samples import filled_up
 from trainwright.program.descriptors import Set as SetRegisters
-from trainwright.program.descriptors import Transfer, is_skipped
+from trainwright.program.descriptors import is_skipped
 from trainwright.program.fields import Engine
 from trainwright.program.vector import Code, Vector
 from trainwright.timing import predict
@@ -106,13 +106,13 @@ def test_no_wait_for_another_engine_is_idle(woven):
 
 
 def one_after_the_other(phases, p):
-    """Return the commands of all phases, each behind all before it, in every step."""
+    """Return the commands of all phases, each behind all before it."""
     descriptors = []
     for phase in phases:
         for d in phase.descriptors:
             descriptors += [phase.stream] if isinstance(d, Vector) and phase.stream else []
             waits = {"wait": Engine.ALL, "wait_older": Engine.NONE} if hasattr(d, "wait") else {}
-            descriptors.append(replace(d, **waits, **eighth(d)))
+            descriptors.append(replace(d, **waits))
     return descriptors
 
 
@@ -126,14 +126,10 @@ def in_order(monkeypatch, network, batch, accelerator, case=None, cuts=None):
 def commands(driver):
     """Return executed commands without waits, and without descriptors that set the stream."""
     return sorted(
-        str(replace(d, wait=Engine.NONE, wait_older=Engine.NONE, **eighth(d)))
+        str(replace(d, wait=Engine.NONE, wait_older=Engine.NONE))
         for d in driver.resident.program.descriptors
         if not isinstance(d, SetRegisters)
     )
-
-
-def eighth(d):
-    return {"eighth": 0} if isinstance(d, Transfer | Vector) else {}
 
 
 def test_weave_same_commands_in_fewer_cycles(woven, request, monkeypatch):
@@ -143,9 +139,6 @@ def test_weave_same_commands_in_fewer_cycles(woven, request, monkeypatch):
     assert commands(driver) == commands(woven)
     cycles = [predict(built.resident.program.descriptors, S).cycles for built in (woven, driver)]
     assert cycles[0] < cycles[1]
-    assert not any(
-        d.eighth for d in driver.resident.program.descriptors if isinstance(d, Transfer | Vector)
-    )
 
 
 def test_instructions_are_in_the_engine_in_every_step(woven):
