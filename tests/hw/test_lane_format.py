@@ -10,6 +10,7 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
+from kept import Inputs
 
 import trainwright_hw
 from trainwright.formats import Fixed, Posit, parse_format
@@ -85,6 +86,8 @@ def test_lane_dot_products_match_formats(kind):
     """Sums of three steps, each operand and the result of a format of its own."""
     arithmetic = ARITHMETICS[kind]
     dut, random = Chain(arithmetic), Random(kind)
+    row_inputs, entry_inputs = Inputs(*dut.row), Inputs(*dut.entry)
+    settings = Inputs(dut.row_format, dut.entry_format, dut.format, dut.shift, dut.out_width)
     choices = [(0, Fixed(8)), *enumerate(POSITS, 1)] if kind != "fixed" else [(0, Fixed(8))]
 
     def words(fmt, count):
@@ -103,24 +106,18 @@ def test_lane_dot_products_match_formats(kind):
         for _ in range(25):
             (x_select, x), (g_select, g), (z_select, z) = (random.choice(choices) for _ in range(3))
             shift = random.randrange(18)
-            ctx.set(dut.row_format, x_select)
-            ctx.set(dut.entry_format, g_select)
-            ctx.set(dut.format, z_select)
-            ctx.set(dut.shift, shift)
-            ctx.set(dut.out_width, z.width)
+            settings.set(ctx, x_select, g_select, z_select, shift, z.width)
             sums = np.zeros(PARAMETERS.pe1_rows, dtype=np.int64)
             for step in range(3):
                 rows = [words(x, PARAMETERS.lanes) for _ in range(PARAMETERS.pe1_rows)]
                 entry = words(g, PARAMETERS.lanes)
                 sums += (x.decode(rows) * g.decode(entry)).sum(axis=1)
                 for number, row in enumerate(rows):
-                    for lane, word in enumerate(row):
-                        ctx.set(dut.row[lane], word)
+                    row_inputs.set(ctx, *row)
                     await pulse(ctx, load=1, load_row=number)
                 for _ in rows:  # the last row is loaded as many cycles later as it has rows above
                     await ctx.tick()
-                for lane, word in enumerate(entry):
-                    ctx.set(dut.entry[lane], word)
+                entry_inputs.set(ctx, *entry)
                 await pulse(ctx, swap=1, valid=1, first=step == 0)
             cycles = arithmetic.product_cycles + 3 + arithmetic.encode_cycles(PARAMETERS.pe1_rows)
             wanted = z.encode(sums, shift)[0].tolist()
@@ -145,17 +142,14 @@ def test_lane_outer_products_match_formats(kind):
     lanes, rows = PARAMETERS.lanes, PARAMETERS.pe2_rows
     width = arithmetic.left_width
     limit, wrap = 1 << (width - 1), 1 << arithmetic.accumulator_width
+    inputs = Inputs(*dut.g_row, *dut.x_row, dut.valid, dut.last)
 
     async def testbench(ctx):
         sums = [[0] * lanes for _ in range(rows)]
         for step in range(5):
             x, g = ([random.randrange(-limit, limit) for _ in range(lanes)] for _ in range(2))
+            inputs.set(ctx, *g, *x, 1, step == 4)
             for lane in range(lanes):
-                ctx.set(dut.g_row[lane], g[lane] & ((1 << width) - 1))
-            ctx.set(dut.valid, 1)
-            ctx.set(dut.last, step == 4)
-            for lane in range(lanes):
-                ctx.set(dut.x_row[lane], x[lane] & ((1 << width) - 1))
                 for row in range(rows):
                     sums[row][lane] += x[lane] * g[row]
             await ctx.tick()
