@@ -119,6 +119,10 @@ class Timeline:
         return sum(s.macs * s.times for s in self.spans)
 
 
+MOST_KNOWN = 1 << 14
+"""Entries of the table of speeds, a few MB: above it the table begins anew."""
+
+
 @dataclass
 class _Running:
     number: int
@@ -149,6 +153,8 @@ class EngineModel:
         self.before: dict[Engine, float] = {}
         """When the last result of each engine's commands before its last ended one is out."""
         self.spans: list[tuple[_Running, float]] = []
+        self._known: dict[tuple[tuple[int, bool], ...], tuple[list[CommandWork], list[float]]] = {}
+        """Speeds by the commands at work, and whether each has begun. Copies share the table."""
 
     def fork(self) -> "EngineModel":
         """Return a copy of the state, without the spans so far."""
@@ -177,6 +183,16 @@ class EngineModel:
         self.advance(min(times))
 
     def _speeds(self) -> list[float]:
+        # Searches meet the same commands together in many copies: the sums over banks are most of
+        # the time of a model. Identities of commands stay theirs while the table keeps them.
+        key = tuple([(id(r.work), r.ready <= self.now) for r in self.running])
+        if key not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = [r.work for r in self.running], self._computed_speeds()
+        return self._known[key][1]
+
+    def _computed_speeds(self) -> list[float]:
         moving = [r for r in self.running if r.work.engine in DMA and r.ready <= self.now]
         share = min(1.0, self.timing.bandwidth / max(1, len(moving)))
         speeds = []

@@ -171,16 +171,23 @@ class _Hazards:
         return [hazards for step, hazards in self.by_step.items() if not is_skipped(c.d, step)]
 
     def waits(self, c: _Command) -> Waits:
-        wait = older = 0
-        for hazards in self._mine(c):
-            masks = hazards.waits(c.engine, c.number)
-            wait |= int(masks.wait)
-            older |= int(masks.wait_older)
-        return Waits(MASKS[wait], MASKS[older & ~wait])
+        return _joined([hazards.waits(c.engine, c.number) for hazards in self._mine(c)])
 
-    def issue(self, c: _Command) -> None:
-        for hazards in self._mine(c):
-            hazards.issue(c.engine, c.number)
+    def issue(self, c: _Command) -> Waits:
+        """Issue a command, and return its waits."""
+        return _joined([hazards.issue(c.engine, c.number) for hazards in self._mine(c)])
+
+
+def _joined(steps: Iterable[Waits]) -> Waits:
+    """Return the waits that are right in all steps."""
+    wait = older = 0
+    for waits in steps:
+        wait |= int(waits.wait)
+        older |= int(waits.wait_older)
+    return Waits(MASKS[wait], MASKS[older & ~wait])
+
+
+_NO_WAITS = Waits(Engine.NONE, Engine.NONE)
 
 
 class _Weaver:
@@ -247,10 +254,14 @@ class _Weaver:
         needed = self._ancestors[first.number] if first else self._left
         heads = [c for c in self._heads() if self._takes(c)]
         heads.sort(key=lambda c: _order(c, needed))
+        then: dict[Engine, float] | None = None
         for c in heads:
-            if needed >> c.number & 1 or self._is_hidden(c):
-                self._issue(c)
-                return
+            if not needed >> c.number & 1:
+                then = then or self._begins(None)
+                if not self._is_hidden(c, then):
+                    continue
+            self._issue(c)
+            return
         if heads and all(map(self.machine.is_idle, _ENGINES)):
             # The urgent command is behind other commands of its queue: without this rule, time
             # would pass for ever.
@@ -258,18 +269,19 @@ class _Weaver:
         else:
             self.machine.wait_for_change()
 
-    def _waits(self, c: _Command, hazards: "_Hazards") -> Waits:
-        if isinstance(c.d, Code):
-            return Waits(Engine.NONE, Engine.NONE)
-        return hazards.waits(c)
-
     def _takes(self, c: _Command) -> bool:
-        return _is_rare(c.d) or self.machine.takes(c.engine, *self._waits(c, self.hazards))
+        if _is_rare(c.d):
+            return True
+        waits = _NO_WAITS if isinstance(c.d, Code) else self.hazards.waits(c)
+        return self.machine.takes(c.engine, *waits)
 
-    def _is_hidden(self, c: _Command) -> bool:
-        """Return whether the arrays' next commands begin hardly later if ``c`` goes before them."""
+    def _is_hidden(self, c: _Command, then: dict[Engine, float]) -> bool:
+        """Return whether the arrays' next commands begin hardly later if ``c`` goes before them.
+
+        ``then``: when they begin without ``c``.
+        """
         # Copies of the machine predict both cases: the next commands without ``c``, and after it.
-        then, now = self._begins(None), self._begins(c)
+        now = self._begins(c)
         delay = max(now[e] - then[e] for e in then)
         return delay <= ISSUE + min(c.work.cycles, MOST_DELAY)
 
@@ -296,15 +308,13 @@ class _Weaver:
 
     def _put(self, c: _Command, machine: EngineModel, hazards: "_Hazards") -> Waits:
         """Advance a machine until it accepts a command, and start the command there."""
-        waits = self._waits(c, hazards)
+        waits = _NO_WAITS if isinstance(c.d, Code) else hazards.issue(c)
         machine.advance(machine.now + ISSUE)
         if not _is_rare(c.d):  # a command that most steps skip takes no time here
             machine.until_older(waits.wait_older)
             machine.until_idle(waits.wait)
             machine.until_free(c.engine)
             machine.start(c.number, c.work)
-        if not isinstance(c.d, Code):
-            hazards.issue(c)
         return waits
 
     def _issue(self, c: _Command) -> None:
