@@ -606,3 +606,16 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_other_kinds_train_as_in_torch(name):
     _agree(MODELS[name])
+
+
+def test_part_of_a_compiled_sequence_is_replaced_by_its_place():
+    model = compile(
+        torch.nn.Sequential(tnn.TTLinear(64, 64, rank=4), tnn.TTLinear(64, 10)), batch=8
+    )
+    x = torch.rand(8, 64)
+    model(x).sum().backward()
+    model[1] = torch.nn.Linear(64, 4)
+    outputs = model(x)
+    assert outputs.shape == (8, 4) and "1.weight" in dict(model.named_parameters())
+    wanted = model.to_torch()(x)
+    assert float((outputs - wanted).detach().norm() / wanted.detach().norm()) < 0.05

@@ -213,3 +213,22 @@ def test_doubles_beyond_float32_keep_their_bits():
         y, wanted = layer(x), x @ layer.weight.T
         with torch.no_grad():
             assert float(((y - wanted) / wanted.abs().max()).abs().max()) < 0.05
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+def test_factors_of_zeros_that_never_learn_are_named_once(zeros, compiled):
+    layer = tnn.TTLinear(64, 8, rank=4)
+    model = trainwright.compile(layer, batch=16) if compiled else layer
+    for factor in list(layer.factors)[:zeros]:
+        factor.data.zero_()
+    x = torch.randn(16, 64)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            model(x).sum().backward()
+            assert any(bool(factor.grad.any()) for factor in layer.factors) == (zeros < 2)
+            layer.bias.data += 0.1
+    messages = [str(w.message) for w in caught if "factors 0, 1 are all zeros" in str(w.message)]
+    assert len(messages) == (zeros == 2)
+    assert all("reset_parameters()" in message for message in messages)

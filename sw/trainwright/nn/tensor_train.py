@@ -144,6 +144,7 @@ class TensorTrain(torch.nn.Module):
         self.register_buffer("factor_exponents", exponents)
         self.program_exponents: dict[str, dict[str, int]] = {}
         """Exponents of compiled programs that begin with this layer, by program and tensor."""
+        self._zeros_named = False
         self._make_quantisers()
         self.reset_parameters()
 
@@ -434,8 +435,23 @@ class TensorTrain(torch.nn.Module):
         with without_autocast(x.device):
             y = self._outputs(x)
             if measures:
+                self.warn_of_zeros(self._title)
                 self.output_loss.measure(self._title, x, y, self.exact, self.sample_dims)
             return y.to(result)
+
+    def warn_of_zeros(self, name: str) -> None:
+        """Warn if no factor of this layer, called ``name``, can get a gradient other than 0."""
+        zeros = [n for n, factor in enumerate(self.all_factors) if not bool(factor.any())]
+        trains = self.training and any(factor.requires_grad for factor in self.all_factors)
+        if len(zeros) > 1 and trains and not self._zeros_named:
+            self._zeros_named = True
+            warnings.warn(
+                f"{name}: factors {', '.join(map(str, zeros))} are all zeros, and so is the "
+                "gradient of each factor, which is a product with the others: to begin with a "
+                "weight of zeros set one factor to 0, else call reset_parameters()",
+                LostTensorWarning,
+                stacklevel=2,
+            )
 
     def exact(self, x: torch.Tensor) -> torch.Tensor:
         """Return the outputs of ``x`` with nothing rounded but the factors."""

@@ -129,6 +129,11 @@ class CompiledModule(torch.nn.Module):
         module: Any = self.module
         return module[place]
 
+    def __setitem__(self, place: Any, part: torch.nn.Module) -> None:
+        """Replace a part of the module, such as the head of a model that is tuned."""
+        module: Any = self.module
+        module[place] = part
+
     def __iter__(self) -> Iterator[Any]:
         module: Any = self.module
         return iter(module)

@@ -165,6 +165,7 @@ def measure_loss(
     """
     total = 0.0 if layer.training else sum(each.require_finite() for each in layers)
     if layer.output_loss.is_due(training=layer.training, parameters=total):
+        layer.warn_of_zeros(name)
         most = LOST_DEVIATION if len(layers) == 1 else LOST_IN_PROGRAM
         layer.output_loss.measure(name, x, y, exact, dims, most=most)
 
