@@ -315,3 +315,21 @@ def test_linalg_of_empty_matrices_has_their_shapes():
         0,
         1,
     )
+
+
+@pytest.mark.parametrize("dtype, step", [(F32, 40), (F64, 70)])
+def test_mcf_values_of_equal_leading_components_are_ordered(dtype, step):
+    exact = [Fraction(1), 1 + Fraction(3, 2**step), 1 + Fraction(1, 2**step), Fraction(2)]
+    diagonal = mcf.tensor([[v if i == j else 0 for j in range(4)] for i, v in enumerate(exact)],
+                          nc=2, dtype=dtype)  # fmt: skip
+    assert torch.linalg.eigvalsh(diagonal).fractions() == sorted(exact)
+    assert torch.linalg.svdvals(diagonal).fractions() == sorted(exact, reverse=True)
+
+
+def test_mcf_hermitian_pinv_reads_the_lower_triangle():
+    lower = mcf.tensor([["2", "9"], ["1", "3"]], dtype=F64)
+    inverse = torch.linalg.pinv(lower, hermitian=True)
+    want = [[Fraction(3, 5), Fraction(-1, 5)], [Fraction(-1, 5), Fraction(2, 5)]]
+    errors = [abs(a - b) for row, other in zip(inverse.fractions(), want, strict=True)
+              for a, b in zip(row, other, strict=True)]  # fmt: skip
+    assert max(errors) < Fraction(1, 2**100)

@@ -219,7 +219,8 @@ def _pinv(A: MCTensor, rtol: Any = None, hermitian: bool = False, *, atol: Any =
     shape, bits = shape_of(A), digits(A._components.dtype, A.nc)
     plain = partial(torch.linalg.pinv, rtol=rtol, atol=atol, hermitian=hermitian)
     with torch.no_grad():
-        u, s, vh = _svd(A, False)
+        lower = torch.tril(A) + torch.tril(A, -1).mT if hermitian else A  # as torch reads it
+        u, s, vh = _svd(lower, False)
         if not s.numel():
             return _inverted(A, torch.transpose(A, -2, -1), plain)
         default = 0.0 if atol else max(shape[-2:]) * 2.0**-bits
@@ -324,9 +325,17 @@ def _eigen(a: Tensor, lower: bool, bits: int) -> tuple[Tensor, Tensor]:
     v = fac.orthonormalised(padded(start.unsqueeze(-1), a.shape[-1]))
     t = products.matmul(products.matmul(fac.turned(v), a), v)
     values, vectors = fac.two_sided_jacobi(t, v, bits + _MARGIN)
-    order = values[..., 0].argsort(dim=-1, stable=True)
+    order = _order(values)
     values = values.gather(1, order.unsqueeze(-1).expand_as(values)) / power.reshape(-1, 1, 1)
     return values, _columns(vectors, order)
+
+
+def _order(x: Tensor) -> Tensor:
+    """Order numbers (b, n, nc) from the least on by all components: leading ones may be equal."""
+    order = torch.arange(x.shape[1], device=x.device).expand(x.shape[:-1])
+    for part in reversed(x.unbind(-1)):
+        order = order.gather(1, part.gather(1, order).argsort(dim=1, stable=True))
+    return order
 
 
 def _columns(x: Tensor, order: Tensor) -> Tensor:
@@ -382,7 +391,7 @@ def _singular(a: Tensor, bits: int, full: bool) -> tuple[Tensor, Tensor, Tensor]
     j = j if start is None else products.matmul(start, j)
     norms = fac.sqrt(fac.dot(g, g))
     s = scale_by_power(norms, columns.unsqueeze(-1))
-    down = s[..., 0].argsort(dim=1, descending=True, stable=True)
+    down = _order(-s)
     norms, s = (t.gather(1, down.unsqueeze(-1).expand_as(t)) for t in (norms, s))
     g, j = _columns(g, down), _columns(j, down)
     zero = norms[..., :1] == 0
