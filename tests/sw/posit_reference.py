@@ -7,31 +7,31 @@ neighbours, for rounding, is that of the word of n + 1 bits between them.
 """
 
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from math import isqrt
 
 import numpy as np
 
 
-@cache
 def parts(code: int, n: int, es: int) -> tuple[int, int] | None:
     """Return (significand, exponent): value = significand 2^exponent; ``None`` for NaR."""
     if code == 0:
         return 0, 0
     if code == 1 << (n - 1):
         return None
-    bits = [(code >> i) & 1 for i in range(n - 1, -1, -1)]
-    sign, rest = bits[0], bits[1:]
-    run = next((i for i, bit in enumerate(rest) if bit != rest[0]), n - 1)
-    r = run - 1 if rest[0] else -run
-    rest = rest[run + 1 :] + [0] * es
-    e = sum(bit << (es - 1 - i) for i, bit in enumerate(rest[:es]))
+    bits = f"{code:0{n}b}"
+    sign, rest = int(bits[0]), bits[1:]
+    run = len(rest) - len(rest.lstrip(rest[0]))
+    r = run - 1 if rest[0] == "1" else -run
+    rest = rest[run + 1 :] + "0" * es
+    e = int("0" + rest[:es], 2)
     fraction = rest[es : max(es, len(rest) - es)]
-    f = sum(bit << (len(fraction) - 1 - i) for i, bit in enumerate(fraction))
+    f = int("0" + fraction, 2)
     scale = (1 - 2 * sign) * ((r << es) + e + sign)
     return ((1 - 3 * sign) << len(fraction)) + f, scale - len(fraction)
 
 
+@lru_cache(1 << 16)
 def value(code: int, n: int, es: int) -> Fraction:
     """Return the exact value of a code other than NaR."""
     fields = parts(code, n, es)
@@ -68,19 +68,21 @@ def reciprocal_root(code: int, n: int, es: int) -> int:
     return nearest(Fraction(2 * size + inexact, 2 ** (shift // 2 + 1)), n, es)
 
 
+@cache
+def _arrays(n: int, es: int) -> tuple[np.ndarray, np.ndarray]:
+    rows = [parts(code, n, es) or (0, 0) for code in range(1 << n)]
+    significand, exponent = np.array(rows, dtype=np.int64).T
+    return significand, exponent
+
+
 class Table:
     """Every value of a format of at most 16 bits, and of those half-way, as two integer arrays."""
 
     def __init__(self, n: int, es: int):
         self.n, self.es = n, es
-        self.values = self._arrays(n)  # (significand, exponent) by code
-        self.halves = self._arrays(n + 1)
+        self.values = _arrays(n, es)  # (significand, exponent) by code
+        self.halves = _arrays(n + 1, es)
         self.unit = -2 * ((n - 1) << es)  # all that is summed here is a multiple of 2^unit
-
-    def _arrays(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = [parts(code, n, self.es) or (0, 0) for code in range(1 << n)]
-        significand, exponent = np.array(rows, dtype=np.int64).T
-        return significand, exponent
 
     def sign(self, *terms: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """Return the sign of the sum of (significand, exponent) terms, significands below 2^31."""
