@@ -61,17 +61,19 @@ def unavailable(simulator: str) -> str | None:
     return f"cocotb cannot link under a path with a space: {spaced[0]}" if spaced else None
 
 
-def run(bench: Bench, simulator: str, folder: Path) -> None:
-    """Run every test of a bench; builds what is not yet in the cache.
+def run(bench: Bench, simulator: str, folder: Path, only: str = "") -> None:
+    """Run the tests of a bench; builds what is not yet in the cache.
 
-    ``folder`` is for logs and results. Raises ``BenchError`` with the names of the tests that
+    ``only``: a regular expression of the names of tests to run. ``folder`` is for logs and results.
+    Raises ``BenchError`` with the names of the tests that
     failed, which carry their seeds, and the end of the log.
     """
     built = compiled(simulator, bench.rtlil())
     log = folder / "simulation.log"
     module = f"trainwright_sim.bench.blocks.{bench.module}"
     try:
-        results = simulate(built, simulator, module, folder, [f"+bench={bench.name}"])
+        chosen = {"COCOTB_TEST_FILTER": only} if only else {}
+        results = simulate(built, simulator, module, folder, [f"+bench={bench.name}"], **chosen)
     except (SystemExit, RuntimeError) as error:
         raise BenchError(f"{bench.name}: {simulator} stopped: {error}\n{_tail(log)}") from None
     _check_results(bench, results, log)
