@@ -146,3 +146,12 @@ def test_mcf_function_with_out_is_refused_and_writes_nothing(name):
     with pytest.raises(TypeError, match="of MCTensor: 'out' is not supported"):
         getattr(torch.linalg, name)(x, out=out)
     assert bool((out == 7).all())
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "norm", "softmax"])
+def test_mcf_reduction_to_its_own_type_is_the_reduction(name):
+    x, own = mcf.tensor(["0.1", "0.2"]), {"dtype": torch.float32}
+    run = getattr(torch, name) if name != "softmax" else lambda x, **how: torch.softmax(x, 0, **how)
+    assert torch.equal(run(x, **own), run(x))
+    with pytest.raises(TypeError, match="keeps its type"):
+        run(x, dtype=torch.float64)

@@ -219,7 +219,8 @@ def _pinv(A: MCTensor, rtol: Any = None, hermitian: bool = False, *, atol: Any =
     shape, bits = shape_of(A), digits(A._components.dtype, A.nc)
     plain = partial(torch.linalg.pinv, rtol=rtol, atol=atol, hermitian=hermitian)
     with torch.no_grad():
-        lower = torch.tril(A) + torch.tril(A, -1).mT if hermitian else A  # as torch reads it
+        # torch, too, takes a Hermitian matrix from its lower triangle.
+        lower: Any = torch.tril(A) + torch.tril(A, -1).mT if hermitian else A
         u, s, vh = _svd(lower, False)
         if not s.numel():
             return _inverted(A, torch.transpose(A, -2, -1), plain)

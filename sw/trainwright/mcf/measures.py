@@ -152,9 +152,13 @@ def _norm(
 
 @handles("norm")
 def _torch_norm(
-    input: MCTensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: None = None
+    input: MCTensor,
+    p: Any = "fro",
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> MCTensor:
-    no_dtype(dtype, "norm")
+    no_dtype(dtype, "norm", input)
     order = 2 if p in ("fro", None) else p
     return _norm(
         "norm", lambda lead: torch.norm(lead, p, dim, keepdim), input, order, dim, keepdim
@@ -162,9 +166,14 @@ def _torch_norm(
 
 
 def _vector_norm(
-    x: MCTensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: None = None
+    x: MCTensor,
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> MCTensor:
-    no_dtype(dtype, "vector_norm")
+    no_dtype(dtype, "vector_norm", x)
     return _norm(
         "vector_norm", lambda lead: torch.linalg.vector_norm(lead, ord, dim, keepdim), x, ord, dim,
         keepdim,
@@ -172,9 +181,14 @@ def _vector_norm(
 
 
 def _linalg_norm(
-    A: MCTensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: None = None
+    A: MCTensor,
+    ord: Any = None,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> MCTensor:
-    no_dtype(dtype, "linalg.norm")
+    no_dtype(dtype, "linalg.norm", A)
     count = len(shape_of(A)) if dim is None else 1 if isinstance(dim, int) else len(dim)
     order = 2 if ord is None or (ord == "fro" and count == 2) else ord
     if ord is not None and order is ord and count != 1:

@@ -31,26 +31,26 @@ def _sum(x: MCTensor, dim: Any, keepdim: bool) -> tuple[Tensor, int]:
 
 @handles("sum")
 def _total(
-    input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: None = None
+    input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> MCTensor:
-    no_dtype(dtype, "sum")
+    no_dtype(dtype, "sum", input)
     computed, _ = _sum(input, dim, keepdim)
     return result(computed, lambda lead: torch.sum(lead(input), dim, keepdim=keepdim), input)
 
 
 @handles("mean")
 def _mean(
-    input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: None = None
+    input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> MCTensor:
-    no_dtype(dtype, "mean")
+    no_dtype(dtype, "mean", input)
     computed, count = _sum(input, dim, keepdim)
     computed = binary("div", computed, factor_of(count, input))
     return result(computed, lambda lead: torch.mean(lead(input), dim, keepdim=keepdim), input)
 
 
-def no_dtype(dtype: Any, name: str) -> None:
+def no_dtype(dtype: Any, name: str, x: MCTensor) -> None:
     """Raise ``TypeError`` where a result of another type is asked for."""
-    if dtype is not None:
+    if dtype not in (None, x.dtype):
         raise TypeError(f"{name} of MCTensor keeps its type: convert by to({dtype}) first")
 
 
@@ -131,8 +131,10 @@ def linear(input: Any, weight: Any, bias: Any = None) -> MCTensor:
 
 
 def _along(name: str, plain: Any, compute: Any) -> Any:
-    def run(input: MCTensor, dim: int, _stacklevel: int = 3, dtype: None = None) -> MCTensor:
-        no_dtype(dtype, name)
+    def run(
+        input: MCTensor, dim: int, _stacklevel: int = 3, dtype: torch.dtype | None = None
+    ) -> MCTensor:
+        no_dtype(dtype, name, input)
         dims = reduced(dim, shape_of(input))
         if dims:
             computed = compute(input._components, dims[0])
