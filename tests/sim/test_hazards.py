@@ -4,16 +4,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+import pywellen
 
 from trainwright.accelerator import Run
+from trainwright.check.comparison import carrying_signal
 from trainwright.check.hazards import check_hazards
 from trainwright.check.step import check_step
 from trainwright.compiler.base import hazards as scheduler
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Halt, Program
+from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import Engine
+from trainwright.support.native.cache import Cache
 from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.design import kept_rtlil
+from trainwright_sim.waves import CYCLE, Waveform, design_names
 
 
 class Impatient(RtlAccelerator):
@@ -60,12 +66,46 @@ def test_hazard_programs_without_wait_for_engine_differ(rtl, name):
     assert first is not None and name in first.tensor and first.wanted != first.actual
     assert first.descriptor is not None and first.cycles is not None
     assert 0 < first.cycles[0] < first.cycles[1]
+    wrong = "m_axi_wdata" if first.operation == "STORE" else f".[{first.lane}]"
+    assert first.signal is not None and first.signal.endswith(wrong)
 
 
 @pytest.mark.parametrize("name", ["PE1", "PE2"])
 def test_hazard_programs_without_wait_for_older_commands_differ(rtl, name):
     rtl.wait_older = Engine[name]
     assert check_hazards(rtl).differing > 0
+
+
+def test_carrying_signals_of_every_operation_are_in_the_design():
+    p = AcceleratorParameters(
+        lanes=16, pe1_rows=2, pe2_rows=2, scratchpad_rows=256, vector_engine=True, sample_loads=True
+    )
+    names = set(design_names(kept_rtlil(p, trace=True, cache=Cache())[0]))
+    for operation in ENGINE_OF:
+        for lane in (None, 0, 15):
+            signal = carrying_signal(operation, lane)
+            assert names & {f"top.simulated.inner.{scope}{signal}" for scope in ("", "design.")}
+
+
+@pytest.mark.slow
+def test_carrying_signal_of_first_mismatch_has_found_value_in_its_cycles(tmp_path):
+    """A sequencer that ignores waits of PE1; the waveform of the descriptor found."""
+    p, path = AcceleratorParameters(), tmp_path / "x.fst"
+    with Impatient(p, memory_bytes=1 << 24, engine="waves", trace=True) as waving:
+        waving.wait = Engine.PE1
+        first = check_step(load_network("digits"), 16, waving).comparison.first_mismatch
+        assert first is not None and first.program == "backward"  # whose waveform stays
+        assert None not in (first.descriptor, first.signal, first.cycles)
+        waving.waveform = Waveform(path, first.descriptor, first.descriptor, (first.signal,))
+        again = check_step(load_network("digits"), 16, waving).comparison.first_mismatch
+    assert again == first
+    wave = pywellen.Waveform(str(path), stream_only=True)
+    (signal,) = (v for v in wave.all_vars() if v.full_name.endswith(f"design.{first.signal}"))
+    seen = []
+    wave.stream_changes(lambda time, _, value: seen.append((time // CYCLE, int(value))), [signal])
+    begin, end = first.cycles
+    assert first.actual is not None
+    assert any(begin <= cycle <= end and value == first.actual % (1 << 16) for cycle, value in seen)
 
 
 def test_check_step_at_default_batch_sees_ignored_wait_older(rtl):

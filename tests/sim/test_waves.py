@@ -141,9 +141,14 @@ def test_selected_signals_misspelt_are_refused_with_closest_name(pattern, close)
         selected(NAMES, (pattern,))
 
 
-def test_selected_signal_of_memory_by_its_whole_name_is_one_row():
-    names = [f"top.simulated.inner.design.load.storage.[{row}]" for row in range(12)]
-    assert selected(names, ("load.storage.[11]",)) == names[11:]
+def test_selected_signals_of_memory_have_the_indices_of_verilator():
+    root = "top.simulated.inner.load"
+    names = [f"{root}.storage.[{row}]" for row in range(12)]
+    others = ["top.simulated.clk", f"{root}.busy", *names]
+    assert selected(others, ("load.storage.[11]",)) == [f"{root}.storage[11]"]
+    rows = sorted(f"{root}.storage[{row}]" for row in range(12))
+    assert selected(others, ("load.storage.*",)) == rows
+    assert selected(others, ("load.*",)) == ["top.simulated.inner"]
 
 
 def test_design_names_of_converted_design_are_those_of_a_file(waving, parameters, tmp_path):

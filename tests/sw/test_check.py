@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.check.comparison import Mismatch
+from trainwright.check.comparison import Mismatch, carrying_signal
 from trainwright.check.step import check_step, summary
 from trainwright.compiler import compile_step
 from trainwright.golden import interpreter
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Operation
 
 P = AcceleratorParameters()
 DIGITS = load_network("digits")
@@ -216,11 +217,12 @@ def test_figures_and_summary():
     assert figures["cycles"] is None and figures["mac_utilisation"] is None
     assert "values, the back end against the golden model: 0 mismatches" in summary(figures)
     first = Mismatch(tensor="l1.z1", row=3, lane=4, wanted=5, actual=-6, descriptor=7,
-                     operation="PE4", program="forward", cycles=(8, 1009))  # fmt: skip
+                     operation="PE4", program="forward", cycles=(8, 1009),
+                     signal=carrying_signal(Operation.PE4, 4))  # fmt: skip
     figures |= {"mismatches": 3, "first_mismatch": first.to_dict()}
     assert summary(figures).splitlines()[-1] == (
         "first mismatch: l1.z1, row 3, lane 4: wanted 5, found -6, by descriptor 7 (PE4) of the "
-        "forward program, which ran in cycles 8 to 1,009"
+        "forward program, which ran in cycles 8 to 1,009, on signal write_back.z__row.[4]"
     )
 
 

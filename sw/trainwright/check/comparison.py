@@ -39,6 +39,9 @@ class Mismatch:
     cycles: tuple[int, int] | None = None
     """First and last cycle of that descriptor, on a back end that counts cycles: the row was
     written between them. Traces of simulations have the order of rows, and no cycle of each."""
+    signal: str | None = None
+    """RTL signal that carries the value in these cycles, as `trainwright trace --signals` takes it;
+    None on a back end without signals."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, where the actual value is ``found``."""
@@ -59,6 +62,8 @@ def mismatch_text(at: dict[str, Any]) -> str:
         line += f", by descriptor {at['descriptor']}{operation}{program}"
     if at["cycles"] is not None:
         line += ", which ran in cycles {:,} to {:,}".format(*at["cycles"])
+    if at["signal"] is not None:
+        line += f", on signal {at['signal']}"
     return line
 
 
@@ -134,6 +139,21 @@ class Comparison:
         return None if self.first is None else self.places[self.first]
 
 
+def carrying_signal(operation: Operation, lane: int | None) -> str:
+    """Return the RTL signal on which an operation's results leave, of one lane if it is known.
+
+    The names are those of ``trainwright_hw.accelerator``; a test compares them with the design.
+    """
+    row = {
+        Operation.LOAD: "load.scratchpad__row",
+        Operation.SAMPLES: "load.scratchpad__row",
+        Operation.VECTOR: "vector.z__row",
+    }.get(operation, "write_back.z__row")
+    if operation is Operation.STORE:  # a beat has other lanes than a row
+        return "m_axi_wdata"
+    return row if lane is None else f"{row}.[{lane}]"
+
+
 @dataclass(frozen=True)
 class RunProgram:
     """Program that was run twice, by its name."""
@@ -148,12 +168,12 @@ class RunProgram:
             return replace(at, program=self.name)
         commands = [c for c in run.commands or () if c.number == number]
         command: CommandRecord | None = commands[execution] if execution < len(commands) else None
+        operation = self.descriptors[number].operation
+        at = replace(at, program=self.name, descriptor=number, operation=operation.name)
+        if command is None:
+            return at
         return replace(
-            at,
-            program=self.name,
-            descriptor=number,
-            operation=self.descriptors[number].operation.name,
-            cycles=None if command is None else (command.start, command.end),
+            at, cycles=(command.start, command.end), signal=carrying_signal(operation, at.lane)
         )
 
     def stored(self, at: Mismatch, run: Run) -> Mismatch:

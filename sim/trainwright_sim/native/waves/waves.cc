@@ -12,10 +12,30 @@
 
 namespace trainwright {
 
+class Model;
+
 namespace {
 
 constexpr uint64_t CYCLE = 10;  // time units of a cycle: its number is the time without last digit
 constexpr uint64_t TAIL = 4;    // cycles after the last command of a window
+constexpr size_t CODES = 1 << 22;  // more than the words of all signals of a design
+
+}  // namespace
+
+// An explicit instantiation may name a private member: its owner shows it to nobody.
+template <auto Member>
+struct Opened {
+    friend Model &model_of(Harness &harness) { return *(harness.*Member); }
+};
+template <auto Writer, auto Chosen>
+struct OpenedFile {
+    friend std::vector<bool> &chosen_of(VerilatedFstC &file) { return file.*Writer.*Chosen; }
+};
+Model &model_of(Harness &harness);
+std::vector<bool> &chosen_of(VerilatedFstC &file);
+template struct OpenedFile<&VerilatedFstC::m_sptrace, &VerilatedFst::Super::m_sigs_enabledVec>;
+
+namespace {
 
 // Waveform of the cycles from the first command of descriptors first..last until all are done.
 class Waveform {
@@ -28,6 +48,9 @@ public:
             end = signals + std::strcspn(signals, "\n");
             file_.dumpvars(99, std::string(signals, end));  // a scope with all that is in it
         }
+        // Verilator 5.048 clears this vector, fills it up to the last signal chosen and reads a bit
+        // for every signal: behind its end bits of any value, for signals that the file has not.
+        chosen_of(file_).assign(CODES, false);
     }
 
     void between(uint64_t first, uint64_t last) { first_ = first, last_ = last; }
@@ -88,12 +111,6 @@ public:
     std::unique_ptr<Waveform> waveform;
 };
 
-// The harness shows its model to nobody. An explicit instantiation may name a private member.
-template <auto Member>
-struct Opened {
-    friend Model &model_of(Harness &harness) { return *(harness.*Member); }
-};
-Model &model_of(Harness &harness);
 template struct Opened<&Harness::model_>;
 
 }  // namespace trainwright
