@@ -144,11 +144,11 @@ def test_selected_signals_misspelt_are_refused_with_closest_name(pattern, close)
 def test_selected_signals_of_memory_have_the_indices_of_verilator():
     root = "top.simulated.inner.load"
     names = [f"{root}.storage.[{row}]" for row in range(12)]
-    others = ["top.simulated.clk", f"{root}.busy", *names]
-    assert selected(others, ("load.storage.[11]",)) == [f"{root}.storage[11]"]
+    signals = ["top.simulated.clk", f"{root}.busy", *names]
+    assert selected(signals, ("load.storage.[11]",)) == [f"{root}.storage[11]"]
     rows = sorted(f"{root}.storage[{row}]" for row in range(12))
-    assert selected(others, ("load.storage.*",)) == rows
-    assert selected(others, ("load.*",)) == ["top.simulated.inner"]
+    assert selected(signals, ("load.storage.*",)) == rows
+    assert selected(signals, ("load.*",)) == ["top.simulated.inner"]
 
 
 def test_design_names_of_converted_design_are_those_of_a_file(waving, parameters, tmp_path):
