@@ -31,7 +31,7 @@ def test_engines_have_a_record_in_every_layer():
     for name, engines, known in (
         ("ENGINES of program/engines.py", every, {spec.engine for spec in ENGINES}),
         ("COMMANDS of hw/trainwright_hw/control/sequencer.py", every, set(sequencer.COMMANDS)),
-        ("LATENCIES of timing/commands.py", arrays, set(LATENCIES)),
+        ("LATENCIES of timing/commands.py", every, set(LATENCIES)),
         ("_NESTS of compiler/forms/nests.py", arrays, set(_NESTS)),
     ):
         assert known == engines, f"{name}: {known ^ engines}"

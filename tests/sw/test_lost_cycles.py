@@ -13,12 +13,12 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, End, Halt, Loop, Transfer
 from trainwright.program.fields import Engine, Operation
 from trainwright.timing import predict
-from trainwright.timing.commands import finish, work_of
+from trainwright.timing.commands import LATENCIES, work_of
 from trainwright.timing.lost import lost_cycles
 from trainwright.timing.profile import predicted
 
 P = AcceleratorParameters()
-PE1_ENDS = finish(Engine.PE1, P)
+PE1_ENDS = LATENCIES[Engine.PE1].finish(P) + P.pe1_rows
 
 
 @cache
@@ -98,13 +98,13 @@ def test_lost_cycles_waits_for_the_command_before_the_last():
     other = product(Engine.PE2, wait=Engine.NONE, wait_older=Engine.PE1)
     commands = [
         command(0, Engine.PE1, 0, 400),
-        command(1, Engine.PE1, 380, 900),
+        command(1, Engine.PE1, 378, 900),
         command(2, Engine.PE2, 405, 1000),
     ]
     causes = by_cause([first, first, other], commands, 1000, "PE2")
-    # Up to 377 descriptor 1 is held back by 0, which takes steps; from 380 on 2 is, by 0's results.
-    assert causes["wait for PE1"] == (400 - PE1_ENDS + 20, 0)
-    assert causes["issue"] == (PE1_ENDS - 20 + 5, 2)
+    # Up to 375 descriptor 1 is held back by 0, which takes steps; from 378 on 2 is, by 0's results.
+    assert causes["wait for PE1"] == (400 - PE1_ENDS + 22, 0)
+    assert causes["issue"] == (PE1_ENDS - 22 + 5, 2)
 
 
 def test_lost_cycles_lets_an_array_have_two_commands_in_flight():

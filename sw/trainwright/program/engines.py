@@ -39,13 +39,21 @@ class EngineSpec:
         """Return the rows a cycle that the array reads of the first and the second operand."""
         return (self.rows(p) / p.lanes if self.along_lanes else 1.0), 1.0
 
-    def cycles(self, tiles: float, steps: float, digits: int, p: AcceleratorParameters) -> float:
+    def cycles(
+        self,
+        tiles: float,
+        steps: float,
+        digits: int,
+        p: AcceleratorParameters,
+        rows: int | None = None,
+    ) -> float:
         """Return the cycles of a contraction, from its first step to its last.
 
         A tile takes its ``steps``, or, where those are fewer, as long as its results need to leave
-        the array: a row a cycle, and as many rows as each result has ``digits``.
+        the array: a row a cycle, and as many rows as each result has ``digits``. ``rows`` of a tile
+        are written, all if None.
         """
-        return tiles * max(steps * self.depth(p), self.rows(p) * digits)
+        return tiles * max(steps * self.depth(p), (rows or self.rows(p)) * digits)
 
 
 def elementwise_cycles(rows: float, operand_digits: int, digits: int) -> float:

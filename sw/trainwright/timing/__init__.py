@@ -5,6 +5,7 @@ steps, the external memory's bandwidth, and the banks of the scratchpad that com
 Data, shifts and exponents do not matter. docs/reference/cycles.md compares it with the simulation.
 """
 
-from trainwright.timing.timeline import Execution, MemoryTiming, Timeline, predict
+from trainwright.timing.contention import MemoryTiming
+from trainwright.timing.timeline import Execution, Timeline, predict
 
 __all__ = ["Execution", "MemoryTiming", "Timeline", "predict"]

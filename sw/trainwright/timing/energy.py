@@ -156,7 +156,7 @@ class EnergyModel:
         p = self.parameters
         row_bits = p.lanes * p.word_width
         work = work_of(d, p)
-        rows = sum(stream.rate * work.cycles for stream in work.streams)
+        rows = sum(read.rate * work.cycles for read in work.reads)
         self._add_bytes(times * bytes_moved(d, p))
         if isinstance(d, Vector):
             rows += d.rows * (len(d.users(d.reads)) + len(d.users(d.writes)))

@@ -16,7 +16,7 @@ from trainwright.program.descriptors import Compute, Descriptor, End, Loop
 from trainwright.program.exponents import MoveScales
 from trainwright.program.fields import Engine
 from trainwright.program.vector import Code, Vector
-from trainwright.timing.commands import LATENCIES, finish, work_of
+from trainwright.timing.commands import work_of
 from trainwright.timing.profile import PROGRAM
 
 ARRAYS = (Engine.PE1, Engine.PE2)
@@ -163,7 +163,7 @@ def _command(
         yield take(cause, work.cycles)
     yield take("operands awaited", command.stall_operand)
     yield take("results blocked", command.stall_result)
-    yield take("pipeline fills", LATENCIES[work.engine].start + finish(work.engine, p))
+    yield take("pipeline fills", work.start + work.finish)
     # A predicted run counts no stalls: the rest is lost to banks that other commands read, too.
     yield take("operands awaited", left)
 
@@ -206,8 +206,11 @@ def _held_commands(
                     # An array takes its next command while results of the last one leave. PE2 and
                     # the vector engine wait for each other's last row.
                     alone = any(_is_engine(descriptors[c.number]) for c in (command, *done[-1:]))
-                    early = finish(engine, p) if engine in ARRAYS and not alone else 0
-                    blockers += [(ended.end - early, ended) for ended in done[-1:]]
+                    early = engine in ARRAYS and not alone
+                    blockers += [
+                        (ended.end - (_finish(descriptors[ended.number], p) if early else 0), ended)
+                        for ended in done[-1:]
+                    ]
                     blockers += [(ended.end, ended) for ended in done[-2:-1]]
                 elif engine & older:
                     blockers += [(ended.end, ended) for ended in done[-2:-1]]
@@ -217,6 +220,12 @@ def _held_commands(
         begin = command.start
         last[command.engine].append(command)
     return held_commands
+
+
+def _finish(d: Descriptor, p: AcceleratorParameters) -> int:
+    """Return the cycles in which the last results of a command leave its array."""
+    assert isinstance(d, Compute), "other commands of arrays end before the next one begins"
+    return work_of(d, p).finish
 
 
 def _is_engine(d: Descriptor) -> bool:

@@ -1,13 +1,13 @@
 """The program on a time line: commands start when the sequencer and their engine let them.
 
-Commands at work share two things: the bandwidth of the external memory, and the banks of the
-scratchpad, one row a bank and cycle. A command that needs more of a bank than the others leave, or
-more than half of it, slows down; speeds change only when a command starts or ends.
+Commands at work share ports (``trainwright.timing.contention``); their speeds change only when a
+command starts or ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
@@ -19,44 +19,33 @@ from trainwright.program.descriptors import (
     is_skipped,
     matching_end,
 )
-from trainwright.program.engines import ENGINE_OF
+from trainwright.program.exponents import MoveScales
 from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, MOST_REFILL, Engine
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
-from trainwright.timing.commands import LATENCIES, CommandWork, bytes_moved, finish, work_of
+from trainwright.timing.commands import (
+    ISSUE,
+    LATENCIES,
+    NEST,
+    SCALE,
+    CommandWork,
+    bytes_moved,
+    issue_cycles,
+    program_work,
+    work_of,
+)
+from trainwright.timing.contention import DMA, MemoryTiming, speeds
 
-ISSUE = 4
-"""Cycles of the sequencer for a descriptor."""
 FETCH = 48
 """Cycles before the first descriptor of a program, beyond its beats."""
-STOP = 12
+STOP = 2
 """Cycles from the last result to the end of a run."""
-TRANSFER = 8
-"""Cycles of a transfer before its first beat, the latency of the memory left out."""
-HIDDEN = 10
-"""Cycles by which a first read begins earlier than its latency says, fitted to the simulation."""
-PASS = 10
-"""Cycles of a pass of the vector engine beyond its instructions, as passes hardly overlap; fitted
-to simulated programs of 8 to 60 passes, which it predicts within 5 %."""
 LOADING = -1
 """Number of the commands that load parts of the program itself."""
 ARRAYS = (Engine.PE1, Engine.PE2)
-DMA = (Engine.LOAD, Engine.STORE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryTiming:
-    """The external memory: as the simulation's default."""
-
-    read_latency: int = 40
-    write_latency: int = 10
-    bandwidth: float = 0.8
-    """Beats a cycle, reads and writes together."""
-
-    @classmethod
-    def of(cls, p: AcceleratorParameters) -> "MemoryTiming":
-        """Return the memory that programs are compiled for."""
-        return cls(bandwidth=1 / p.beat_cycles)
+_ENGINES = tuple(LATENCIES)
+TINY = 1e-6
+"""Cycles, or beats, that count as none."""
 
 
 @dataclass(frozen=True)
@@ -131,181 +120,157 @@ class _Running:
     left: float
     """Cycles, or beats, still to do at full speed."""
     ready: float
-    """When its first step is taken, or its first beat moves."""
+    """When its first step can be taken, or its first beat move."""
 
 
 class EngineModel:
     """The engines: commands at work, and when each of the earlier ones ended.
 
-    Times are cycles; ``now`` is the sequencer's.
+    An engine takes a command once it has generated all addresses of the one before, and so works on
+    several, in order; ``now`` is the sequencer's cycle.
     """
 
     def __init__(self, parameters: AcceleratorParameters, timing: MemoryTiming, now: float):
         self.parameters = parameters
         self.timing = timing
         self.now = now
-        self.running: list[_Running] = []
-        self.done: dict[Engine, float] = {}
+        self.running: dict[Engine, list[_Running]] = {engine: [] for engine in _ENGINES}
+        """Commands with steps or beats left, in order: the first of each engine moves."""
+        self.taken: dict[Engine, float] = dict.fromkeys(_ENGINES, 0.0)
+        """When each engine has generated the addresses of its last command, if nothing stalls."""
+        self.done: dict[Engine, float] = dict.fromkeys(_ENGINES, 0.0)
         """When the last result of each engine's ended commands is out."""
-        self.hidden = False
-        """Whether the engine that was waited for last was at work: it has taken the next command
-        meanwhile, whose latency is hidden."""
-        self.before: dict[Engine, float] = {}
+        self.before: dict[Engine, float] = dict.fromkeys(_ENGINES, 0.0)
         """When the last result of each engine's commands before its last ended one is out."""
         self.spans: list[tuple[_Running, float]] = []
-        self._known: dict[tuple[tuple[int, bool], ...], tuple[list[CommandWork], list[float]]] = {}
-        """Speeds by the commands at work, and whether each has begun. Copies share the table."""
+        self._passes = False
+        """Whether PE2's last command is one of the vector engine, which uses its ports alone."""
+        self._speeds: dict[tuple[CommandWork, ...], list[float]] = {}
+        """Speeds of commands that were at work together, which copies share."""
 
     def fork(self) -> "EngineModel":
         """Return a copy of the state, without the spans so far."""
         other = copy(self)
-        other.running = [copy(r) for r in self.running]
-        other.done, other.before, other.spans = dict(self.done), dict(self.before), []
+        other.running = {e: [copy(r) for r in queue] for e, queue in self.running.items()}
+        other.taken, other.done, other.before = dict(self.taken), dict(self.done), dict(self.before)
+        other.spans = []
         return other
 
-    def takes(self, engine: Engine, wait: Engine, older: Engine) -> bool:
-        """Return whether a command of an engine with these waits starts at once."""
-        now, idle, done = self.now, int(wait), int(older)  # bits: masks of engines take longer
-        for e in (e for e in ARRAYS if int(e) & done):
-            mark = self.done if self.at_work(e) else self.before
-            if mark.get(e, 0.0) > now:
-                return False
-        if any(int(e) & idle and not self.is_idle(e) for e in (*DMA, *ARRAYS)):
-            return False
-        free = engine not in ARRAYS or self.before.get(engine, 0.0) <= now
-        return free and not self.at_work(engine)
+    def takes(self, work: CommandWork, wait: Engine, older: Engine) -> bool:
+        """Return whether a command with these waits is taken at once."""
+        return self._is_clear(wait, older) and self._is_free(work)
 
-    def wait_for_change(self) -> None:
-        """Let the engines work until one is done with a command, or with its last results."""
-        times = [t for marks in (self.done, self.before) for t in marks.values() if t > self.now]
-        for r, speed in zip(self.running, self._speeds(), strict=True):
-            times.append(self.now + max(r.left / speed if speed else r.ready - self.now, 1e-6))
-        self.advance(min(times))
-
-    def _speeds(self) -> list[float]:
-        # Searches meet the same commands together in many copies: the sums over banks are most of
-        # the time of a model. Identities of commands stay theirs while the table keeps them.
-        key = tuple([(id(r.work), r.ready <= self.now) for r in self.running])
-        if key not in self._known:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[key] = [r.work for r in self.running], self._computed_speeds()
-        return self._known[key][1]
-
-    def _computed_speeds(self) -> list[float]:
-        moving = [r for r in self.running if r.work.engine in DMA and r.ready <= self.now]
-        share = min(1.0, self.timing.bandwidth / max(1, len(moving)))
-        speeds = []
-        for r in self.running:
-            if r.ready > self.now:
-                speeds.append(0.0)
-                continue
-            slow = max((self._slowness(r, n) for n in range(len(r.work.streams))), default=1.0)
-            speeds.append((share if r.work.engine in DMA else 1.0) / slow)
-        return speeds
-
-    def _slowness(self, r: _Running, number: int) -> float:
-        """Return the cycles of a stream of ``r`` for one row, over the banks it passes through."""
-        total, stream = 0.0, r.work.streams[number]
-        rest = [s for n, s in enumerate(r.work.streams) if n != number]
-        beside = [
-            (s, 0.8 if o.work.engine in DMA else 1.0)
-            for o in self.running
-            if o is not r and o.ready <= self.now
-            for s in o.work.streams
-        ]
-        for bank, part in enumerate(stream.banks):
-            if not part:
-                continue
-            mine = stream.rate + sum([s.rate * s.banks[bank] for s in rest])
-            load = sum([s.rate * s.banks[bank] * weight for s, weight in beside])
-            total += part * max(1.0, mine / max(1 - load, 0.5))
-        return total
-
-    def advance(self, until: float) -> None:
-        """Let the engines work up to a time, or as long as anything does where that is infinite."""
-        while self.running and self.now < until:
-            speeds = self._speeds()
-            step = until - self.now
-            for r, speed in zip(self.running, speeds, strict=True):
-                step = min(step, r.left / speed if speed else r.ready - self.now)
-            for r, speed in zip(self.running, speeds, strict=True):
-                r.left -= speed * step
-            self.now += step
-            for r in [r for r in self.running if r.left <= 1e-6 and r.ready <= self.now]:
-                self.running.remove(r)
-                self._end(r)
-        if until != float("inf"):
-            self.now = max(self.now, until)
-
-    def _end(self, r: _Running) -> None:
-        engine = r.work.engine
-        if engine in ARRAYS:
-            after = finish(engine, self.parameters)
-        else:
-            after = 4 if engine is Engine.LOAD else self.timing.write_latency
-        self.before[engine] = self.done.get(engine, 0.0)
-        self.done[engine] = self.now + after
-        self.spans.append((r, self.done[engine]))
-
-    def at_work(self, engine: Engine) -> bool:
-        """Return whether a command of the engine takes steps, or moves beats."""
-        return any(r.work.engine is engine for r in self.running)
+    def _is_clear(self, wait: Engine, older: Engine) -> bool:
+        idle, done = int(wait), int(older)  # bits: masks of engines take longer
+        return not any(
+            (int(e) & idle and not self.is_idle(e))
+            or (int(e) & done and not self._is_older_done(e))
+            for e in _ENGINES
+        )
 
     def is_idle(self, engine: Engine) -> bool:
         """Return whether all commands of the engine are done."""
-        return not self.at_work(engine) and self.done.get(engine, 0.0) <= self.now
+        return not self.running[engine] and self.done[engine] <= self.now
+
+    def _is_older_done(self, engine: Engine) -> bool:
+        """Return whether all commands of the engine but the last one are done."""
+        if engine in DMA:  # which cannot tell
+            return self.is_idle(engine)
+        queue = self.running[engine]
+        return len(queue) < 2 and (self.done if queue else self.before)[engine] <= self.now
+
+    def _is_free(self, work: CommandWork) -> bool:
+        """Return whether a command's engine takes it."""
+        engine, queue = work.engine, self.running[work.engine]
+        if work.copied or (engine is Engine.PE2 and self._passes):
+            return self.is_idle(engine)
+        if engine in ARRAYS and not self._is_older_done(engine):
+            return False
+        if engine is Engine.LOAD and len(queue) > 1:  # one moves beats, one asks for them
+            return False
+        ahead = not queue or sum(r.left for r in queue) <= queue[-1].work.ahead + TINY
+        return ahead and self.taken[engine] <= self.now
+
+    def issue(
+        self,
+        number: int,
+        work: CommandWork,
+        wait: Engine = Engine.NONE,
+        older: Engine = Engine.NONE,
+    ) -> None:
+        """Wait for engines, then until the command's own engine takes it."""
+        self.await_engines(wait, older)
+        self._wait(lambda: self._is_free(work))
+        self.advance(self.now + work.copied)
+        self.start(number, work)
+
+    def await_engines(self, wait: Engine, older: Engine = Engine.NONE) -> None:
+        """Wait until engines are idle, and others have done all but their last command."""
+        if not self._is_clear(wait, older):
+            self._wait(lambda: self._is_clear(wait, older))
+            self.advance(self.now + 1)  # the sequencer decides whether to wait a cycle ahead
 
     def until_loaded(self, begun: float) -> None:
         """Wait until the load that was begun then is done."""
-        while any(r.work.engine is Engine.LOAD and r.start <= begun for r in self.running):
-            self._next_end()
+        self._wait(lambda: not any(r.start <= begun for r in self.running[Engine.LOAD]))
 
-    def until_free(self, engine: Engine) -> None:
-        """Wait until an engine takes another command."""
-        self.hidden = self.at_work(engine)
-        while self.at_work(engine):
-            self._next_end()
-        if engine in ARRAYS:  # two in flight at most
-            self.advance(max(self.now, self.before.get(engine, 0.0)))
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        while not ready():
+            self.wait_for_change()
 
-    def until_idle(self, engines: Engine) -> None:
-        """Wait until the last results of engines are out."""
-        bits = int(engines)
-        for engine in (e for e in (*DMA, *ARRAYS) if int(e) & bits):
-            while self.at_work(engine):
-                self._next_end()
-            self.advance(max(self.now, self.done.get(engine, 0.0)))
+    def wait_for_change(self) -> None:
+        """Let the engines work until another command is taken, begins, ends or is done."""
+        times = [t for marks in (self.taken, self.done, self.before) for t in marks.values()]
+        for r, speed in self._moving():
+            queue = self.running[r.work.engine]
+            more = sum(other.left for other in queue) - queue[-1].work.ahead
+            times.append(self.now + more / speed)
+        assert any(self.running.values()) or max(times) > self.now, "nothing left to wait for"
+        self._step(min((t for t in times if t > self.now), default=inf))
 
-    def until_older(self, engines: Engine) -> None:
-        """Wait until what came before the last command of each engine is out."""
-        bits = int(engines)
-        for engine in (e for e in ARRAYS if int(e) & bits):
-            mark = self.done if self.at_work(engine) else self.before
-            self.advance(max(self.now, mark.get(engine, 0.0)))
+    def advance(self, until: float) -> None:
+        """Let the engines work up to a time."""
+        while self.now < until:
+            self._step(until)
 
-    def _next_end(self) -> None:
-        count = len(self.running)
-        while len(self.running) == count:
-            speeds = self._speeds()
-            step = min(
-                r.left / speed if speed else r.ready - self.now
-                for r, speed in zip(self.running, speeds, strict=True)
-            )
-            self.advance(self.now + max(step, 1e-6))
+    def _step(self, until: float) -> None:
+        """Let the engines work up to a time, or until a command begins or ends."""
+        moving, now = self._moving(), self.now
+        times = [now + max(r.left / speed, TINY) for r, speed in moving]
+        times += [queue[0].ready for queue in self.running.values() if queue]
+        self.now = min((t for t in times if now < t < until), default=until)
+        for r, speed in moving:
+            r.left -= speed * (self.now - now)
+            if r.left <= TINY:
+                self._end(r)
+
+    def _moving(self) -> list[tuple[_Running, float]]:
+        """Return the commands that take steps or move beats, with their speeds."""
+        moving = [queue[0] for queue in self.running.values() if queue]
+        moving = [r for r in moving if r.ready <= self.now]
+        works = tuple([r.work for r in moving])
+        if works not in self._speeds:
+            if len(self._speeds) >= MOST_KNOWN:
+                self._speeds.clear()
+            self._speeds[works] = speeds(works, self.timing)
+        return list(zip(moving, self._speeds[works], strict=True))
+
+    def _end(self, r: _Running) -> None:
+        engine = r.work.engine
+        self.running[engine].remove(r)
+        self.before[engine] = self.done[engine]
+        after = r.work.finish + (self.timing.write_latency if engine is Engine.STORE else 0)
+        self.done[engine] = self.now + after
+        self.spans.append((r, self.done[engine]))
 
     def start(self, number: int, work: CommandWork) -> None:
         """Begin a command."""
-        ready = self.now + self._latency(work.engine)
-        self.running.append(_Running(number, work, self.now, work.cycles, ready))
-
-    def _latency(self, engine: Engine) -> float:
-        """Return the cycles from a command to its first step, or its first beat."""
-        if engine in ARRAYS:
-            return LATENCIES[engine].start
-        if engine is Engine.STORE or self.hidden:
-            return TRANSFER
-        return self.timing.read_latency - HIDDEN
+        if work.engine is Engine.PE2:
+            self._passes = work.copied > 0
+        latency = work.start + (self.timing.read_latency if work.engine is Engine.LOAD else 0)
+        running = _Running(number, work, self.now, work.cycles, self.now + latency)
+        self.running[work.engine].append(running)
+        self.taken[work.engine] = self.now + NEST + work.requests
 
 
 @dataclass
@@ -339,16 +304,13 @@ class _Fetch:
         refill = min(MOST_REFILL, depth)
         needed = number if self.needed is None else self.needed
         most = depth if self.asked < self.own else min(AHEAD, depth)
-        if self.asked < self.length and self.asked - needed <= most - refill:
-            if number == self.asked:
-                machine.until_free(Engine.LOAD)
-            if machine.is_idle(Engine.LOAD):
-                portion = min(refill, self.length - self.asked)
-                beats = portion * DESCRIPTOR_BYTES / self.parameters.beat_bytes
-                machine.start(LOADING, CommandWork(Engine.LOAD, beats, ()))
-                self._coming = self.asked, machine.now
-                self.asked += portion
-                machine.advance(machine.now + 2)
+        wanted = self.asked < self.length and self.asked - needed <= most - refill
+        if wanted and (number == self.asked or machine.is_idle(Engine.LOAD)):
+            portion = min(refill, self.length - self.asked)
+            machine.issue(LOADING, program_work(portion, self.parameters))
+            self._coming = self.asked, machine.now
+            self.asked += portion
+            machine.advance(machine.now + 2)
         if number == self._coming[0] and number:
             machine.until_loaded(self._coming[1])
 
@@ -395,10 +357,11 @@ def _run(
     while index < stop:
         d = program[index]
         fetch.before(index, machine)
-        machine.advance(machine.now + ISSUE)
+        skipped = timeline.step is not None and is_skipped(d, timeline.step)
+        machine.advance(machine.now + (ISSUE if skipped else issue_cycles(d, p)))
         if isinstance(d, Loop):
             end = matching_end(program, index)
-            machine.until_idle(Engine.ALL)
+            machine.await_engines(Engine.ALL)
             begun, outermost = machine.now, fetch.needed is None
             if outermost:
                 fetch.needed = index + 1
@@ -412,21 +375,17 @@ def _run(
             index = end
         elif isinstance(d, Halt):
             break
-        elif timeline.step is not None and is_skipped(d, timeline.step):
+        elif skipped:
             pass
         elif isinstance(d, Compute | Transfer | Samples | Code | Vector):
-            work = work_of(d, p)
-            if isinstance(d, Vector):
-                work = replace(work, cycles=work.cycles + PASS)
-            machine.until_older(d.wait_older)
-            machine.until_idle(d.wait)
-            machine.until_free(ENGINE_OF[d.operation])
-            machine.start(index, work)
+            machine.issue(index, work_of(d, p), d.wait, d.wait_older)
             timeline.bytes_moved += times * bytes_moved(d, p)
         else:
-            machine.until_idle(d.wait)
+            machine.await_engines(d.wait)
+            if isinstance(d, MoveScales):
+                machine.advance(machine.now + SCALE * len(d.entries))
         index += 1
-    machine.until_idle(Engine.ALL)
+    machine.await_engines(Engine.ALL)
     timeline.spans += [
         Execution(r.number, r.work.engine, r.start, end, r.work.macs, times)
         for r, end in machine.spans

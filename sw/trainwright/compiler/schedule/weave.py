@@ -24,8 +24,9 @@ from trainwright.program.fields import EIGHTH, Engine
 from trainwright.program.footprint import Touch
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
-from trainwright.timing.commands import CommandWork, work_of
-from trainwright.timing.timeline import ISSUE, EngineModel, MemoryTiming
+from trainwright.timing.commands import ISSUE, CommandWork, issue_cycles, work_of
+from trainwright.timing.contention import MemoryTiming
+from trainwright.timing.timeline import EngineModel
 
 EXPONENTS, ENGINE, ORDER = ISSUED = "exponents", "vector engine", "order of samples"
 """Spaces of touches that order commands without any engine waiting for them."""
@@ -273,7 +274,7 @@ class _Weaver:
         if _is_rare(c.d):
             return True
         waits = _NO_WAITS if isinstance(c.d, Code) else self.hazards.waits(c)
-        return self.machine.takes(c.engine, *waits)
+        return self.machine.takes(c.work, *waits)
 
     def _is_hidden(self, c: _Command, then: dict[Engine, float]) -> bool:
         """Return whether the arrays' next commands begin hardly later if ``c`` goes before them.
@@ -309,12 +310,10 @@ class _Weaver:
     def _put(self, c: _Command, machine: EngineModel, hazards: "_Hazards") -> Waits:
         """Advance a machine until it accepts a command, and start the command there."""
         waits = _NO_WAITS if isinstance(c.d, Code) else hazards.issue(c)
-        machine.advance(machine.now + ISSUE)
-        if not _is_rare(c.d):  # a command that most steps skip takes no time here
-            machine.until_older(waits.wait_older)
-            machine.until_idle(waits.wait)
-            machine.until_free(c.engine)
-            machine.start(c.number, c.work)
+        rare = _is_rare(c.d)
+        machine.advance(machine.now + (ISSUE if rare else issue_cycles(c.d, self.p)))
+        if not rare:  # a command that most steps skip takes no time here
+            machine.issue(c.number, c.work, *waits)
         return waits
 
     def _issue(self, c: _Command) -> None:

@@ -1,0 +1,97 @@
+"""Speeds of commands that are at work together, by the ports that they share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Engine
+from trainwright.timing.commands import MEMORY, CommandWork
+
+DMA = (Engine.LOAD, Engine.STORE)
+ROUNDS = 12
+"""Most rounds in which speeds settle; three commands on one port take eight."""
+SETTLED = 0.005
+"""Change of a speed below which it is settled."""
+HANDSHAKES = 2
+"""Cycles of a burst beyond the memory's latency, from its request to its last beat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTiming:
+    """The external memory: as the simulation's default."""
+
+    read_latency: int = 40
+    write_latency: int = 10
+    bandwidth: float = 0.8
+    """Beats a cycle, reads and writes together."""
+
+    @classmethod
+    def of(cls, p: AcceleratorParameters) -> "MemoryTiming":
+        """Return the memory that programs are compiled for."""
+        return cls(bandwidth=1 / p.beat_cycles)
+
+
+def speeds(works: Sequence[CommandWork], timing: MemoryTiming) -> list[float]:
+    """Return the speed of each command beside the others: cycles of its work, or beats, a cycle.
+
+    A port serves in turn all that wait for it: each gets an equal part, and what some do not need
+    is divided among the others. Rows that are spread over banks meet those of other commands as
+    often as the parts in a bank say.
+    """
+    most = [_most(work, timing) for work in works]
+    rows = [
+        (n, own.rate, own.ports)
+        for n, work in enumerate(works)
+        for own in (*work.reads, *work.writes)
+    ]
+    beats = ((MEMORY, 1.0),)
+    rows += [(n, 1 / timing.bandwidth, beats) for n, w in enumerate(works) if w.engine in DMA]
+    wanted: dict[int, float] = {}
+    for n, rate, ports in rows:
+        for port, part in ports:
+            wanted[port] = wanted.get(port, 0.0) + most[n] * rate * part
+    contested = {port for port, total in wanted.items() if total > 1}
+    users = {
+        port: [(i, part) for i, (_, _, ports) in enumerate(rows) for n, part in ports if n == port]
+        for port in contested
+    }
+    now = most
+    for _ in range(ROUNDS if contested else 0):
+        slowness = [1 / speed for speed in most]
+        for index, (n, rate, ports) in enumerate(rows):
+            total = 0.0
+            for port, part in ports:
+                cycles = 1 / most[n]
+                if port in contested:
+                    others = [
+                        (rows[i][1] * now[rows[i][0]], s) for i, s in users[port] if i != index
+                    ]
+                    cycles = max(cycles, rate / _share(others))
+                total += part * cycles
+            slowness[n] = max(slowness[n], total)
+        change = max(abs(1 / slow - speed) for slow, speed in zip(slowness, now, strict=True))
+        # The mean of two rounds: a command that slows down leaves the others more than they need.
+        now = [(speed + 1 / slow) / 2 for slow, speed in zip(slowness, now, strict=True)]
+        if change < SETTLED:
+            break
+    return now
+
+
+def _most(work: CommandWork, timing: MemoryTiming) -> float:
+    """Return the speed of a command alone: a transfer of short bursts waits for their answers."""
+    latency = timing.read_latency if work.engine is Engine.LOAD else timing.write_latency
+    return min(1.0, work.flying / (latency + HANDSHAKES)) if work.flying else 1.0
+
+
+def _share(others: list[tuple[float, float]]) -> float:
+    """Return the rows a cycle that a port leaves to one that always waits for it.
+
+    ``others`` want some rows a cycle for a part of the time.
+    """
+    left, waiting = 1.0, 1 + sum(part for _, part in others)
+    for rate, part in sorted(others):
+        if rate * waiting > left:
+            break
+        left -= rate * part
+        waiting -= part
+    return left / waiting
