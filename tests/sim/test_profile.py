@@ -55,6 +55,18 @@ def test_cycle_model_of_random_networks_is_within_five_per_cent(seed, plan):
     assert abs(step.predicted_cycles / simulated(step) - 1) < 0.05
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 2, 4, 5, 7, 8, 10, 13, 15, 16, 18, 22])
+def test_cycle_model_of_random_chip_steps_is_within_five_per_cent(seed):
+    """Eight steps with loss, update, prior and cuts, by one start; others need more slots."""
+    network, _ = random_network(seed)
+    p = accelerator_parameters((), network, alone=True)
+    with RtlAccelerator(p, memory_bytes=1 << 22) as rtl:
+        (part,) = RandomStep(network, 16, rtl, "alone", plan=AUTO).run_step()
+    _, cycles = predicted_steps(part.program.descriptors, p, part.steps)
+    assert abs(cycles / part.run.counters.cycles - 1) < 0.05
+
+
 def test_fashion_step_beats_cycles_of_paper():
     """Twenty-five times fewer cycles than the paper, less than half of them at low ranks."""
     network = load_network("fashion")

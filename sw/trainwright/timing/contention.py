@@ -46,10 +46,10 @@ def speeds(works: Sequence[CommandWork], timing: MemoryTiming) -> list[float]:
     ]
     beats = ((MEMORY, 1.0),)
     rows += [(n, 1 / timing.bandwidth, beats) for n, w in enumerate(works) if w.engine in DMA]
-    wanted: dict[int, float] = {}
+    wanted: dict[int, float] = {}  # rows a cycle where all meet
     for n, rate, ports in rows:
-        for port, part in ports:
-            wanted[port] = wanted.get(port, 0.0) + most[n] * rate * part
+        for port, _ in ports:
+            wanted[port] = wanted.get(port, 0.0) + most[n] * rate
     contested = {port for port, total in wanted.items() if total > 1}
     users = {
         port: [(i, part) for i, (_, _, ports) in enumerate(rows) for n, part in ports if n == port]
@@ -69,11 +69,11 @@ def speeds(works: Sequence[CommandWork], timing: MemoryTiming) -> list[float]:
                     cycles = max(cycles, rate / _share(others))
                 total += part * cycles
             slowness[n] = max(slowness[n], total)
-        change = max(abs(1 / slow - speed) for slow, speed in zip(slowness, now, strict=True))
+        found = [1 / slow for slow in slowness]
+        if max(abs(old - new) for old, new in zip(now, found, strict=True)) < SETTLED:
+            return found
         # The mean of two rounds: a command that slows down leaves the others more than they need.
-        now = [(speed + 1 / slow) / 2 for slow, speed in zip(slowness, now, strict=True)]
-        if change < SETTLED:
-            break
+        now = [(old + new) / 2 for old, new in zip(now, found, strict=True)]
     return now
 
 

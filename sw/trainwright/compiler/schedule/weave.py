@@ -36,13 +36,13 @@ _ARRAYS = Engine.PE1, Engine.PE2
 _ENGINES = Engine.LOAD, Engine.STORE, *_ARRAYS
 AHEAD = 5
 """Next commands of the arrays whose delay is predicted."""
-MOST_DELAY = 300
+MOST_DELAY = 50
 """Cycles by which a command may delay the next commands of the arrays, up to its own cycles.
 
 A limit of 0 would issue few commands early, because both arrays are busy nearly all of the time.
-With ``AHEAD`` of 3 to 6 and limits of 0 to 800 a step of `fashion` takes 373,892 to 380,247
-predicted cycles at rank 16, 180,853 to 186,761 at ranks 12, 5, 13, 16; the values chosen here give
-375,400 and 180,853.
+With ``AHEAD`` of 3 to 8 and limits of 0 to 800 a step takes, in predicted cycles, 378,152 to
+383,436 for `fashion` at rank 16, 178,493 to 190,856 at ranks 12, 5, 13, 16, and 24,860 to 26,793
+for `digits`; the values chosen here give 378,841, 178,929 and 25,117.
 """
 
 
