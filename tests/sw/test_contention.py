@@ -7,7 +7,7 @@ import pytest
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level, Transfer, TransferLevel
 from trainwright.program.fields import Engine, Operation
-from trainwright.timing.commands import RESULTS, CommandWork, Rows, work_of
+from trainwright.timing.commands import RESULTS, CommandWork, PortRows, work_of
 from trainwright.timing.contention import MemoryTiming, speeds
 
 P = AcceleratorParameters()
@@ -17,7 +17,11 @@ MEMORY = MemoryTiming()
 def work(*rows: tuple[float, dict[int, float]], engine: Engine = Engine.PE2) -> CommandWork:
     """Return the work of a command that reads rows at rates, in ports by their parts."""
     return CommandWork(
-        engine, 100, 7, 20, reads=tuple(Rows(rate, tuple(ports.items())) for rate, ports in rows)
+        engine,
+        100,
+        7,
+        20,
+        reads=tuple(PortRows(rate, tuple(ports.items())) for rate, ports in rows),
     )
 
 
@@ -46,8 +50,8 @@ ONE_BANK = {0: 1.0}
     ids=["apart", "equal", "less", "both", "half"],
 )
 def test_speeds_of_arrays_in_one_bank_divide_its_rows(first, second, expected):
-    found = speeds((work(*first), work(*second)), MEMORY)
-    assert found == pytest.approx(expected, abs=0.01)
+    shares = speeds((work(*first), work(*second)), MEMORY)
+    assert shares == pytest.approx(expected, abs=0.01)
 
 
 def test_speeds_write_back_takes_a_row_a_cycle_of_both_arrays():
@@ -79,7 +83,7 @@ def test_speeds_load_and_store_share_the_memory_and_load_writes_to_one_bank():
 
 @pytest.mark.parametrize(("beats", "expected"), [(1, 32 / 42), (2, 0.8)])
 def test_speeds_load_of_short_bursts_waits_for_answers(beats, expected):
-    """There are 32 bursts in flight, each of them for 40 cycles and 2 of handshakes."""
+    """Keep 32 bursts in flight, each of them for 40 cycles and 2 of handshakes."""
     load = work_of(
         Transfer(
             operation=Operation.LOAD, element_bytes=1, address=0, local=0, beats=beats,
@@ -97,12 +101,12 @@ def test_speeds_use_no_port_beyond_a_row_and_slow_nothing_without_need(seed):
         work(*((random.choice((0.25, 0.5, 1.0)), {random.randrange(3): 1.0}) for _ in range(2)))
         for _ in range(random.randint(2, 4))
     ]
-    found = speeds(works, MEMORY)
+    shares = speeds(works, MEMORY)
     used = dict.fromkeys(range(3), 0.0)
-    for speed, one in zip(found, works, strict=True):
-        for rows in one.reads:
+    for speed, command in zip(shares, works, strict=True):
+        for rows in command.reads:
             used[rows.ports[0][0]] += speed * rows.rate
     assert max(used.values()) < 1.02
-    for speed, one in zip(found, works, strict=True):
-        full = max(used[rows.ports[0][0]] for rows in one.reads) > 0.97
+    for speed, command in zip(shares, works, strict=True):
+        full = max(used[rows.ports[0][0]] for rows in command.reads) > 0.97
         assert 0 < speed <= 1 and (speed == 1 or full)

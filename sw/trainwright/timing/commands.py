@@ -70,7 +70,7 @@ MEMORY = -2
 
 
 @dataclass(frozen=True)
-class Rows:
+class PortRows:
     """Rows that a command reads or writes, in the order of its steps or beats.
 
     A port takes a row a cycle. Bank n of the scratchpad has read port n, and write port
@@ -96,8 +96,8 @@ class CommandWork:
     """Cycles from the acceptance to the first step or beat, the memory's latency left out."""
     finish: int
     """Cycles from the last step or beat to the end, the memory's latency left out."""
-    reads: tuple[Rows, ...] = ()
-    writes: tuple[Rows, ...] = ()
+    reads: tuple[PortRows, ...] = ()
+    writes: tuple[PortRows, ...] = ()
     macs: int = 0
     requests: float = 0
     """Cycles in which the engine generates the command's addresses, if nothing stalls."""
@@ -109,7 +109,7 @@ class CommandWork:
     """Cycles in which the vector engine copies a command before it takes it, while PE2 is idle."""
 
 
-def _rows(touch: Touch, rate: float, p: AcceleratorParameters) -> Rows:
+def _rows(touch: Touch, rate: float, p: AcceleratorParameters) -> PortRows:
     """Return rows of the scratchpad that a command reads or writes at a rate."""
     first, parts = p.scratchpad_banks if touch.write else 0, []
     for bank in range(touch.start // p.bank_rows, (touch.stop - 1) // p.bank_rows + 1):
@@ -117,10 +117,10 @@ def _rows(touch: Touch, rate: float, p: AcceleratorParameters) -> Rows:
         # PE1 also fetches rows past the scratchpad's end: addresses start again at 0.
         port = first + bank % p.scratchpad_banks
         parts.append((port, (high - low) / (touch.stop - touch.start)))
-    return Rows(rate, tuple(parts))
+    return PortRows(rate, tuple(parts))
 
 
-def _with_unused(x: Rows, touch: Touch, d: Compute, p: AcceleratorParameters) -> Rows:
+def _with_unused(x: PortRows, touch: Touch, d: Compute, p: AcceleratorParameters) -> PortRows:
     """Add the rows past ``last_rows`` to PE1's first operand: it fetches whole tiles."""
     unused = p.pe1_rows - d.last_rows
     reach = unused * d.x_row_stride
@@ -227,7 +227,7 @@ def _compute(
         x = _with_unused(x, touches[0], d, p)
     return CommandWork(
         engine, cycles, start, end + waiting, reads=(x, g),
-        writes=(z, Rows(written, ((RESULTS, 1.0),))), macs=macs, requests=d.steps * per_step,
+        writes=(z, PortRows(written, ((RESULTS, 1.0),))), macs=macs, requests=d.steps * per_step,
         ahead=ahead * depth / stepping,
     )  # fmt: skip
 

@@ -63,17 +63,17 @@ def speeds(works: Sequence[CommandWork], timing: MemoryTiming) -> list[float]:
             for port, part in ports:
                 cycles = 1 / most[n]
                 if port in contested:
-                    others = [
+                    competing = [
                         (rows[i][1] * now[rows[i][0]], s) for i, s in users[port] if i != index
                     ]
-                    cycles = max(cycles, rate / _share(others))
+                    cycles = max(cycles, rate / _share(competing))
                 total += part * cycles
             slowness[n] = max(slowness[n], total)
-        found = [1 / slow for slow in slowness]
-        if max(abs(old - new) for old, new in zip(now, found, strict=True)) < SETTLED:
-            return found
+        possible = [1 / slow for slow in slowness]
+        if max(abs(old - new) for old, new in zip(now, possible, strict=True)) < SETTLED:
+            return possible
         # The mean of two rounds: a command that slows down leaves the others more than they need.
-        now = [(old + new) / 2 for old, new in zip(now, found, strict=True)]
+        now = [(old + new) / 2 for old, new in zip(now, possible, strict=True)]
     return now
 
 
@@ -83,13 +83,13 @@ def _most(work: CommandWork, timing: MemoryTiming) -> float:
     return min(1.0, work.flying / (latency + HANDSHAKES)) if work.flying else 1.0
 
 
-def _share(others: list[tuple[float, float]]) -> float:
+def _share(competing: list[tuple[float, float]]) -> float:
     """Return the rows a cycle that a port leaves to one that always waits for it.
 
-    ``others`` want some rows a cycle for a part of the time.
+    ``competing`` want some rows a cycle for a part of the time.
     """
-    left, waiting = 1.0, 1 + sum(part for _, part in others)
-    for rate, part in sorted(others):
+    left, waiting = 1.0, 1 + sum(part for _, part in competing)
+    for rate, part in sorted(competing):
         if rate * waiting > left:
             break
         left -= rate * part
