@@ -111,8 +111,8 @@ def test_profile_of_step_with_many_outputs_names_passes_of_its_loss(tmp_path):
         part.name: {purpose_of(d) for d in part.program.descriptors if isinstance(d, Vector)}
         for part in parts
     }
-    assert "gradient of samples" in purposes["step"]
-    assert purposes["evaluation"] == {"classes of samples"}
+    assert "gradient of a sample" in purposes["step"]
+    assert purposes["evaluation"] == {"classes of a sample"}
 
 
 def test_kinds_of_steps_are_each_shown_once(profile):
