@@ -122,7 +122,9 @@ def test_evaluation_of_data_of_another_scale_says_so_once(compiled, factor, what
         warnings.simplefilter("always")
         model(x)
         model(x * 3)
-        assert not caught
+        # Clipped values are no lost input yet; what they take of the outputs is measured.
+        assert all("of what differs between samples" in str(w.message) for w in caught)
+        caught.clear()
         model(x * factor)
         model(x * factor)
     messages = [str(w.message) for w in caught if w.category is LostTensorWarning]
@@ -156,6 +158,7 @@ def test_outputs_that_overflow_are_refused_by_the_name_of_the_layer():
         layer(torch.ones(2, 20))
 
 
+@pytest.mark.filterwarnings("ignore:.*of what differs between samples")  # 72 % of one output
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("place", ["inputs", "loss"])
 def test_posits_of_few_samples_among_zeros_keep_their_bits(samples, place):
