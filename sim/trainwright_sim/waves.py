@@ -100,10 +100,10 @@ def _scopes(names: Iterable[str], chosen: set[str]) -> list[str]:
     Verilator compares every signal with every name of the list: whole names of 13,000 signals take
     20 seconds. It has no dot in front of an array's index, where the file has one.
     """
-    names, chosen = ([name.replace(".[", "[") for name in group] for group in (names, chosen))
-    kept = set(chosen)
+    names = [name.replace(".[", "[") for name in names]
+    kept = {name.replace(".[", "[") for name in chosen}
     partial = {scope for name in names if name not in kept for scope in _above(name)}
-    whole = (next((s for s in _above(name) if s not in partial), name) for name in chosen)
+    whole = (next((s for s in _above(name) if s not in partial), name) for name in kept)
     return sorted(set(whole))
 
 

@@ -64,7 +64,8 @@ def _too_big(data: SampleRecords, accelerator: Accelerator, step: int) -> Accele
     return AcceleratorError(
         f"{data.total} samples of {data.record_bytes} bytes are {data.total * data.record_bytes}, "
         f"the accelerator has {accelerator.memory_bytes} bytes of external memory{beside}; use "
-        f"{smaller}fewer samples, or leave loss and update to the host: --accelerator exponents=0"
+        f"{smaller}fewer samples, or more memory (for a job --memory-bytes), or train with loss "
+        "and update on the host: --accelerator exponents=0"
     )
 
 
