@@ -247,14 +247,10 @@ def _alone(network: Network | None) -> dict[str, int]:
     """Return the sizes with which an accelerator trains a network alone."""
     if network is None:
         return ALONE
-    from trainwright.compiler.chip.exponents import slot_sizes
+    from trainwright.compiler.chip.exponents import slots_lacking
 
     sizes = ALONE | (_TOKENS if network.tokens > 1 else {})
-    for name, size in slot_sizes(network).items():
-        least: int = getattr(AcceleratorParameters, name)
-        if size > sizes.get(name, least):
-            sizes[name] = size
-    return sizes
+    return sizes | slots_lacking(network, sizes)
 
 
 def sizes_alone(network: Network) -> str:

@@ -179,13 +179,17 @@ def slots_expected(network: Network) -> tuple[int, int]:
     return exponents, len(ops) + products + 4
 
 
-def slot_sizes(network: Network) -> dict[str, int]:
-    """Return the sizes of an accelerator with the slots of a network, as large as there are."""
-    exponents, statistics = (1 << (n - 1).bit_length() for n in slots_expected(network))
-    return {
-        "exponents": min(exponents, MOST_EXPONENTS),
-        "statistics_depth": min(statistics, 1 << SLOT_WIDTH),
-    }
+def slots_lacking(network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes that an accelerator needs for the slots of a network and lacks.
+
+    ``sizes`` are those of the accelerator where they are not the defaults. A network that needs
+    more slots than there can be is given the most.
+    """
+    most = {"exponents": MOST_EXPONENTS, "statistics_depth": 1 << SLOT_WIDTH}
+    needed = (1 << (count - 1).bit_length() for count in slots_expected(network))
+    given = {name: getattr(AcceleratorParameters, name) for name in most} | dict(sizes)
+    slots = {name: min(size, most[name]) for name, size in zip(most, needed, strict=True)}
+    return {name: size for name, size in slots.items() if size > given[name]}
 
 
 def _floor(rule: Rule, sources: Mapping[str, str]) -> tuple[str, ...]:
