@@ -29,10 +29,9 @@ class LookOptions(AcceleratorOptions, JsonOptions):
 def text_of(seen: "Look") -> str:
     """Return the text that is printed without ``--json``."""
     lines = [f"{seen.network}, ranks {' | '.join(' '.join(map(str, r)) for r in seen.ranks)}"]
-    if seen.step is None:
-        lines.append(f"{seen.state}; {amount(seen.total, 'step')} in all")
-    else:
-        lines.append(f"{seen.state}: step {seen.step}/{seen.total}, epoch {seen.epoch}")
+    total = f"{seen.state}; {amount(seen.total, 'step')} in all"
+    step = f"{seen.state}: step {seen.step}/{seen.total}, epoch {seen.epoch}"
+    lines.append(total if seen.step is None else step)
     if seen.samples:
         share = (seen.correct or 0) / seen.samples
         lines.append(f"loss {seen.loss:.4f}, accuracy {share:.1%} since its last start")

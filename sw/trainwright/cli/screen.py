@@ -92,8 +92,7 @@ def _with_folded_cells(head: Sequence[str], rows: list[list[object]], width: int
     while excess > 0 and limits and max(limits.values()) > LEAST_CELL:
         # Names are cut when no column has a space left to fold at.
         loose = [place for place in limits if limits[place] > words[place]] or list(limits)
-        widest = max(loose, key=lambda place: limits[place])
-        limits[widest] -= 1
+        limits[max(loose, key=lambda place: limits[place])] -= 1  # the widest of them
         excess -= 1
     lines: list[list[object]] = []
     for row in rows:

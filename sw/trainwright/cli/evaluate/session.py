@@ -110,13 +110,12 @@ def _classify(
     """Run the forward programs of the model over the test split."""
     network = trained.model.network
     test = data.test if options.test_samples is None else data.test.first(options.test_samples)
-    tell = teller(f"classifying test {data.samples_are}")
 
     def classify(driver: StepDriver) -> Evaluation:
         quantiser = input_quantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
         return evaluate(
             driver, trained.model, trained.scales, quantiser, test, origin.batch, scale=data.scale,
-            names=data.class_names, progress=tell,
+            names=data.class_names, progress=teller(f"classifying test {data.samples_are}"),
         )  # fmt: skip
 
     if network.widths.is_float:

@@ -304,8 +304,7 @@ def _same(named: Network, stored: Network) -> bool:
     """Return whether a network is the stored one, but for formats that its run was given."""
     if stored.widths.is_float:
         return named.in_float32() == stored
-    formats = dict(stored.formats, underflow=stored.underflow)
-    return named.with_formats(formats) == stored
+    return named.with_formats(dict(stored.formats, underflow=stored.underflow)) == stored
 
 
 def resumed_job(args: argparse.Namespace, *, claim: bool = True) -> Job:
