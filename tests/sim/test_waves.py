@@ -18,7 +18,8 @@ from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import End, Halt, Loop, Program
+from trainwright.program.descriptors import End, Halt, Loop, Program, is_skipped
+from trainwright.program.vector import Vector
 from trainwright_sim import copier
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.trace import parse_range, stopped
@@ -203,19 +204,17 @@ def test_trace_command_at_breakpoint_prints_rows_written_so_far(part, number, ca
     check_rows_at_breakpoint(run, f"--part {part} --descriptor {number}", number, capsys)
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        109,  # the update of a bias
-        46,  # the coefficients of the prior, in one of eight steps
-    ],
-)
-def test_trace_command_on_chip_at_breakpoint_prints_rows_so_far(number, capsys):
+@pytest.mark.parametrize("rare", [False, True])
+def test_trace_command_on_chip_at_breakpoint_prints_rows_so_far(rare, capsys):
+    """The last pass of a step is the update of a part; the prior renews in one of eight steps."""
     network = load_network("digits")
     p = accelerator_parameters((), network, alone=True)
     with GoldenAccelerator(p, memory_bytes=1 << 26) as golden:
         ready = RandomStep(network, 16, golden, "alone", plan=AUTO).prepared("step")
-        first = 8 if number == 46 else 7
+        descriptors = ready.program.descriptors
+        passes = [n for n, d in enumerate(descriptors) if isinstance(d, Vector)]
+        number = [n for n in passes if bool(descriptors[n].eighth) == rare][-1]
+        first = 7 + [is_skipped(descriptors[number], step) for step in range(7, 15)].index(False)
         run = golden.repeat(ready.program, 1, address=ready.address, step=first, trace=True)
     line = f"--batch 16 --update chip --part step --descriptor {number}"
     check_rows_at_breakpoint(run, line, number, capsys)
