@@ -12,13 +12,13 @@ A processor evaluates between 15,000 and 35,000 in a second, so that no network 
 20 seconds. `fashion-conv` takes 256,000 in 7 s, as each program is finished once begun.
 """
 COSTS = {"issued": 4, "timed": 3}
-"""Alternatives of the other kinds, some 50 us each, that one of these kinds takes as long as.
+"""Weight of a kind of alternative in the effort: its time in units of 50 us; other kinds weigh 1.
 
 Counted as one each, `fashion` in 1,024 samples took 40 s for 320,000 alternatives: mostly commands
 that were issued, in programs of 10,000.
 """
 MOST_HOPELESS = 160_000
-"""Alternatives of one pass after which a search without any program is given up.
+"""Alternatives of one pass after which a search that has found no program ends.
 
 Effort bounds how long programs are improved; a search that found none yet may take longer than a
 small effort, but not for ever: `tagger-64` in 512 samples, of which none fits, evaluated 290,000.

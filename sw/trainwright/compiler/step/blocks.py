@@ -25,16 +25,16 @@ from trainwright.graph.ir import Graph
 from trainwright.graph.network import SAMPLES, SEQUENCES
 
 LEAST = {SAMPLES: 64, SEQUENCES: 8}
-"""Samples, or sequences, of a batch up to which no blocks are tried."""
+"""Largest batch, in samples or sequences, for which no blocks are tried."""
 SIZES = {SAMPLES: (32, 16, 64), SEQUENCES: (2, 1, 4)}
 """Samples, or sequences, of a block, in the order in which they are tried."""
 MANY = 16
-"""Blocks of a batch above which one whole program is made, of the body with the best rate.
+"""Blocks of a batch above which the whole program is made in one order of issue, not in three.
 
 `tagger-64` has 600 commands a block: three orders of issue of 32 blocks took half of 34 s.
 """
 MOST_COMMANDS = 30_000
-"""Commands of a program of blocks, at most: more take longer than 20 s of a processor."""
+"""Greatest number of commands of a program of blocks: longer ones take over 20 s of a processor."""
 FEW, MORE = 3, 5
 """Blocks of two programs: the difference of their cycles gives the cycles of a block."""
 TIMED = 8

@@ -103,19 +103,19 @@ SCARCE = tuple(tuple(replace(mode, large=True) for mode in modes) for modes in S
 MOST_SHORT = 9
 """Programs that are timed where the scratchpad is short, as estimates tell little there."""
 PATIENCE = 3
-"""Programs in a row, there, that are timed without a better one before the search ends.
+"""Programs timed in a row without a better one, after which a search in a short scratchpad ends.
 
 Searches for `fashion-conv`, and for `fashion` in 4,096 rows, find the same programs as with all
 nine, in half the time.
 """
 MOST_ATTEMPT = 25_000
-"""Alternatives after which the next attempt begins where no program of this one fits.
+"""Alternatives after which an attempt that has found no program ends, and the next one begins.
 
 The backward pass of `digits` on `lfe5u-25f` only fits by the sixth attempt. The first ones issued
 orders of 100 programs, for 17 s, none of which had the rows.
 """
 HOPEFUL = 1.1
-"""Estimate of a program, relative to the fewest cycles that were timed, up to which it is timed."""
+"""Time a program only if its estimate is below this multiple of the fewest cycles timed so far."""
 MOST_TIMED = 3
 """Programs that are placed and timed by the cycle model: the fastest by the estimate."""
 
