@@ -77,7 +77,7 @@ def test_speeds_load_and_store_share_the_memory_and_load_writes_to_one_bank():
         work_of(Transfer(operation=operation, element_bytes=2, address=0, local=local, beats=64), P)
         for operation, local in ((Operation.LOAD, 0), (Operation.STORE, 4096))
     )
-    assert speeds((load,), MEMORY) == [0.8]
+    assert speeds((load,), MEMORY) == (0.8,)
     assert speeds((load, store), MEMORY) == pytest.approx((0.4, 0.4), abs=0.01)
 
 

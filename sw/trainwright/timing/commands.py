@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Transfer
@@ -83,6 +84,10 @@ class PortRows:
     """Ports, each with the part of the rows that it takes."""
 
 
+Traffic = tuple[Engine, float, tuple[PortRows, ...]]
+"""Engine of a command, its beats in flight, and the rows that it moves."""
+
+
 @dataclass(frozen=True, eq=False)
 class CommandWork:
     """Command's engine, the cycles or beats that it takes alone, and the rows that it moves.
@@ -107,6 +112,11 @@ class CommandWork:
     """Beats of a transfer that are requested and not answered, at most."""
     copied: int = 0
     """Cycles in which the vector engine copies a command before it takes it, while PE2 is idle."""
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """Values that the speed beside other commands depends on."""
+        return self.engine, self.flying, self.reads + self.writes
 
 
 def _rows(touch: Touch, rate: float, p: AcceleratorParameters) -> PortRows:

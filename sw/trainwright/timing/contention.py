@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
-from trainwright.timing.commands import MEMORY, CommandWork
+from trainwright.timing.commands import MEMORY, CommandWork, Traffic
 
 DMA = (Engine.LOAD, Engine.STORE)
 ROUNDS = 12
 """Most rounds in which speeds settle; three commands on one port take eight."""
 SETTLED = 0.005
 """Change of a speed below which it is settled."""
+MOST_KNOWN = 1 << 14
+"""Entries of a table of speeds, a few MB: above it entries are computed again."""
 HANDSHAKES = 2
 """Cycles of a burst beyond the memory's latency, from its request to its last beat."""
 
@@ -31,21 +34,24 @@ class MemoryTiming:
         return cls(bandwidth=1 / p.beat_cycles)
 
 
-def speeds(works: Sequence[CommandWork], timing: MemoryTiming) -> list[float]:
-    """Return the speed of each command beside the others: cycles of its work, or beats, a cycle.
+def speeds(works: Sequence[CommandWork], timing: MemoryTiming) -> tuple[float, ...]:
+    """Return the speed of each command beside the others: cycles of its work, or beats, a cycle."""
+    return _settled(tuple([work.traffic for work in works]), timing)
+
+
+# Long programs have thousands of commands of few kinds: settling takes 80 us, a lookup 4.
+@lru_cache(MOST_KNOWN)
+def _settled(every: tuple[Traffic, ...], timing: MemoryTiming) -> tuple[float, ...]:
+    """Return the speeds of commands of some traffic that are at work together.
 
     A port serves in turn all that wait for it: each gets an equal part, and what some do not need
     is divided among the others. Rows that are spread over banks meet those of other commands as
     often as the parts in a bank say.
     """
-    most = [_most(work, timing) for work in works]
-    rows = [
-        (n, own.rate, own.ports)
-        for n, work in enumerate(works)
-        for own in (*work.reads, *work.writes)
-    ]
+    most = [_most(engine, flying, timing) for engine, flying, _ in every]
+    rows = [(n, own.rate, own.ports) for n, (_, _, moved) in enumerate(every) for own in moved]
     beats = ((MEMORY, 1.0),)
-    rows += [(n, 1 / timing.bandwidth, beats) for n, w in enumerate(works) if w.engine in DMA]
+    rows += [(n, 1 / timing.bandwidth, beats) for n, (e, *_) in enumerate(every) if e in DMA]
     wanted: dict[int, float] = {}  # rows a cycle where all meet
     for n, rate, ports in rows:
         for port, _ in ports:
@@ -71,16 +77,16 @@ def speeds(works: Sequence[CommandWork], timing: MemoryTiming) -> list[float]:
             slowness[n] = max(slowness[n], total)
         possible = [1 / slow for slow in slowness]
         if max(abs(old - new) for old, new in zip(now, possible, strict=True)) < SETTLED:
-            return possible
+            return tuple(possible)
         # The mean of two rounds: a command that slows down leaves the others more than they need.
         now = [(old + new) / 2 for old, new in zip(now, possible, strict=True)]
-    return now
+    return tuple(now)
 
 
-def _most(work: CommandWork, timing: MemoryTiming) -> float:
+def _most(engine: Engine, flying: float, timing: MemoryTiming) -> float:
     """Return the speed of a command alone: a transfer of short bursts waits for their answers."""
-    latency = timing.read_latency if work.engine is Engine.LOAD else timing.write_latency
-    return min(1.0, work.flying / (latency + HANDSHAKES)) if work.flying else 1.0
+    latency = timing.read_latency if engine is Engine.LOAD else timing.write_latency
+    return min(1.0, flying / (latency + HANDSHAKES)) if flying else 1.0
 
 
 def _share(competing: list[tuple[float, float]]) -> float:

@@ -34,7 +34,7 @@ from trainwright.timing.commands import (
     program_work,
     work_of,
 )
-from trainwright.timing.contention import DMA, MemoryTiming, speeds
+from trainwright.timing.contention import DMA, MOST_KNOWN, MemoryTiming, speeds
 
 FETCH = 48
 """Cycles before the first descriptor of a program, beyond its beats."""
@@ -108,10 +108,6 @@ class Timeline:
         return sum(s.macs * s.times for s in self.spans)
 
 
-MOST_KNOWN = 1 << 14
-"""Entries of the table of speeds, a few MB: above it the table begins anew."""
-
-
 @dataclass
 class _Running:
     number: int
@@ -145,7 +141,7 @@ class EngineModel:
         self.spans: list[tuple[_Running, float]] = []
         self._passes = False
         """Whether PE2's last command is one of the vector engine, which uses its ports alone."""
-        self._speeds: dict[tuple[CommandWork, ...], list[float]] = {}
+        self._speeds: dict[tuple[CommandWork, ...], tuple[float, ...]] = {}
         """Speeds of commands that were at work together, which copies share."""
 
     def fork(self) -> "EngineModel":
@@ -221,21 +217,22 @@ class EngineModel:
     def wait_for_change(self) -> None:
         """Let the engines work until another command is taken, begins, ends or is done."""
         times = [t for marks in (self.taken, self.done, self.before) for t in marks.values()]
-        for r, speed in self._moving():
+        moving = self._moving()
+        for r, speed in moving:
             queue = self.running[r.work.engine]
             more = sum(other.left for other in queue) - queue[-1].work.ahead
             times.append(self.now + more / speed)
         assert any(self.running.values()) or max(times) > self.now, "nothing left to wait for"
-        self._step(min((t for t in times if t > self.now), default=inf))
+        self._step(min((t for t in times if t > self.now), default=inf), moving)
 
     def advance(self, until: float) -> None:
         """Let the engines work up to a time."""
         while self.now < until:
-            self._step(until)
+            self._step(until, self._moving())
 
-    def _step(self, until: float) -> None:
+    def _step(self, until: float, moving: Sequence[tuple[_Running, float]]) -> None:
         """Let the engines work up to a time, or until a command begins or ends."""
-        moving, now = self._moving(), self.now
+        now = self.now
         times = [now + max(r.left / speed, TINY) for r, speed in moving]
         times += [queue[0].ready for queue in self.running.values() if queue]
         self.now = min((t for t in times if now < t < until), default=until)

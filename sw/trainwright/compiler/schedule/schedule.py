@@ -9,8 +9,7 @@ scheduler where rows are short.
 
 import sys
 from bisect import bisect_right, insort
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -35,6 +34,8 @@ Times = tuple[float, float]
 """Start and end of a command, in cycles."""
 Group = tuple[str, int]
 """Slices of a tensor that are equally large: the tensor's name, and the rows of each."""
+Wanted = tuple[int, dict[Group, int]]
+"""Rows that a command needs in addition to those in use, and slices by limited group."""
 
 
 def group_of(storage: Storage) -> Group:
@@ -172,11 +173,12 @@ class _ListScheduler:
         end, reading = self.running.get(other, (0.0, frozenset[Storage]()))
         for rank, n in enumerate(islice(queue, lookahead)):
             start = self._start(n)
-            if start is not None and self.exact:
-                start = self._room(n, start)
             if start is None:
                 continue
-            if not self._fits(n):
+            wanted = self._wanted(n)
+            if self.exact:
+                start = self._room(wanted, start)
+            if not self._fits(wanted):
                 self.held.add(n)
                 continue
             penalised = start + rank * AHEAD
@@ -187,38 +189,41 @@ class _ListScheduler:
             candidates.append((penalised, n))
         return [min(candidates)] if candidates else []
 
-    def _fits(self, n: int) -> bool:
+    def _wanted(self, n: int) -> Wanted:
+        """Return the rows that a command needs, and the slices of each group that is limited."""
+        new = self.writes[n] | self._loaded(n) if self.exact else self.writes[n]
+        rows, slices = 0, dict[Group, int]()
+        for storage in new - self.alive:
+            rows += storage.rows
+            group = group_of(storage)
+            if group in self.most:
+                slices[group] = slices.get(group, 0) + 1
+        return rows, slices
+
+    def _fits(self, wanted: Wanted) -> bool:
         """Return whether there are rows for what a command writes."""
-        if not self.exact:
-            new = sum(s.rows for s in self.writes[n] if s not in self.alive)
-            return self.used + new <= self.rows
-        wanted = (self.writes[n] | self._loaded(n)) - self.alive
-        if self.used + sum(s.rows for s in wanted) > self.rows:
+        rows, slices = wanted
+        if self.used + rows > self.rows:
             return False
-        return all(
-            self.alive_slices.get(g, 0) + more <= self.most[g] for g, more in self._more(wanted)
+        return not self.exact or all(
+            self.alive_slices.get(g, 0) + more <= self.most[g] for g, more in slices.items()
         )
 
-    def _more(self, wanted: Iterable[Storage]) -> list[tuple[Group, int]]:
-        """Count the wanted slices of each group that is limited."""
-        counts = Counter(group_of(storage) for storage in wanted)
-        return [(group, more) for group, more in counts.items() if group in self.most]
-
-    def _room(self, n: int, start: float) -> float:
+    def _room(self, wanted: Wanted, start: float) -> float:
         """Return the time from which there are rows for what a command writes.
 
         Rows of pieces that are still read, but no longer needed by later commands, count as used
         until their last reader ends.
         """
-        new = self.writes[n] | self._loaded(n)
-        used = self.used + sum(s.rows for s in new - self.alive)
+        rows, slices = wanted
+        used = self.used + rows
         releases = self.leaving[_first_after(self.leaving, start) :]
         used += sum(rows for _, rows in releases)
         for end, rows in releases:
             if used <= self.rows:
                 break
             start, used = end, used - rows
-        for group, more in self._more(new - self.alive):
+        for group, more in slices.items():
             gone = self.gone.get(group, [])
             releases = gone[bisect_right(gone, start) :]
             over = self.alive_slices.get(group, 0) + more + len(releases) - self.most[group]
@@ -268,7 +273,7 @@ class _ListScheduler:
         call, start = self.calls[n], self._start(n)
         assert start is not None
         if self.exact and call.engine in ARRAYS:
-            start = self._room(n, start)
+            start = self._room(self._wanted(n), start)
             del self.leaving[: _first_after(self.leaving, start)]
         self.end[n] = self.free[call.engine] = end = start + call.cycles
         for later in self.after[n]:
