@@ -91,13 +91,15 @@ def test_errors_of_convolutions():
         (Geometry(groups=3), (4, 2, 3, 3), "cannot convolve .* in 3 groups"),
         (Geometry(groups=0), (4, 2, 3, 3), "in 0 groups"),
         (Geometry(groups=2), (3, 1, 3, 3), "as many channels and outputs"),
-        (Geometry(), (2, 3, 3), "cannot convolve"),
+        (Geometry(), (2, 3, 3), "cannot convolve .* in 1 group$"),
     ],
 )
 def test_convolutions_that_cannot_be(geometry, shape, message):
     fmt = PositFormat(16, 2)
     with pytest.raises(PositError, match=message):
         conv2d(torch.ones(1, 2, 8, 8), torch.ones(shape), None, geometry, fmt)
+    with pytest.raises(PositError, match=r"a bias of \(3,\) is not one of 1 output$"):
+        conv2d(torch.ones(1, 2, 8, 8), torch.ones(1, 2, 3, 3), torch.ones(3), Geometry(), fmt)
     with pytest.raises(PositError, match=r"a bias of \(3,\) is not one of 4 outputs"):
         conv2d(torch.ones(1, 2, 8, 8), torch.ones(4, 2, 3, 3), torch.ones(3), Geometry(), fmt)
 

@@ -321,6 +321,60 @@ def test_posit_norm_of_empty_matrix_is_posits():
     assert isinstance(norm, PositTensor) and norm.item() == 0
 
 
+@pytest.mark.parametrize("order", [-1, -2, -0.5, -1.5, -3, float("-inf")])
+def test_posit_norm_of_negative_order_is_zero_at_a_zero(order):
+    values = torch.tensor([[1.0, 0.0, 2.0, -4.0], [0.0, 1.0, float("nan"), 1.0]])
+    x = PositTensor(values, P16)
+    lines = torch.linalg.vector_norm(x, order, 1, keepdim=True)
+    assert lines[0].tolist() == [0.0] and lines.isnan().tolist() == [[False], [True]]
+    assert torch.linalg.vector_norm(x, order).isnan() and torch.norm(x[0], order).item() == 0
+    (without_zero,) = torch.linalg.vector_norm(x[:1, ::2], order, 1).tolist()
+    assert without_zero == pytest.approx(
+        torch.linalg.vector_norm(values[0, ::2], order).item(), rel=2**-8
+    )
+    line = x[0].clone().requires_grad_()
+    line.norm(order).backward()
+    assert line.grad.tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("order", [-1, float("-inf"), float("inf")])
+def test_posit_norm_without_identity_over_nothing_raises(order):
+    for make in (torch.zeros, lambda *shape: PositTensor(torch.zeros(shape), P16)):
+        assert torch.linalg.vector_norm(make(0, 3), order, 1).shape == (0,)
+        for dim in (0, None):
+            with pytest.raises(RuntimeError, match=f"{order} .*"):
+                torch.linalg.vector_norm(make(0, 3), order, dim)
+
+
+@pytest.mark.parametrize("place", ["input", "target"])
+@pytest.mark.parametrize("outside", [1.5, -0.25, float("nan")])
+def test_posit_cross_entropy_outside_of_chances_raises(place, outside):
+    operands = {"input": [0.0, 0.5, 1.0], "target": [0.0, 0.5, 1.0]}
+    for make in (torch.tensor, lambda values: PositTensor(values, P16)):
+        assert F.binary_cross_entropy(*map(make, operands.values())).isfinite()
+        wrong = operands | {place: [0.5, outside, 0.5]}
+        with pytest.raises(RuntimeError, match=f"elements of {place}"):
+            F.binary_cross_entropy(*map(make, wrong.values()))
+    first = "NaR" if outside != outside else str(outside)
+    with pytest.raises(RuntimeError, match=f"{place} from 0 to 1, not {first}"):
+        F.binary_cross_entropy(*map(make, wrong.values()))
+
+
+@pytest.mark.parametrize(("depth", "message"), [(3, "fit 1 plane$"), (4, "fit 2 planes$")])
+def test_posit_convolution_deeper_than_its_volume_counts_planes(depth, message):
+    volume = PositTensor(torch.ones(1, 1, depth - 2, 4, 4), P16)
+    with pytest.raises(posit.PositError, match=message):
+        F.conv3d(volume, PositTensor(torch.ones(1, 1, depth, 1, 1), P16))
+
+
+def test_posit_transposed_convolution_counts_groups_and_outputs():
+    x, weight = (PositTensor(torch.ones(1, n, 4, 4), P16) for n in (1, 1))
+    with pytest.raises(posit.PositError, match="in 1 group to an image"):
+        F.conv_transpose2d(x, weight, padding=9)
+    with pytest.raises(posit.PositError, match=r"is not one of 1 output$"):
+        F.conv_transpose2d(x, weight, PositTensor(torch.ones(2), P16))
+
+
 def test_posit_gradient_of_take_adds_at_negative_places():
     x = PositTensor([[1.0, 2.0], [3.0, 4.0]], P16, requires_grad=True)
     torch.take(x, torch.tensor([-1, 0, -4])).sum().backward()

@@ -270,8 +270,9 @@ def test_posit_convert_names_type_of_argument():
     p = some(4)
     assert same(posit.convert(p, P8), p.to(P8))
     for given in ((codes, P8), (p, P16, P8), (3, P8), (network(), P16, P8)):
-        with pytest.raises(TypeError, match=r"convert takes \(module, fmt\)"):
+        with pytest.raises(TypeError, match=r"convert takes \(module, fmt\)") as raised:
             posit.convert(*given)
+        assert str(raised.value).endswith("1 format" if len(given) == 2 else "2 formats")
     with pytest.raises(TypeError, match="codes are integers"):
         posit.add(p, p, P16)
 

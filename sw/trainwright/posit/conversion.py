@@ -9,6 +9,7 @@ from trainwright.posit import codes
 from trainwright.posit.format import PositFormat
 from trainwright.posit.modules import Precision, convert_module
 from trainwright.posit.tensor import PositTensor
+from trainwright.support.text import amount
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -37,5 +38,5 @@ def convert(what: Any, *formats: Any) -> Any:
         return codes.convert(what, *formats)
     raise TypeError(
         "convert takes (module, fmt), (posit tensor, fmt) or (codes, source, fmt), not "
-        f"{type(what).__name__} and {len(formats)} formats"
+        f"{type(what).__name__} and {amount(len(formats), 'format')}"
     )

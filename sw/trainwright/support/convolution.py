@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from trainwright.support.text import amount
+
 Pair = tuple[int, int]
 
 
@@ -37,19 +39,21 @@ def check_convolution(
     pair_of("dilation", dilation, 1)
     if min(padding) < 0:
         raise ValueError(f"padding must be at least 0, not {min(padding)}")
-    shapes = f"{tuple(x)} with {tuple(weight)} in {groups} groups"
+    shapes = f"{tuple(x)} with {tuple(weight)} in {amount(groups, 'group')}"
     if len(x) != 4 or len(weight) != 4 or groups < 1:
         raise ValueError(f"cannot convolve {shapes}")
     if x[1] != weight[1] * groups or weight[0] % groups:
         raise ValueError(f"cannot convolve {shapes}: each group has as many channels and outputs")
     if bias is not None and tuple(bias) != (weight[0],):
-        raise ValueError(f"a bias of {tuple(bias)} is not one of {weight[0]} outputs")
+        outputs = amount(weight[0], "output")
+        raise ValueError(f"a bias of {tuple(bias)} is not one of {outputs}")
     left, right, top, bottom = padding
     for size, side, kernel, spread in (
         (x[2] + top + bottom, "high", weight[2], dilation[0]),
         (x[3] + left + right, "wide", weight[3], dilation[1]),
     ):
         if kernel < 1 or spread * (kernel - 1) + 1 > size:
+            pixels = amount(size, "pixel")
             raise ValueError(
-                f"a kernel {kernel} {side} with dilation {spread} does not fit {size} pixels"
+                f"a kernel {kernel} {side} with dilation {spread} does not fit {pixels}"
             )

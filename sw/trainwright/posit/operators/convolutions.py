@@ -16,6 +16,7 @@ from trainwright.posit.accumulation import get_accumulation
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators.registry import covers
 from trainwright.posit.operators.sums import total
+from trainwright.support.text import amount
 
 Sizes = tuple[int, int, int]
 
@@ -69,7 +70,7 @@ class VolumeGeometry:
         if reach > image + 2 * self.padding[0]:
             raise PositError(
                 f"a kernel {kernel} deep with dilation {self.dilation[0]} does not fit "
-                f"{image + 2 * self.padding[0]} planes"
+                f"{amount(image + 2 * self.padding[0], 'plane')}"
             )
         return (image + 2 * self.padding[0] - reach) // self.stride[0] + 1
 
@@ -196,12 +197,12 @@ def _spread(
     groups, channels = geometry.groups, weight.shape[0]
     if x.shape[1] != channels or channels % groups or min(depth, height, width) < 1:
         raise PositError(
-            f"cannot convolve {tuple(x.shape)} transposed with {tuple(weight.shape)} in {groups} "
-            f"groups to an image of {(depth, height, width)}"
+            f"cannot convolve {tuple(x.shape)} transposed with {tuple(weight.shape)} in "
+            f"{amount(groups, 'group')} to an image of {(depth, height, width)}"
         )
     if bias is not None and tuple(bias.shape) != (weight.shape[1] * groups,):
-        outputs = weight.shape[1] * groups
-        raise PositError(f"a bias of {tuple(bias.shape)} is not one of {outputs} outputs")
+        outputs = amount(weight.shape[1] * groups, "output")
+        raise PositError(f"a bias of {tuple(bias.shape)} is not one of {outputs}")
     return to_input(x, weight, (depth, height, width), geometry, fmt, bias)
 
 

@@ -163,6 +163,18 @@ def _shared(gradient: Tensor, reduction: int, fmt: PositFormat) -> Tensor:
     return divided(gradient, gradient.numel(), fmt) if reduction == MEAN else gradient
 
 
+def _require_chances(**tensors: Tensor) -> None:
+    """Raise ``RuntimeError`` for values outside 0 to 1, NaR among them."""
+    for name, values in tensors.items():
+        outside = values[~((values >= 0) & (values <= 1))]
+        if len(outside):
+            first = "NaR" if outside[0].isnan() else f"{outside[0].item():g}"
+            raise RuntimeError(
+                f"binary_cross_entropy needs elements of {name} from 0 to 1, not {first}"
+                + (": take sigmoid first, or *_with_logits" if name == "input" else "")
+            )
+
+
 @covers("binary_cross_entropy")
 def binary_cross_entropy(
     fmt: PositFormat,
@@ -171,8 +183,12 @@ def binary_cross_entropy(
     weight: Tensor | None = None,
     reduction: int = MEAN,
 ) -> Tensor:
-    """Compute -(t log x + (1 - t) log(1 - x)), with logarithms of at least -100."""
+    """Compute -(t log x + (1 - t) log(1 - x)), with logarithms of at least -100.
+
+    Raises ``RuntimeError`` for an input or a target outside 0 to 1, and for NaR, as torch does.
+    """
     target, unit, low = operand(target, fmt, x), x.new_ones(()), number(-100.0, fmt)
+    _require_chances(input=x, target=target)
 
     def logarithm(t: Tensor) -> Tensor:
         return torch.where(t == 0, low, functions.apply("log", t, fmt).clamp(min=low))

@@ -141,9 +141,13 @@ def norm(
 ) -> Tensor:
     """Take the root of the sum of squares, the sum of magnitudes, or their extreme.
 
-    Order p computes (sum of |x|^p)^(1/p), and 0 the count of elements other than 0.
+    Order p computes (sum of |x|^p)^(1/p), and 0 the count of elements other than 0. An element 0
+    makes the norm of a negative order 0. Raises ``RuntimeError`` for orders below 0 and infinity
+    over no elements.
     """
     over = dims_of(x, dims)
+    if (order < 0 or order == math.inf) and any(x.shape[d] == 0 for d in over):
+        raise RuntimeError(f"a norm of order {order} needs elements, not shape {tuple(x.shape)}")
     if order == 2:
         lines = lines_along(x, over)
         return put_back(grid.sqrt(products_along(lines, lines, fmt), fmt), over, keepdim)
@@ -155,7 +159,11 @@ def norm(
     if order == 0:
         return total((x != 0).to(x.dtype).where(~x.isnan(), x), dims, keepdim, fmt)
     sums = total(power(fmt, x.abs(), order), dims, keepdim, fmt)
-    return power(fmt, sums, 1 / order)
+    root = power(fmt, sums, 1 / order)
+    if order > 0:
+        return root
+    # 1 / 0 is NaR, which would hide that the limit at a zero is 0. The extreme of NaR is NaR.
+    return torch.where(torch.amin(x.abs(), over, keepdim) == 0, 0.0, root)
 
 
 @covers("norm.Scalar", "norm.ScalarOpt_dim")
