@@ -75,7 +75,7 @@ def simple_renorm(x: Tensor, r_nc: int | None = None) -> Tensor:
 
 def _check_count(r_nc: int, terms: int) -> None:
     if not 1 <= r_nc <= terms:
-        raise ValueError(f"r_nc must be from 1 to the {terms} components there are, not {r_nc}")
+        raise ValueError(f"r_nc must be from 1 to {terms}, the number of components, not {r_nc}")
 
 
 def dot_mcn(x: Tensor, v: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from trainwright.mcf.reductions import no_dtype
 from trainwright.mcf.tensor import MCTensor, shape_of, wrap
 from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.support.dimensions import reduced
+from trainwright.support.text import amount
 
 _RETURNED: Any = torch.return_types
 
@@ -192,7 +193,7 @@ def _linalg_norm(
     count = len(shape_of(A)) if dim is None else 1 if isinstance(dim, int) else len(dim)
     order = 2 if ord is None or (ord == "fro" and count == 2) else ord
     if ord is not None and order is ord and count != 1:
-        order = f"{ord!r} of {count} dimensions"
+        order = f"{ord!r} of {amount(count, 'dimension')}"
     return _norm(
         "linalg.norm", lambda lead: torch.linalg.norm(lead, ord, dim, keepdim), A, order, dim,
         keepdim,

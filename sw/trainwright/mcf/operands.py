@@ -13,6 +13,7 @@ from trainwright.mcf import constants, exact
 from trainwright.mcf.carriers import HALF
 from trainwright.mcf.graph import wants_grad
 from trainwright.mcf.tensor import MCTensor, shape_of, wrap
+from trainwright.support.text import amount
 
 Number = int | float | Fraction | Decimal
 
@@ -23,8 +24,8 @@ def model(*operands: Any) -> MCTensor:
     for other in rest:
         if other.nc != first.nc:
             raise ValueError(
-                f"operands have {first.nc} and {other.nc} components, shapes {shape_of(first)} and "
-                f"{shape_of(other)}: bring one to the other by to_nc()"
+                f"operands have {first.nc} and {amount(other.nc, 'component')}, shapes "
+                f"{shape_of(first)} and {shape_of(other)}: bring one to the other by to_nc()"
             )
         _check_types(first, other._components.dtype, shape_of(other))
     return first

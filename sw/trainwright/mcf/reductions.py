@@ -14,6 +14,7 @@ from trainwright.mcf.operands import components_of, factor_of, model, written
 from trainwright.mcf.protocol import handles
 from trainwright.mcf.tensor import MCTensor, shape_of
 from trainwright.support.dimensions import reduced
+from trainwright.support.text import amount
 
 
 def _sum(x: MCTensor, dim: Any, keepdim: bool) -> tuple[Tensor, int]:
@@ -58,7 +59,9 @@ def _need(name: str, *pairs: tuple[Tensor, int]) -> None:
     """Raise ``ValueError`` unless components have the given dimensions, apart from nc."""
     for x, dims in pairs:
         if x.dim() - 1 != dims:
-            raise ValueError(f"{name} needs {dims} dimensions, not shape {tuple(x.shape[:-1])}")
+            raise ValueError(
+                f"{name} needs {amount(dims, 'dimension')}, not shape {tuple(x.shape[:-1])}"
+            )
 
 
 def _product(name: str, dims: tuple[int, int] | None) -> Any:

@@ -315,7 +315,8 @@ class TTEmbedding(TensorTrain):
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise NetworkError(
-                    f"padding_idx must be within the {num_embeddings} rows, not {padding_idx!r}"
+                    f"padding_idx must be within the {amount(num_embeddings, 'row')}, "
+                    f"not {padding_idx!r}"
                 )
             padding_idx %= num_embeddings  # counted from the end where negative, as in torch
         self.padding_idx = padding_idx

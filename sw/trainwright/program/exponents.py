@@ -29,6 +29,7 @@ from trainwright.program.table import (
     only,
     repeated,
 )
+from trainwright.support.text import amount
 
 if TYPE_CHECKING:
     from trainwright.program.descriptors import Compute
@@ -146,7 +147,7 @@ class ExponentFile:
         """
         if len(exponents) != len(self.exponents) or exponents[0]:
             raise ProgramError(
-                f"{len(exponents)} exponents, the first {exponents[:1]}: "
+                f"{amount(len(exponents), 'exponent')}, the first {exponents[:1]}: "
                 f"the file has {len(self.exponents)} slots, and slot 0 is always 0"
             )
         for slot, value in enumerate(exponents):

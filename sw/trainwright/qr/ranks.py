@@ -13,6 +13,7 @@ from torch import Tensor, distributed
 
 from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.result import QRError
+from trainwright.support.text import amount
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def tsqr_over_ranks(A: Tensor, *, leaf_rows: int, ranks: Ranks | None = None) ->
         raise QRError(f"A must be a float32 or float64 matrix, not {A.dtype} {[*A.shape]}")
     ranks, a, n = ranks or default_ranks(), A.detach(), A.shape[1]
     if leaf_rows < max(n, 1):
-        raise QRError(f"leaf_rows must be at least the {n} columns, not {leaf_rows}")
+        raise QRError(f"leaf_rows must be at least the {amount(n, 'column')}, not {leaf_rows}")
     tops = a.abs().amax(0) if len(a) else a.new_zeros(n)
     parts = ranks.gather([torch.tensor([*a.shape]), tops])
     _check([part[0].tolist() for part in parts], leaf_rows)
@@ -89,12 +90,13 @@ def _check(shapes: list[list[int]], leaf_rows: int) -> None:
         raise QRError(f"ranks hold different columns: {[columns for _, columns in shapes]}")
     rows = [rows for rows, _ in shapes]
     if sum(rows) < shapes[0][1]:
-        raise QRError(f"{sum(rows)} rows in all are fewer than the {shapes[0][1]} columns")
+        had, least = amount(sum(rows), "row"), amount(shapes[0][1], "column")
+        raise QRError(f"{had} in all are fewer than the {least}")
     for rank, count in enumerate(rows):
         if count % leaf_rows and any(rows[rank + 1 :]):
             raise QRError(
-                f"rank {rank} holds {count} rows, no multiple of leaf_rows {leaf_rows}: only the "
-                "last rows may be fewer"
+                f"rank {rank} holds {amount(count, 'row')}, no multiple of leaf_rows {leaf_rows}: "
+                "only the last rows may be fewer"
             )
 
 

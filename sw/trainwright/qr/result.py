@@ -12,6 +12,7 @@ from trainwright.qr.apriori import ErrorBound, Shape, a_priori, leading
 from trainwright.qr.measure import least_norm, orthogonality, residual
 from trainwright.qr.precision import Precision
 from trainwright.support.errors import UserError
+from trainwright.support.text import amount
 
 
 class QRError(UserError, ValueError):
@@ -69,7 +70,8 @@ class QR(ABC):
         """
         if x.dim() < 2 or x.shape[-2] != self.m or x.is_complex():
             raise QRError(
-                f"Q applies to real matrices of {self.m} rows, not {x.dtype} {list(x.shape)}"
+                f"Q applies to real matrices of {amount(self.m, 'row')}, not {x.dtype} "
+                f"{list(x.shape)}"
             )
         batch = torch.broadcast_shapes(x.shape[:-2], self.R.shape[:-2])
         if not x.is_floating_point():

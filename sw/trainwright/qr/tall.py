@@ -21,6 +21,7 @@ from trainwright.qr.result import (
     prepared,
     with_columns_restored,
 )
+from trainwright.support.text import amount
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,8 @@ def tsqr(
     m, n = a.shape[-2:]
     if m >> levels < n:
         raise QRError(
-            f"{m} rows in 2^{levels} blocks leave {m >> levels} rows for {n} columns: "
+            f"{amount(m, 'row')} in 2^{levels} blocks leave {amount(m >> levels, 'row')} for "
+            f"{amount(n, 'column')}: "
             f"take fewer levels"
         )
     blocks = column_major(to_blocks(a, levels))

@@ -7,6 +7,7 @@ from math import prod
 import torch
 
 from trainwright.support.errors import UserError
+from trainwright.support.text import amount
 
 Factors = Sequence[torch.Tensor]
 
@@ -23,7 +24,7 @@ def check_factors(factors: Factors) -> None:
         if not isinstance(factor, torch.Tensor):
             raise TensorTrainError(f"factor {n} is no tensor but {type(factor).__name__}")
         if factor.dim() != 4:
-            raise TensorTrainError(f"factor {n} has {factor.dim()} dimensions and not 4")
+            raise TensorTrainError(f"factor {n} has {amount(factor.dim(), 'dimension')} and not 4")
         if not factor.numel():
             raise TensorTrainError(f"factor {n} {list(factor.shape)} has no elements")
         if factor.is_complex():
