@@ -100,6 +100,32 @@ def test_cli_rejects_unknown_words(capsys):
     assert "--wings 2 (see trainwright train --help)" in complaint(capsys, "train", "--wings", "2")
 
 
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["check", "--", "--batch", "4"], "--batch 4; put --batch before"),
+        (["train", "--", "--batch=4"], "--batch=4; put --batch=4 before"),
+        (["posit", "3", "--", "--format", "16,2"], "--format 16,2; put --format before"),
+        (["bench", "qr", "--", "--rows", "4"], "--rows 4; put --rows before"),
+    ],
+)
+def test_cli_option_after_double_dash_is_answered_with_its_place(capsys, argv, words):
+    message = complaint(capsys, *argv)
+    assert message.startswith(f"unrecognized arguments: {words} '--', which ends the options (see")
+
+
+def test_cli_double_dash_before_the_command_names_the_option_after_it(capsys):
+    message = complaint(capsys, "--", "check", "--batch", "4")
+    assert "; put --batch before '--', which ends the options (see" in message
+
+
+def test_cli_double_dash_without_options_after_it_only_ends_them(capsys):
+    assert run(capsys, "posit", "--", "-1/2")[0] == 0
+    assert run(capsys, "posit", "3", "--")[0] == 0
+    assert complaint(capsys, "check", "--", "x") == complaint(capsys, "check", "x")
+    assert "there is no checkpoint --batch" in complaint(capsys, "eval", "--", "--batch")
+
+
 LISTED = """
 import contextlib, io, sys
 from trainwright.cli import main

@@ -8,8 +8,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from textwrap import wrap
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trainwright import __version__
 from trainwright.cli.command import Command, HelpFormatter, LazyCommand, add_commands, registered
@@ -88,6 +89,14 @@ def complaint(text: str) -> str:
 class Parser(argparse.ArgumentParser):
     """Complains in one line."""
 
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """Note an option after `--`, which argparse takes for a value, for the message of error."""
+        behind = [word for word in dropwhile("--".__ne__, args or ()) if word[:2] == "--" != word]
+        self.advice = f"; put {behind[0]} before '--', which ends the options" if behind else ""
+        return super().parse_known_args(args, namespace)
+
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Add a suggestion to the message of argparse for a value that is no choice."""
         try:
@@ -98,7 +107,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
-        text = shortened(message, MOST_LINE)
+        text = shortened(message, MOST_LINE) + self.advice
         self.exit(2, complaint(f"{text} (see {self.prog} --help)") + "\n")
 
 
@@ -160,9 +169,10 @@ def _run(argv: Sequence[str], asked: str | None) -> int:
     broken = [command.name for command in commands if getattr(command, "broken", False)]
     parser = _parser(commands, asked)
     args, unknown = parser.parse_known_args(argv)
+    unknown = [word for word in unknown if word != "--"]
     if unknown and args.command not in broken:
         place: Parser = args.parser_of_command if args.command else parser
-        option = unknown[0].partition("=")[0]
+        option = "" if place.advice else unknown[0].partition("=")[0]
         close = suggestion(option, place._option_string_actions) if option[0:1] == "-" else ""
         place.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
     if args.command is None:

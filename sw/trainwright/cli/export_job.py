@@ -10,12 +10,7 @@ from trainwright.cli.backend import MEMORY_BYTES
 from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import add_options, describe, read_options
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import (
-    ALONE,
-    JsonOptions,
-    check_chip_plan,
-    update_place,
-)
+from trainwright.cli.options import ALONE, JsonOptions, check_chip_plan, update_place
 from trainwright.cli.output import check_results, tell
 from trainwright.cli.train import options as train_options
 from trainwright.data.own import OwnOptions

@@ -13,11 +13,7 @@ from typing import Any
 from trainwright.cli.backend import check_simulation_options, memory_options
 from trainwright.cli.declare import given_values
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import (
-    accelerator_parameters,
-    with_formats,
-    with_ranks,
-)
+from trainwright.cli.options import accelerator_parameters, with_formats, with_ranks
 from trainwright.cli.train.folder import RunFolder
 from trainwright.cli.train.options import OTHER_OPTION as _AGREE
 from trainwright.cli.train.options import RunOptions, check_same, check_same_settings, make_settings
