@@ -54,6 +54,61 @@ def test_output_of_a_layer_can_be_modified_in_place(compiled, image):
         assert torch.allclose(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3)
 
 
+def _hook_everything(model, name, seen):
+    """Register hooks of every kind, two of each, that note their kind and ``name``."""
+
+    def noting(kind):
+        return lambda module, *given: seen.append((kind, name, len(given)))
+
+    for kind in ("first", "second"):
+        model.register_forward_pre_hook(noting(f"{kind} pre"))
+        model.register_forward_pre_hook(noting(f"{kind} pre"), with_kwargs=True)
+        model.register_forward_hook(noting(f"{kind} forward"), with_kwargs=True)
+        model.register_forward_hook(noting(f"{kind} forward"))
+        model.register_full_backward_pre_hook(noting(f"{kind} backward pre"))
+        model.register_full_backward_hook(noting(f"{kind} backward"))
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_dense_copy_of_compiled_model_has_its_hooks_in_their_order(single):
+    seen = []
+    module = tnn.TTLinear(64, 10, rank=4) if single else _module()
+    x = torch.rand(4, 64, requires_grad=True)
+    _hook_everything(module, "inner", seen)
+    model = compile(module, batch=16)
+    _hook_everything(model, "outer", seen)
+    model.register_forward_hook(lambda *given: seen.append("always"), always_call=True)
+    model(x).sum().backward()
+    # The accelerator runs the hooks that are inside, in the same order, as a call of its own.
+    wanted, seen[:] = list(seen), []
+    assert {entry[1] for entry in wanted if entry != "always"} == {"inner", "outer"}
+    dense = model.to_torch()
+    dense(x).sum().backward()
+    assert seen == wanted
+    with pytest.raises(RuntimeError):
+        dense(torch.rand(4, 3))
+    assert seen[-1] == "always"
+    model(x)
+    assert model.to_torch() is not dense and len(model._forward_hooks) == 5
+
+
+def _watch(module, *given):
+    """Do nothing, as a backward hook of either kind."""
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-full backward hook")
+def test_dense_copy_of_compiled_model_names_hooks_that_torch_does_not_mix():
+    module = _module()
+    module.register_backward_hook(_watch)
+    model = compile(module, batch=16)
+    model.register_full_backward_hook(_watch)
+    with pytest.warns(
+        UserWarning, match="leaves out backward hooks of CompiledModule: _watch"
+    ) as w:
+        dense = model.to_torch()
+    assert len(w) == 1 and w[0].filename == __file__ and len(dense._backward_hooks) == 1
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("name", ["2.factors.0", "2.bias"])

@@ -301,6 +301,37 @@ def _take_along(old: torch.nn.Module, new: torch.nn.Module) -> torch.nn.Module:
     return new.train(old.training)
 
 
+def add_hooks(outer: torch.nn.Module, inner: torch.nn.Module) -> None:
+    """Register the hooks of a module's passes on ``inner``, to run around those that it has.
+
+    Warns of backward hooks that are left out, because torch refuses both its kinds on one module.
+    """
+    held: Any = vars(outer)
+    for key, hook in held["_forward_hooks"].items():
+        inner.register_forward_hook(
+            hook,
+            with_kwargs=key in held["_forward_hooks_with_kwargs"],
+            always_call=key in held["_forward_hooks_always_called"],
+        )
+    for key, hook in reversed(held["_forward_pre_hooks"].items()):
+        with_kwargs = key in held["_forward_pre_hooks_with_kwargs"]
+        inner.register_forward_pre_hook(hook, prepend=True, with_kwargs=with_kwargs)
+    for hook in reversed(held["_backward_pre_hooks"].values()):
+        inner.register_full_backward_pre_hook(hook, prepend=True)
+    backward, is_full = list(held["_backward_hooks"].values()), held["_is_full_backward_hook"]
+    if backward and vars(inner)["_is_full_backward_hook"] not in (None, is_full):
+        names = ", ".join(getattr(hook, "__name__", type(hook).__name__) for hook in backward)
+        warnings.warn(
+            f"to_torch leaves out backward hooks of {type(outer).__name__}: {names}, as the module "
+            "inside has others: register all by register_full_backward_hook",
+            stacklevel=3,
+        )
+        return
+    for hook in backward:
+        register = inner.register_full_backward_hook if is_full else inner.register_backward_hook
+        register(hook)
+
+
 def _set_modules(model: torch.nn.Module, new: dict[int, torch.nn.Module]) -> torch.nn.Module:
     """Put modules by ``id`` in the place of others; one that is used twice stays shared."""
     if id(model) in new:

@@ -17,6 +17,7 @@ from trainwright.functions import entries
 from trainwright.functions.in_torch import KernelModule
 from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
+from trainwright.nn.conversion import add_hooks
 from trainwright.nn.model import trains
 from trainwright.nn.untyped import (
     computed_by,
@@ -326,8 +327,13 @@ class CompiledModule(torch.nn.Module):
         return cut_ranks(self.module, threshold, form=form, optimizer=optimizer, averaged=averaged)
 
     def to_torch(self) -> torch.nn.Module:
-        """Return a copy with ordinary dense layers, in float32: ``trainwright.nn.to_torch``."""
-        return to_torch(self.module)
+        """Return a copy with ordinary dense layers, in float32: ``trainwright.nn.to_torch``.
+
+        Hooks of this model's passes are hooks of the copy, too.
+        """
+        dense = to_torch(self.module)
+        add_hooks(self, dense)
+        return dense
 
     def close(self) -> None:
         """Release the accelerator (a port, a simulation); the next step opens it again."""
