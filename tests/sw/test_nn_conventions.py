@@ -109,6 +109,25 @@ def test_weight_that_is_written_is_one_error_with_remedy(write):
     assert torch.equal(layer.weight, before)
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("norm", [torch.nn.utils.weight_norm, torch.nn.utils.spectral_norm])
+def test_weight_that_old_norms_take_is_one_error_with_remedy(kind, norm):
+    layer, x = layer_and_input(kind)
+    for each in (layer, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        names = set(each.state_dict())
+        with pytest.raises(
+            AttributeError,
+            match=rf"^{type(layer).__name__} has no parameter .*LayerNorm.*from_torch$",
+        ):
+            norm(each)
+        assert set(each.state_dict()) == names and torch.equal(each(x), layer(x))
+    with pytest.raises(KeyError, match="'offset'"):
+        del layer._parameters["offset"]
+    del layer._parameters["bias"]
+    assert "bias" not in layer._parameters
+
+
 def test_weight_that_is_read_gives_plain_tensors_to_write():
     layer, _ = layer_and_input("linear")
     for result in (layer.weight.clone(), layer.weight + 0, layer.weight.to(torch.float64)):

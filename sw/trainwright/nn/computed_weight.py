@@ -62,6 +62,34 @@ def computed(values: torch.Tensor, owner: str) -> torch.Tensor:
     return result
 
 
+class LayerParameters(dict[str, Any]):
+    """Parameters of a layer that computes its weight; asking for ``weight`` raises the reason.
+
+    torch's old ``weight_norm`` and ``spectral_norm`` look here before they register anything.
+    """
+
+    def __init__(self, owner: str) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def __missing__(self, name: str) -> Any:
+        """Raise ``AttributeError`` for the weight, ``KeyError`` for another name."""
+        if name != "weight":
+            raise KeyError(name)
+        raise AttributeError(
+            f"{self.owner} has no parameter to normalise or replace: its weight is computed from "
+            "the layer's factors. Normalise the layer's outputs (torch.nn.LayerNorm, BatchNorm1d, "
+            "BatchNorm2d), or train a dense layer with weight_norm or spectral_norm, remove the "
+            "norm (remove_weight_norm, remove_spectral_norm), and convert it by "
+            "trainwright.from_torch"
+        )
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            self.__missing__(name)
+        super().__delitem__(name)
+
+
 def unwritable(owner: str, attempt: str) -> str:
     """Explain why ``attempt`` would be lost, and how to give a layer values."""
     return (

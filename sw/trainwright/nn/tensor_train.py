@@ -13,7 +13,7 @@ from trainwright.driver import fitting_exponent
 from trainwright.fixed.health import LostTensorWarning
 from trainwright.formats import Fixed, Format
 from trainwright.network import FLOAT32, Layer, NetworkError, NumberFormats, Widths
-from trainwright.nn.computed_weight import computed, unwritable
+from trainwright.nn.computed_weight import LayerParameters, computed, unwritable
 from trainwright.nn.contraction import Matrix, contract
 from trainwright.nn.output_loss import OutputLoss
 from trainwright.nn.overflow import note_overflow
@@ -119,6 +119,7 @@ class TensorTrain(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        self._parameters = LayerParameters(type(self).__name__)
         require_sizes(rows=rows, columns=columns)
         if dtype is not None and not dtype.is_floating_point:
             raise NetworkError(f"dtype must be a real floating-point type, not {dtype}")
