@@ -30,6 +30,7 @@ from trainwright.program.descriptors import (
     layout_width,
 )
 from trainwright.program.encoding import (
+    VERSION,
     ProgramError,
     decode,
     decode_descriptor,
@@ -481,6 +482,14 @@ def test_program_header_is_checked(digits_file):
             lambda data: header(data, version=1),
             "of version 1, this trainwright reads version 6; write it again",
         ),
+        (
+            lambda data: header(data, version=5),
+            "of version 5, this trainwright reads version 6; write it again",
+        ),
+        (
+            lambda data: header(data, reserved=0x100),
+            "corrupt .* bytes 6 and 7 of its header are 0x0100, not 0; write it again",
+        ),
         (lambda data: data[:-1], r"need \d+ bytes after the header, there are \d+; write it again"),
         (lambda data: data + b"\0", "truncated or overlong"),
         (lambda data: header(data, count=1), "1 descriptors need 128 bytes"),
@@ -512,9 +521,8 @@ def test_program_rejects_undecodable_words(digits_file, change, message):
 
 def test_every_flipped_bit_is_found(digits_file):
     rng = random.Random(3)
-    reserved = range(8 * 6, 8 * 8)  # not looked at
     for _ in range(300):
-        bit = rng.choice([b for b in range(8 * len(digits_file)) if b not in reserved])
+        bit = rng.randrange(8 * len(digits_file))
         data = bytearray(digits_file)
         data[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ProgramError):
@@ -527,6 +535,11 @@ def test_programs_of_another_accelerator(digits_file):
 
 
 # Documentation.
+
+
+def test_documented_header_has_the_version_of_program_files():
+    text = DOCUMENT.read_text()
+    assert f"| 4-5 | version: {VERSION} |" in text
 
 
 @pytest.mark.parametrize("name", list(tables()))

@@ -86,10 +86,15 @@ def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
             "not a program file: it does not start with the header of one, 'TRWP' and 16 bytes; "
             f"{_AGAIN}"
         )
-    _, version, _, count, fingerprint, crc = HEADER.unpack_from(data)
+    _, version, reserved, count, fingerprint, crc = HEADER.unpack_from(data)
     if version != VERSION:
         raise ProgramError(
             f"program file of version {version}, this trainwright reads version {VERSION}; {_AGAIN}"
+        )
+    if reserved:
+        raise ProgramError(
+            f"corrupt program file: bytes 6 and 7 of its header are {reserved:#06x}, not 0; "
+            f"{_AGAIN}"
         )
     body = data[HEADER.size :]
     if len(body) != count * DESCRIPTOR_BYTES:
