@@ -253,7 +253,7 @@ def check_rows_at_breakpoint(run, options, number, capsys):
         ("--descriptor 3 --out x.vcd", "--out must end in .fst, not 'x.vcd'"),
         ("--descriptor 3 --out /proc/x.fst", "--out: cannot write '/proc/x.fst'"),
         ("--descriptor 500", "--descriptor 500: the program has descriptors 0 to"),
-        ("--descriptor 3 --part step", "--part step: this step has the programs"),
+        ("--descriptor 3 --part step", "has the programs forward, backward; add --update chip"),
         ("--descriptor 3 --rows 16384", "the scratchpad has rows 0 to 16383"),
         ("--descriptor 3 --rows 16000 --backend golden", "row 16000 was never written"),
     ],

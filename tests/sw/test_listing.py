@@ -140,4 +140,7 @@ def test_listing_command_on_chip_has_every_program(capsys, tmp_path):
 
 def test_listing_command_with_program_of_another_step_names_the_programs(capsys):
     assert main(["listing", "digits", "--batch", "16", "--part", "step"]) == 2
-    assert "forward, backward" in capsys.readouterr().err
+    assert "the programs forward, backward; add --update chip" in capsys.readouterr().err
+    chip = ["listing", "digits", "--batch", "16", "--update", "chip"]
+    assert main([*chip, "--part", "backward"]) == 2
+    assert "samples, step, evaluation; omit --update chip" in capsys.readouterr().err

@@ -51,9 +51,8 @@ def _list_file(options: ListingOptions) -> int:
     from trainwright.program.encoding import decode
     from trainwright.program.listing import listing
 
-    plain = ListingOptions()
     for name in ("batch", "ranks", "formats", "plan", "update", "part", "save"):
-        if getattr(options, name) != getattr(plain, name):
+        if getattr(options, name) != getattr(ListingOptions, name):
             raise OptionError(
                 f"--{name} is for a network: {options.network} is a program already, omit it"
             )
@@ -68,7 +67,8 @@ def _list_file(options: ListingOptions) -> int:
 def check_part(part: str, programs: Iterable[str]) -> None:
     """Reject a program that a step does not have."""
     if part not in programs:
-        raise OptionError(f"--part {part}: this step has the programs {', '.join(programs)}")
+        how = f"{'omit' if 'step' in programs else 'add'} --update chip"
+        raise OptionError(f"--part {part}: this step has the programs {', '.join(programs)}; {how}")
 
 
 INDENT = 14
