@@ -80,6 +80,9 @@ P = AcceleratorParameters()
             "vector_engine is for fixed point only",
         ),
         ({"vector_engine": 2}, "vector_engine must be 0 or 1, not 2"),
+        ({"exponents": 256.0}, "exponents must be an integer, not 256.0"),
+        ({"scratchpad_rows": 16384.0}, "scratchpad_rows must be an integer, not 16384.0"),
+        ({"engine_lanes": True, "vector_engine": 1}, "engine_lanes must be an integer, not True"),
     ],
     ids=lambda value: (
         "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else ""

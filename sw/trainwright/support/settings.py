@@ -114,6 +114,9 @@ class SettingField:
         """Return the fault of a value that the setting does not take, as "must be ..., not ..."."""
         if value is None and self.optional:
             return None
+        # 16.0 and True equal integers, but are other text in fingerprints, programs and reports.
+        if self.kind is int and isinstance(value, float | bool):
+            return f"must be an integer, not {value!r}"
         inside = value in self.choices if self.choices else _inside(self.limits, value)
         return None if inside else f"must be {self.range}, not {value!r}"
 
