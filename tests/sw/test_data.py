@@ -171,6 +171,8 @@ def test_labels_out_of_range():
     good, bad = np.array([0, 1, 1], np.uint8), np.array([0, 1, 2], np.uint8)
     with pytest.raises(DataError, match="label 2 is out of range, there are 2 classes"):
         DataSet("d", Split(images, bad), Split(images, good), 16, ("a", "b"))
+    with pytest.raises(DataError, match="label -1 is out of range, there are 2 classes"):
+        DataSet("d", Split(images, good), Split(images, bad.astype(int) - 1), 16, ("a", "b"))
     with pytest.raises(DataError, match="pixel 17 is over 16"):
         DataSet("d", Split(images, good), Split(images + 17, good), 16, ("a", "b"))
 

@@ -12,6 +12,7 @@ from trainwright.compiler.step.rows import require_chip
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network, network_from_dict
 from trainwright.onchip.choices import BYTE_CLASSES, MOST_OUTPUTS
+from trainwright.onchip.loss import batch_loss
 from trainwright.onchip.samples import DIGIT_WEIGHTS, target_beats
 from trainwright.parameters import AcceleratorParameters
 
@@ -60,7 +61,50 @@ def test_step_of_many_classes_has_the_bits_of_the_definitions(network, batch, lo
     assert not check.comparison.mismatches and check.host_writes == 0
 
 
+def test_labels_of_128_classes_are_bytes_and_their_gradients_have_8_bits():
+    """One class more takes digits, and gradients that are no multiples of 2^8."""
+    logits = np.random.default_rng(0).integers(-900, 900, (8, 144))
+    for classes, beat, step in ((BYTE_CLASSES, [127] * 16, 256), (BYTE_CLASSES + 1, [63, 1], 1)):
+        beats = target_beats(np.array([127]), classes, numbered=True)
+        assert beats[0].tolist() == [*beat, *[0] * (16 - len(beat))]
+        gradient = batch_loss("cross-entropy", logits, -8, np.arange(8), classes).gradient
+        assert np.gcd.reduce(gradient, axis=None) == step
+
+
+def test_gradient_of_the_label_saturates_at_16_bits():
+    """Each of 299 shares of 109.6 units rounds to 110: their sum is 32,890."""
+    logits = np.full((1, 304), 100)
+    logits[0, 7] = -32768
+    gradient = batch_loss("cross-entropy", logits, 0, np.array([7]), 300).gradient[0]
+    assert gradient[:7].tolist() == [110] * 7 and gradient[7] == -32768
+
+
+@pytest.mark.parametrize("classes", [10, 100, 300])
+@pytest.mark.parametrize("label", [-2, 1 << 16, "classes"])
+def test_labels_that_are_no_classes_are_one_error(classes, label):
+    labels = np.array([0, classes if label == "classes" else label])
+    message = f"labels from {labels.min()} to {labels.max()} of {classes} classes"
+    logits = np.zeros((2, max(16, classes)), np.int64)
+    with pytest.raises(ValueError, match=message):
+        target_beats(labels, classes, numbered=classes > 16)
+    with pytest.raises(ValueError, match=message):
+        batch_loss("cross-entropy", logits, 0, labels, classes)
+
+
+def test_check_training_finds_nothing_of_an_earlier_check_on_the_same_accelerator():
+    """The first network has more exponents, whose slots the second one leaves alone."""
+    with GoldenAccelerator(P, memory_bytes=1 << 22) as golden:
+        for network, batch in ((of_tokens(130, [13, 10], words=False), 3), (DIGITS, 16)):
+            check = check_training(network, batch, golden, seed=1, steps=1)
+            assert check.comparison.mismatches == {}
+
+
 def test_more_classes_than_labels_of_two_bytes_are_one_error():
     many = of_images(MOST_OUTPUTS + 1, (128, 128))
     with pytest.raises(CompileError, match="up to 8192 classes, not 8193: use --update host"):
         require_chip(many, 16, P)
+
+
+def test_step_on_the_chip_of_a_regression_is_one_error():
+    with pytest.raises(CompileError, match="tell classes apart: a regression takes --update host"):
+        require_chip(replace(DIGITS, classes=1), 16, P)

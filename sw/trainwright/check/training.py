@@ -229,8 +229,10 @@ class TrainingSide:
         return self.accelerator.memory_bytes - PAGE
 
     def clear(self) -> None:
-        """Fill the memory with zeros, so that both accelerators start with the same bytes."""
+        """Fill memory and exponent file with zeros, so that both accelerators start alike."""
         self.accelerator.write(0, np.zeros(self.size, np.uint8))
+        # A start sets the slots of its own tensors: others keep what an earlier check left.
+        self.accelerator.exponents = [0] * self.accelerator.parameters.exponents
 
     def run(self, scales: Scales) -> None:
         """Run the steps, then classify the test set if the accelerator has it."""

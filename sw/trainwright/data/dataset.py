@@ -78,9 +78,11 @@ class DataSet:
         for split in self.splits:
             if len(split) == 0:
                 raise DataError(f"data set {self.name!r} has an empty split")
-            if self.scale is None and (greatest := int(split.labels.max())) >= self.classes:
+            least = 1 - split.labels.ndim  # a place behind the last word has no label, -1
+            ends = (int(split.labels.min()), int(split.labels.max())) if self.scale is None else ()
+            if wrong := [label for label in ends if not least <= label < self.classes]:
                 raise DataError(
-                    f"data set {self.name!r}: label {greatest} is out of range, "
+                    f"data set {self.name!r}: label {wrong[-1]} is out of range, "
                     f"there are {amount(self.classes, 'class')}"
                 )
             if (brightest := int(split.images.max())) > self.full_scale:

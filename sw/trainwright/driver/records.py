@@ -14,7 +14,7 @@ from trainwright.driver.tokens import token_words
 from trainwright.network import Input, Network
 from trainwright.onchip.choices import label_bytes
 from trainwright.onchip.layout import LANES
-from trainwright.onchip.samples import filled_up, target_beats
+from trainwright.onchip.samples import filled_up, require_labels, target_beats
 
 
 def input_view(network: Network, name: str, images: torch.Tensor) -> torch.Tensor:
@@ -47,7 +47,9 @@ def sample_records(
     """Return records of samples, uint8 (samples, bytes), in the step's ``RecordFormat``.
 
     ``inputs`` are int64 (samples, I), labels (samples,), or (samples, tokens) for labels of words.
+    Raises ``ValueError`` for labels that are no classes.
     """
+    require_labels(labels, step.network.classes)
     network, batch, form = step.network, step.batch, RecordFormat.of(step)
     whole = np.zeros((len(inputs), form.record_bytes), np.uint8)
     for start in range(0, len(inputs), batch):

@@ -20,7 +20,7 @@ from trainwright.kernels.phases import STORED, GroupLayout, GroupPass, lower_gro
 from trainwright.kernels.tables import FRACTION
 from trainwright.kernels.trace import trace_groups
 from trainwright.onchip.choices import BYTE_CLASSES, LANES, LOSS_NAMES
-from trainwright.onchip.samples import target_rows
+from trainwright.onchip.samples import require_labels, target_rows
 from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
 from trainwright.program.vector import FACTOR_WIDTH
 
@@ -285,9 +285,10 @@ def loss_scalars(loss: str, logits: int) -> tuple[Scalar, ...]:
 def batch_loss(loss: str, logits: Words, exponent: int, labels: Words, classes: int) -> Loss:
     """Evaluate a loss on ``logits`` int64 (batch, outputs), ``labels`` int64 (batch,).
 
-    Labels (batch, tokens) are those of words, below 0 where a sequence has none; their logits
-    follow one another.
+    Labels (batch, tokens) are those of words, -1 where a sequence has none; their logits follow one
+    another. Raises ``ValueError`` for labels that are no classes.
     """
+    require_labels(labels, classes)
     shape, numbers = logits.shape, labels.reshape(-1, 1)
     logits = logits.reshape(len(numbers), -1)
     outputs, options = logits.shape[1], {"exponent": exponent, "counting": False, "main": True}

@@ -12,6 +12,8 @@ from trainwright.program.samples import PIXEL_WIDTHS
 
 BEAT = 16
 """Bytes of a beat of an accelerator with 16 lanes."""
+NO_LABEL = -1
+"""Label of a sample, or of a word, that has none."""
 __all__ = [
     "BEAT", "PIXEL_WIDTHS", "epoch_order", "expanded", "filled_up", "first_of", "order_at",
     "records", "sample_bytes", "stored_pixels", "target_rows",
@@ -62,12 +64,12 @@ def records(
     ``numbered``, the bytes are those of ``target_beats``. Raises ``ValueError`` where a pixel or a
     label does not fit.
     """
-    if not 0 < classes <= (most := MOST_OUTPUTS if numbered else BEAT):
+    most = MOST_OUTPUTS if numbered else BEAT
+    if not 0 < classes <= most:
         raise ValueError(f"records have targets of 1 to {most} classes, not {classes}")
     if int(pixels.max(initial=0)) >> width:
         raise ValueError(f"a pixel of {pixels.max()} has more than {width} bits")
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise ValueError(f"labels from {labels.min()} to {labels.max()} of {classes} classes")
+    require_labels(labels, classes, least=0)
     size = sample_bytes(pixels.shape[1], width)
     whole = np.zeros((len(pixels), (size - BEAT) * 8 // width), np.uint8)
     whole[:, : pixels.shape[1]] = pixels
@@ -77,13 +79,22 @@ def records(
     return np.concatenate([whole, targets], 1)
 
 
+def require_labels(labels: npt.NDArray[np.generic], classes: int, *, least: int = NO_LABEL) -> None:
+    """Raise ``ValueError`` for a label that is no class, or under ``least``."""
+    # A label beyond the classes is a byte or a digit of another class, or of none.
+    if labels.size and not least <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(f"labels from {labels.min()} to {labels.max()} of {classes} classes")
+
+
 def target_beats(
     labels: npt.NDArray[np.int64], classes: int, *, numbered: bool
 ) -> npt.NDArray[np.uint8]:
     """Return the beat of targets of each sample: its classes, or the label's number 16 times.
 
-    A number of two bytes is stored once, as two digits and zeros (``digit_rows``).
+    A number of two bytes is stored once, as two digits and zeros (``digit_rows``). Raises
+    ``ValueError`` for labels that are no classes.
     """
+    require_labels(labels, classes)
     if not numbered:
         targets = target_rows(labels, classes, BEAT)
     elif label_bytes(classes) == 1:
@@ -107,8 +118,9 @@ def digit_rows(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def target_rows(labels: npt.NDArray[np.int64], classes: int, lanes: int) -> npt.NDArray[np.int64]:
     """Return a row a sample: 1 at its label, 0 at other classes, -1 where there is no class.
 
-    A label under 0 is none.
+    A label of ``NO_LABEL`` is none. Raises ``ValueError`` for labels that are no classes.
     """
+    require_labels(labels, classes)
     targets = np.where(np.arange(lanes) < classes, 0, -1) * np.ones((len(labels), 1), np.int64)
     rows = np.flatnonzero(labels >= 0)
     targets[rows, labels[rows]] = 1

@@ -28,7 +28,7 @@ from trainwright.network import Network
 from trainwright.onchip.choices import label_bytes
 from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
 from trainwright.onchip.loss import in_groups
-from trainwright.onchip.samples import DIGIT_WEIGHTS, digit_rows, target_rows
+from trainwright.onchip.samples import DIGIT_WEIGHTS, digit_rows, require_labels, target_rows
 from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
 
 Words = npt.NDArray[np.int64]
@@ -158,8 +158,12 @@ class ChipMemory:
         return words
 
     def targets(self, labels: Words) -> Words:
-        """Return the rows of ``TARGETS`` for labels (batch,), or of words (batch, tokens)."""
+        """Return the rows of ``TARGETS`` for labels (batch,), or of words (batch, tokens).
+
+        Raises ``ValueError`` for labels that are no classes.
+        """
         network = self.step.network
+        require_labels(labels, network.classes)
         if not classes_in_rows(network):
             return target_rows(labels, network.classes, LANES)
         grid = LabelGrid.of(network, self.step.batch)
