@@ -2,7 +2,9 @@
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,17 +14,27 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.check.parts import RandomStep
 from trainwright.check.step import random_inputs
 from trainwright.cli import core, main
+from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import End, Halt, Loop, Program, is_skipped
+from trainwright.program.descriptors import (
+    End,
+    Halt,
+    Loop,
+    Program,
+    Set,
+    Transfer,
+    is_skipped,
+)
+from trainwright.program.fields import Operation
 from trainwright.program.vector import Vector
 from trainwright_sim import copier
 from trainwright_sim.backend import RtlAccelerator
-from trainwright_sim.trace import parse_range, stopped
+from trainwright_sim.trace import _check_rows, commands_within, first_step, parse_range, stopped
 from trainwright_sim.waves import CYCLE, Waveform, design_names, selected, signal_names
 
 ADDRESS = 0x2000
@@ -165,6 +177,40 @@ def test_parse_range_reads_number_and_span_and_refuses_others():
     for text in ("", "x", "-1", "3..", "9..7", "1...2", "1.5"):
         with pytest.raises(ValueError, match=r"must (be|begin)"):
             parse_range(text)
+
+
+def test_commands_within_a_range_are_its_first_and_last_of_an_engine():
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=1)
+    program = (Set(values=()), load, load, Set(values=()), Set(values=()), load, Halt())
+    assert commands_within(program, (0, 3)) == (1, 2)
+    assert commands_within(program, (2, 5)) == (2, 5)
+    for number, near in ((3, 2), (4, 5), (6, 5)):
+        with pytest.raises(OptionError, match=f"the nearest command of an engine is {near}$"):
+            commands_within(program, (number, number))
+    with pytest.raises(OptionError, match="--descriptor 7: the program has descriptors 0 to 6"):
+        commands_within(program, (6, 7))
+
+
+def test_first_step_executes_most_of_the_descriptors():
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=1)
+    rare = [replace(load, eighth=n) for n in range(1, 16)]
+    program = (load, *rare)
+    for begin in (0, 5, 7):
+        for first, last in ((0, 0), (3, 3), (8, 8), (2, 4), (1, 15), (9, 12)):
+            step = first_step(program, (first, last), begin)
+            executed = [
+                sum(not is_skipped(d, n) for d in program[first : last + 1])
+                for n in range(begin, begin + 8)
+            ]
+            assert step - begin == executed.index(max(executed))
+
+
+def test_rows_of_a_trace_are_as_many_as_memory_has_room_for(parameters):
+    plain = SimpleNamespace(parameters=parameters)
+    size = parameters.lanes * parameters.word_width // 8
+    _check_rows((4, 8), range(4096, 4096 + 5 * size), plain)
+    with pytest.raises(OptionError, match="room for 5 rows behind"):
+        _check_rows((4, 9), range(4096, 4096 + 5 * size), plain)
 
 
 def test_stopped_program_inside_loop_names_its_end(parameters):

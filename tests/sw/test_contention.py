@@ -81,6 +81,17 @@ def test_speeds_load_and_store_share_the_memory_and_load_writes_to_one_bank():
     assert speeds((load, store), MEMORY) == pytest.approx((0.4, 0.4), abs=0.01)
 
 
+def test_speeds_of_pe1_count_rows_that_its_last_tile_fetches_for_nothing():
+    """Find two rows of a tile in bank 0, and of six more, which nothing uses, two in bank 1."""
+    entries = product(Engine.PE1, (Level(1), Level(1)), x=4090, last_rows=2)
+    assert dict(entries.reads[0].ports) == pytest.approx({0: 0.25 + 0.75 * 4 / 6, 1: 0.25})
+    back = product(Engine.PE1, (Level(1), Level(1)), x=4097, last_rows=2, x_row_stride=-1)
+    assert dict(back.reads[0].ports) == pytest.approx({1: 0.25, 0: 0.75})
+    # PE1 fetches rows beyond the scratchpad from its first ones.
+    end = product(Engine.PE1, (Level(1), Level(1)), x=16382, last_rows=2)
+    assert dict(end.reads[0].ports) == pytest.approx({3: 0.25, 0: 0.75})
+
+
 @pytest.mark.parametrize(("beats", "expected"), [(1, 32 / 42), (2, 0.8)])
 def test_speeds_load_of_short_bursts_waits_for_answers(beats, expected):
     """Keep 32 bursts in flight, each of them for 40 cycles and 2 of handshakes."""

@@ -17,6 +17,7 @@ from trainwright.program.encoding import decode_descriptor, encode_descriptor
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import MoveScales, Scalar, ScalarKind, ScaleEntry
 from trainwright.program.fields import Operation
+from trainwright.program.validation import check_program
 from trainwright.program.vector import Code, Instruction, Kind, Vector
 from trainwright.support import native
 
@@ -166,6 +167,29 @@ def test_exponent_file_rejects_scalars_out_of_range():
     assert outputs["error"] == (
         "pass: a shift of -1 by the exponents of slots 1 and 2; it is at least 0"
     )
+
+
+@pytest.mark.parametrize("slots", (16, 256, 512))
+def test_slots_beyond_the_exponent_file_are_refused_in_every_field(slots):
+    p = replace(P, exponents=slots)
+
+    def programs(slot):
+        fields = {"outer": 1, "inner": 1, "streams": (), "reads": 0, "writes": 0}
+        for name in ("x_exponent", "g_exponent", "z_exponent"):
+            yield replace(bias(1, 1, 1), **{name: slot})
+        for name in ("plus", "minus"):
+            scalar = Scalar(ScalarKind.VALUE, 0, **{name: slot})
+            yield Vector(entry=0, length=1, scalars=(scalar,), **fields)
+        for name in ("exponent", "copy"):
+            entry = {"exponent": 1, "statistics": 0, "low": 0, "high": 1} | {name: slot}
+            yield MoveScales(entries=(ScaleEntry(**entry),))
+
+    code = Code(first=0, instructions=(Instruction(kind=Kind.LANE, keep=True),))
+    for d in programs(slots - 1):
+        check_program(program_of(p, code, d), p)
+    for d in programs(slots):
+        with pytest.raises(ProgramError, match=f"= {slots} is not from 0 to {slots - 1}"):
+            check_program(program_of(p, code, d), p)
 
 
 def test_scales_up_to_the_greatest_exponent():

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from sequence_networks import classifier
 
+from trainwright.check.parts import RandomStep
 from trainwright.check.training import check_training
 from trainwright.compiler import CompileError
+from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler.chip.memory import TARGETS
 from trainwright.compiler.step.rows import require_chip
+from trainwright.driver.records import filled_records
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network, network_from_dict
 from trainwright.onchip.choices import BYTE_CLASSES, MOST_OUTPUTS
@@ -62,7 +66,7 @@ def test_step_of_many_classes_has_the_bits_of_the_definitions(network, batch, lo
 
 
 def test_labels_of_128_classes_are_bytes_and_their_gradients_have_8_bits():
-    """One class more takes digits, and gradients that are no multiples of 2^8."""
+    """Labels of 129 classes are two digits, and their gradients no multiples of 2^8."""
     logits = np.random.default_rng(0).integers(-900, 900, (8, 144))
     for classes, beat, step in ((BYTE_CLASSES, [127] * 16, 256), (BYTE_CLASSES + 1, [63, 1], 1)):
         beats = target_beats(np.array([127]), classes, numbered=True)
@@ -89,6 +93,26 @@ def test_labels_that_are_no_classes_are_one_error(classes, label):
         target_beats(labels, classes, numbered=classes > 16)
     with pytest.raises(ValueError, match=message):
         batch_loss("cross-entropy", logits, 0, labels, classes)
+
+
+def test_labels_of_a_short_batch_are_stored_beside_lanes_of_none():
+    """PE1 joins digits of three labels; the other lanes of their row have the digits of -1."""
+    with GoldenAccelerator(P, memory_bytes=1 << 22) as golden:
+        step = RandomStep(of_tokens(130, [13, 10], words=False), 3, golden, "alone", plan=AUTO)
+        step.run_step()
+        (row,) = step.driver.rows(TARGETS).tolist()
+        assert all(0 <= label < 130 for label in row[:3]) and row[3:] == [-1] * 13
+        assert step.driver.memory.targets(np.array(row[:3])).tolist() == [row]
+
+
+@pytest.mark.parametrize("classes, outputs", [(10, (4, 4)), (129, (13, 10))])
+def test_records_that_fill_up_a_batch_of_images_have_no_label(classes, outputs):
+    with GoldenAccelerator(P, memory_bytes=1 << 22) as golden:
+        step = RandomStep(of_images(classes, outputs), 16, golden, "alone", plan=AUTO).driver.step
+    whole = np.zeros((3, 80), np.uint8)
+    targets = filled_records(step, whole)[3:, -16:].view(np.int8)
+    none = target_beats(np.array([-1]), classes, numbered=classes > 16).view(np.int8)
+    assert len(targets) == 13 and (targets == none).all()
 
 
 def test_check_training_finds_nothing_of_an_earlier_check_on_the_same_accelerator():

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from trainwright.check.training import random_state
 from trainwright.compiler import CompileError
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.chip.memory import STATE
+from trainwright.compiler.chip.passes import Passes
 from trainwright.driver import Driver
 from trainwright.driver.resident import ResidentDriver
 from trainwright.fixed.scale import Scales
@@ -20,8 +22,10 @@ from trainwright.network import load_network
 from trainwright.onchip.loss import UNITS
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Halt
 from trainwright.program.encoding import decode, encode
 from trainwright.program.errors import ProgramError
+from trainwright.program.fields import MOST_DESCRIPTORS
 from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.settings import ChipSettings, TrainSettings
 
@@ -151,6 +155,16 @@ def test_resident_step_longer_than_the_program_memory_is_exact(case):
     chip = case.resident(p=replace(P, program_depth=16))
     chip.run_steps(2, step=0)
     is_defined(ours, chip)
+
+
+def test_program_of_more_descriptors_than_have_numbers_is_refused():
+    for count in (MOST_DESCRIPTORS - 1, MOST_DESCRIPTORS):
+        passes = SimpleNamespace(commands=SimpleNamespace(descriptors=[Halt()] * count), p=P)
+        if count < MOST_DESCRIPTORS:
+            assert len(Passes.finish(passes, "the loss").descriptors) == MOST_DESCRIPTORS
+            continue
+        with pytest.raises(CompileError, match="the loss needs 65536 descriptors, there are 65535"):
+            Passes.finish(passes, "the loss")
 
 
 def test_frozen_scales_and_steps_in_two_runs(case):

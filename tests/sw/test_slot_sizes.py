@@ -1,9 +1,12 @@
 """Slots of exponents and statistics that a network asks for, before and after it is compiled."""
 
+from types import SimpleNamespace
+
 import pytest
 from sequence_networks import classifier
 from test_compile_heads import TABLE
 
+import trainwright.compiler.chip.exponents as chip_exponents
 from trainwright.cli.options import accelerator_parameters
 from trainwright.compiler import CompileError, compile_step
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
@@ -12,6 +15,7 @@ from trainwright.compiler.chip.exponents import (
     ExponentSlots,
     moment_name,
     slots_expected,
+    slots_lacking,
 )
 from trainwright.network import load_network, network_from_dict
 from trainwright.onchip.layout import make_layout
@@ -48,6 +52,23 @@ def test_expected_slots_cover_those_of_the_compiled_step_closely(name):
 def test_default_accelerator_has_the_slots_that_a_network_needs(name, sizes):
     p = accelerator_parameters([], load_network(name), alone=True)
     assert (p.exponents, p.statistics_depth) == sizes
+
+
+def test_slots_of_a_network_beyond_the_largest_accelerator_are_the_most(monkeypatch):
+    monkeypatch.setattr(chip_exponents, "slots_expected", lambda network: (513, 257))
+    most = {"exponents": MOST_EXPONENTS, "statistics_depth": 256}
+    assert slots_lacking(NETWORKS["digits"], {}) == most
+    assert slots_lacking(NETWORKS["digits"], most) == {}
+
+
+def test_statistics_slots_of_loss_and_copies_are_required():
+    step = compile_step(NETWORKS["digits"], 16, LARGEST, plan=IN_ROWS[AUTO])
+    programs = step.forward, step.backward
+    tensors = ExponentSlots.of(programs, [], LARGEST).statistics
+    ExponentSlots.of(programs, [], SimpleNamespace(exponents=512, statistics_depth=tensors + 2))
+    few = SimpleNamespace(exponents=512, statistics_depth=tensors + 1)
+    with pytest.raises(CompileError, match=f"takes {tensors + 2} statistics slots, .* has"):
+        ExponentSlots.of(programs, [], few)
 
 
 def test_more_exponents_than_any_file_are_left_to_the_host():

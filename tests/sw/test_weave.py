@@ -12,12 +12,14 @@ from test_resident_samples import SMALL, S, Set
 import trainwright.compiler.chip.resident as resident
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE
+from trainwright.compiler.schedule.weave import EXPONENTS, _ordering
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.samples import filled_up
 from trainwright.program.descriptors import Set as SetRegisters
 from trainwright.program.descriptors import is_skipped
+from trainwright.program.exponents import Scalar, ScalarKind
 from trainwright.program.fields import Engine
 from trainwright.program.vector import Code, Vector
 from trainwright.timing import predict
@@ -69,6 +71,15 @@ def test_weave_puts_rare_descriptors_in_fewest_steps():
             driver, _ = driver_of(DIGITS, 16, golden, cuts=CutRule(interval, 5))
         slots = {getattr(d, "eighth", 0) for d in driver.resident.program.descriptors}
         assert slots == {0, slot, 2 * slot - 1, 8}  # coefficients are renewed every eight steps
+
+
+def test_weave_keeps_a_pass_behind_the_exponents_that_its_scalars_take():
+    d = Vector(
+        entry=0, length=1, outer=1, inner=1, streams=(), reads=0, writes=0,
+        scalars=(Scalar(ScalarKind.SHIFT, 0, plus=3, minus=300), Scalar(ScalarKind.VALUE, 0, 7)),
+    )  # fmt: skip
+    taken = [(t.start, t.stop, t.write) for t in _ordering(d) if t.space == EXPONENTS]
+    assert taken == [(3, 4, False), (7, 8, False), (300, 301, False)]
 
 
 @pytest.mark.parametrize("step", STEPS)
