@@ -48,28 +48,48 @@ class GuardError(RuntimeError):
     """A figure cannot be measured, or the file is none."""
 
 
+@dataclass(frozen=True)
+class Case:
+    """A step whose cycles pages give: a built-in network, and what differs from the defaults."""
+
+    network: str
+    batch: int = BATCH
+    device: str | None = None
+    plan: str = "auto"
+    ranks: tuple[tuple[int, ...], ...] | None = None
+    formats: str | None = None
+
+    def step(self) -> CompiledStep:
+        """Compile the step without the cache of programs."""
+        network = load_network(self.network)
+        if self.ranks is not None:
+            network = network.with_ranks(self.ranks)
+        if self.formats is not None:
+            network = network.with_formats(self.formats)
+        parameters = AcceleratorParameters() if self.device is None else preset(self.device)
+        return compile_step(network, self.batch, parameters, plan=self.plan)
+
+
 @cache
-def _step(name: str, device: str | None = None) -> CompiledStep:
-    """Compile a step of a network for a preset, by default for the default accelerator."""
-    parameters = AcceleratorParameters() if device is None else preset(device)
-    return compile_step(load_network(name), BATCH, parameters, plan="auto")
+def _step(case: Case) -> CompiledStep:
+    return case.step()
 
 
-def _cycles(name: str, device: str | None = None) -> int:
-    return _step(name, device).predicted_cycles
+def _cycles(case: Case) -> int:
+    return _step(case).predicted_cycles
 
 
 def _bytes_moved(name: str) -> int:
-    return _step(name).bytes_moved
+    return _step(Case(name)).bytes_moved
 
 
 def _bits_stored(name: str) -> int:
     """Return the bits of a training step's memory, external and on chip."""
-    return sum(item.bits for item in accelerator_memory(_step(name)))
+    return sum(item.bits for item in accelerator_memory(_step(Case(name))))
 
 
 def _program_bytes(name: str) -> int:
-    step = _step(name)
+    step = _step(Case(name))
     return DESCRIPTOR_BYTES * (len(step.forward.descriptors) + len(step.backward.descriptors))
 
 
@@ -119,12 +139,38 @@ def _cells(block: str, passes: str) -> Mapping[str, int]:
 NETWORKS = ("digits", "fashion")
 DEVICES = ("ecp5-85f", "gw5ast-138c")
 """Presets of the boards that pages give cycles of `digits` for."""
+NARROW = "intermediate=fixed(8),gradient=fixed(8)"
+CASES = {
+    **{f"digits-{device}": Case("digits", device=device) for device in DEVICES},
+    **{f"{name}-paper": Case(name, plan="paper") for name in NETWORKS},
+    **{f"{name}-zu3eg-w8": Case(name, device="zu3eg-w8", formats=NARROW) for name in NETWORKS},
+    "digits-batch-32": Case("digits", batch=32),
+    "fashion-ranks-12-5-13-16": Case("fashion", ranks=((12, 5, 13), (16,))),
+    "fashion-conv-batch-4": Case("fashion-conv", batch=4),
+}
+"""Steps in addition to those of `NETWORKS`; all of them compile in a few seconds."""
+RANKS: dict[str, tuple[tuple[int, ...], ...]] = {
+    "14-10-15-12": ((14, 10, 15), (12,)),
+    "9-2-3-3": ((9, 2, 3), (3,)),
+    "6": ((6, 6, 6), (6,)),
+    "8": ((8, 8, 8), (8,)),
+}
+DEAR_CASES = {
+    **{f"fashion-ranks-{ranks}": Case("fashion", ranks=RANKS[ranks]) for ranks in RANKS},
+    "fashion-batch-32": Case("fashion", batch=32),
+    "fashion-batch-32-small": Case("fashion", batch=32, plan="small"),
+    "fashion-ecp5-85f": Case("fashion", device="ecp5-85f"),
+    **{f"{n}-ecp5-85f-narrow": Case(n, device="ecp5-85f", formats=NARROW) for n in NETWORKS},
+    **{f"{n}-ecp5-85f-w8": Case(n, device="ecp5-85f-w8", formats=NARROW) for n in NETWORKS},
+}
+"""Further steps in pages of results."""
 BLOCKS = ("requantise-32", "nest", "load", "sequencer")
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (
-        *(Figure(f"{n}.cycles", partial(_cycles, n)) for n in NETWORKS),
-        *(Figure(f"digits-{d}.cycles", partial(_cycles, "digits", d)) for d in DEVICES),
+        *(Figure(f"{n}.cycles", partial(_cycles, Case(n))) for n in NETWORKS),
+        *(Figure(f"{name}.cycles", partial(_cycles, case)) for name, case in CASES.items()),
+        *(Figure(f"{n}.cycles", partial(_cycles, c), is_dear=True) for n, c in DEAR_CASES.items()),
         *(Figure(f"{n}.bytes-moved", partial(_bytes_moved, n)) for n in NETWORKS),
         *(Figure(f"{n}.bits-stored", partial(_bits_stored, n)) for n in NETWORKS),
         *(Figure(f"{n}.program-bytes", partial(_program_bytes, n)) for n in NETWORKS),

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from folded import each
 
+from trainwright.compiler import compile_step
+from trainwright.network import load_network
+from trainwright.parameters import preset
 from trainwright_sim import guards
 from trainwright_sim.guards import FIGURES, GuardError, compare, load, main, measure, text_of
 
@@ -61,6 +64,20 @@ def test_cycles_guarded_for_boards_are_in_results_and_boards_page():
     for name in HELD[1:]:
         names = {mark.value for mark in guards.marks((ROOT / name).read_text())}
         assert {f"digits-{device}.cycles" for device in guards.DEVICES} <= names
+
+
+def test_cycles_of_each_case_are_in_a_page():
+    """So that a command that a page names cannot give other cycles than the page."""
+    named = {mark.value for page in PAGES for mark in guards.marks(page.read_text())}
+    cases = {f"{name}.cycles" for name in guards.CASES | guards.DEAR_CASES}
+    assert sorted(cases - named) == []
+
+
+def test_case_compiles_with_its_ranks_formats_preset_and_plan():
+    case = guards.Case("digits", 16, "ecp5-85f-w8", "paper", ((3,), (2,)), guards.NARROW)
+    network = load_network("digits").with_ranks([[3], [2]]).with_formats(guards.NARROW)
+    expected = compile_step(network, 16, preset("ecp5-85f-w8"), plan="paper")
+    assert case.step().predicted_cycles == expected.predicted_cycles
 
 
 def test_marks_of_a_page_are_compared_number_by_number():

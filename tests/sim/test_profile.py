@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -115,6 +116,14 @@ def test_profile_of_chip_step_has_cycles_of_check_and_every_pass():
         causes = lost_cycles("", profile.descriptors, profile.commands, profile.cycles, p)
         own = [line for line in causes if line.engine == engine]
         assert abs(sum(line.cycles for line in own) - profile.cycles) <= len(own) / 2
+
+
+def test_cycles_page_has_occupancy_and_utilisation_of_profile(capsys):
+    assert main(["profile", "fashion", "--backend", "golden", "--json"]) == 0
+    step = json.loads(capsys.readouterr().out)["totals"][-1]
+    page = (Path(__file__).parents[2] / "docs/reference/cycles.md").read_text()
+    occupancy, useful = (f"{100 * step[key]:.1f} %" for key in ("occupancy", "mac_utilisation"))
+    assert f"batch 64 has {occupancy} occupancy and {useful} utilisation" in page
 
 
 @pytest.mark.parametrize("backend", ["rtl", "golden"])

@@ -13,6 +13,9 @@ def test_bench_cycles_predicts_without_simulating(capsys):
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert [step["plan"] for step in steps] == ["auto", "paper"]
     assert steps[0]["predicted_cycles"] < steps[1]["predicted_cycles"]
+    for step in steps:  # by the name that it has in other commands, and by the one it had here
+        share = step["macs"] / (256 * step["predicted_cycles"])
+        assert step["mac_utilisation"] == step["utilisation"] == share
     words = ["bench", "cycles", "--network", "fashion", "--ranks", "12,5,13|16", "--predict"]
     assert main([*words, "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]

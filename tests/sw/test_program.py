@@ -561,6 +561,10 @@ def test_field_picture_has_a_box_for_every_bit():
         assert sum(widths) % LINE == 0 and sum(widths) > 0
 
 
+def test_documented_version_of_program_files_is_the_one_written():
+    assert f"| 4-5 | version: {VERSION} |" in DOCUMENT.read_text()
+
+
 def test_documented_listing_is_a_listing():
     step = compile_step(load_network("digits"), 64, P)
     programs = [Program(part.descriptors, 0) for part in (step.forward, step.backward)]

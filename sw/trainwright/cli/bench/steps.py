@@ -89,7 +89,7 @@ def _cycles_row(network: Network, batch: int, plan: str, options: CyclesOptions)
         cycles = sum(run.cycles for run in runs)
         row |= {"cycles": cycles, "error_of_prediction": predicted / cycles - 1}
         row["bytes"] = sum(run.bytes_read + run.bytes_written for run in runs)
-    row["utilisation"] = step.macs / (parameters.multipliers * cycles)
+    row["mac_utilisation"] = row["utilisation"] = step.macs / (parameters.multipliers * cycles)
     if network.name == "fashion" and batch == 64:
         row["paper_over_this"] = PAPER_CYCLES / cycles
     return row
