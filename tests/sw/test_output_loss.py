@@ -232,3 +232,47 @@ def test_factors_of_zeros_that_never_learn_are_named_once(zeros, compiled):
     messages = [str(w.message) for w in caught if "factors 0, 1 are all zeros" in str(w.message)]
     assert len(messages) == (zeros == 2)
     assert all("reset_parameters()" in message for message in messages)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_sequences_of_like_tokens_count_as_one_sample_each(training, compiled):
+    for offset, is_lost in ((0.0, False), (5003.0, True)):
+        layer = tnn.TTLinear(64, 8, rank=4, relu=False)
+        model = trainwright.compile(layer, batch=32) if compiled else layer
+        layer.bias.data.fill_(offset)
+        model(torch.randn(1, 32, 64))
+        model.train(training)
+        layer.bias.data += 0.5  # so that an evaluation measures
+
+        def use(model=model):
+            for _ in range(24):  # tokens of a sequence differ by less than 8 bits hold
+                model(torch.randn(1, 1, 64) + 1e-3 * torch.randn(1, 32, 64))
+
+        assert len(named(use)) == is_lost
+
+
+def test_two_outputs_of_one_layer_of_other_widths_are_measured_apart():
+    layer = tnn.TTLinear(64, 8, rank=4, relu=False)
+    loss = layer.output_loss
+    for columns in (8, 4, 8):
+        y = torch.randn(4, columns)
+        assert loss.is_due(training=True, parameters=0.0)
+        loss.measure("layer", torch.randn(4, 64), y, lambda _, y=y: y, (1, 1))
+
+
+@pytest.mark.parametrize("zeros", [0, 2])
+def test_factors_of_zeros_beside_dropout_are_named_once(zeros):
+    body = torch.nn.Sequential(
+        tnn.TTLinear(64, 32, rank=4), torch.nn.Dropout(0.5), tnn.TTLinear(32, 8, rank=4)
+    )
+    for factor in list(body[0].factors)[:zeros]:
+        factor.data.zero_()
+    model = trainwright.compile(body, batch=16)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            model(torch.randn(16, 64)).sum().backward()
+    messages = [str(w.message) for w in caught if "are all zeros" in str(w.message)]
+    assert len(messages) == (zeros == 2), messages
+    assert all(message.startswith("0: factors 0, 1") for message in messages)

@@ -60,6 +60,8 @@ class OutputLoss:
         self._mode = False, False
         self._measured: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Samples of passes of one mode; a probe between training steps may have any values."""
+        self._count = 0
+        """Samples in ``_measured``, where all tokens of a sequence are one."""
 
     def is_due(self, *, training: bool, parameters: float) -> bool:
         """Count a pass; return whether to measure it. ``parameters`` is the sum of them."""
@@ -67,7 +69,7 @@ class OutputLoss:
             return False
         mode = training, torch.is_grad_enabled()
         if mode != self._mode:
-            self._mode, self._measured = mode, []
+            self._mode, self._measured, self._count = mode, [], 0
         self._passes += 1
         changed = not training and parameters != self._parameters
         self._parameters = parameters
@@ -97,12 +99,17 @@ class OutputLoss:
         training, _ = self._mode
         if training and largest(held) < CLIPPED * largest(own):  # exponents will follow
             return
-        self._measured.append((_columns(held, dims[1]), _columns(own, dims[1])))
         least = LEAST_SPREAD * torch.finfo(own.dtype).eps
+        held, own = (_columns(part, dims[1]) for part in (held, own))
+        if any(part.shape[1] != own.shape[1] for _, part in self._measured):  # another output
+            self._measured, self._count = [], 0
+        self._measured.append((held, own))
+        # Tokens of one sequence may differ little, such as those that fill it up.
+        self._count += len(x) if x.dim() > dims[0] else 1
         held, own = (torch.cat(parts) for parts in zip(*self._measured, strict=True))
-        if len(own) < LEAST_NONZERO:
+        if self._count < LEAST_NONZERO or len(own) < LEAST_NONZERO:
             return
-        self._measured, was_lost = [], self._is_lost
+        self._measured, self._count, was_lost = [], 0, self._is_lost
         message = _describe_loss(held, own, least, most)
         self._is_lost = bool(message)
         # Activations of other layers may differ little for a while: in the first steps.

@@ -137,8 +137,8 @@ class Plan:
             return layer.compute(x)
         result = chain(x)
         assert isinstance(result, torch.Tensor)
-        name = self.names[layer]
-        measure_loss(layer, (layer,), name, x, result, layer.exact, layer.sample_dims)
+        names = (self.names[layer],)
+        measure_loss((layer,), names, 0, x, result, layer.exact, layer.sample_dims)
         return result
 
     def operators(self) -> Iterator[str]:

@@ -151,23 +151,27 @@ def _mode(mode: Mode, device: torch.device) -> Generator[None]:
 
 
 def measure_loss(
-    layer: TensorTrain,
     layers: Sequence[TensorTrain],
-    name: str,
+    names: Sequence[str],
+    place: int,
     x: torch.Tensor,
     y: torch.Tensor,
-    exact: Callable[[torch.Tensor], torch.Tensor],
+    exact: Callable[[torch.Tensor], torch.Tensor] | None,
     dims: tuple[int, int],
 ) -> None:
-    """Measure what rounding takes of outputs ``y``, made by ``layer``, of a program of ``layers``.
+    """Measure what rounding takes of outputs ``y``, made by the layer at ``place`` of a program.
 
-    Other options are those of ``OutputLoss.measure``.
+    ``exact`` is None where nothing tells the outputs without rounding, as dropout draws. Other
+    options are those of ``OutputLoss.measure``.
     """
+    layer = layers[place]
     total = 0.0 if layer.training else sum(each.require_finite() for each in layers)
     if layer.output_loss.is_due(training=layer.training, parameters=total):
-        layer.warn_of_zeros(name)
+        for each, name in zip(layers, names, strict=True):
+            each.warn_of_zeros(name)
         most = LOST_DEVIATION if len(layers) == 1 else LOST_IN_PROGRAM
-        layer.output_loss.measure(name, x, y, exact, dims, most=most)
+        if exact is not None:
+            layer.output_loss.measure(names[place], x, y, exact, dims, most=most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,17 +203,14 @@ class Route:
     def measure_loss(self, x: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
         """Measure what rounding takes of the program's ``outputs`` of ``x``."""
         layers, stretch = self.chain.layers, self.region.stretch
-        if any(layer.training for layer in layers) and any(
+        draws = any(layer.training for layer in layers) and any(
             operation[0] == "dropout" for operation in self.operations.values()
-        ):
-            return
+        )
         for number, (end, y) in enumerate(zip(stretch.ends, outputs, strict=True)):
             place = max(stretch.reaching([number]))
             dims = 3 if stretch.channels else 1, 3 if end.channels else 1
-            measure_loss(
-                layers[place], layers, stretch.names[place], x, y,
-                partial(self._exact, self.region.ends[number]), dims,
-            )  # fmt: skip
+            exact = None if draws else partial(self._exact, self.region.ends[number])
+            measure_loss(layers, stretch.names, place, x, y, exact, dims)
 
     def _exact(self, end: fx.Node, x: torch.Tensor) -> torch.Tensor:
         """Return the value of a node for ``x`` with nothing rounded but the factors."""
