@@ -1,4 +1,4 @@
-"""The tables of ``docs/reference/program.md``, from the bit layout itself.
+"""The tables of ``docs/reference/encoding.md``, from the bit layout itself.
 
 ``python tests/sw/field_tables.py`` writes them into the document, between its marks.
 """
@@ -22,7 +22,7 @@ from trainwright.program.samples import Samples
 from trainwright.program.table import Described, Field, Header
 from trainwright.program.vector import Code, Instruction, Vector
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "program.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "encoding.md"
 PICTURES = DOCUMENT.parents[1] / "pictures"
 
 NAMES: dict[type[Described], str] = {

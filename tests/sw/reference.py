@@ -34,7 +34,7 @@ def requantised(value: int, shift: int, width: int) -> tuple[int, bool]:
 
 
 def random_byte(stream: int, key: int, unit: int) -> int:
-    """Return the random bits of one result, literally as ``docs/reference/formats.md`` has them."""
+    """Return the random bits of one result (``docs/reference/stochastic-rounding.md``)."""
 
     def left(word: int, bits: int) -> int:
         return (word << bits | word >> (32 - bits)) & 0xFFFFFFFF

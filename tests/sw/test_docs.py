@@ -13,6 +13,9 @@ from tour_output import DOCUMENT as TOUR
 from tour_output import ROOT, examples, run
 
 from trainwright.accelerator import backend_names
+from trainwright.compiler import compile_step
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters, preset
 
 PAGES = (
     *sorted((ROOT / "docs").glob("*.md")),
@@ -224,3 +227,38 @@ def test_decision_numbers_are_unique():
     numbers = [page.name[:4] for page in sorted((ROOT / "docs/decisions").glob("*.md"))]
     assert all(number.isdigit() for number in numbers)
     assert len({*numbers}) == len(numbers)
+
+
+def text_of(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def test_accelerator_page_has_multipliers_and_memory_of_presets():
+    rows = re.findall(
+        r"^\| `([\w-]+)`.*? \| (\d+) \| ([\d,]+) \|",
+        text_of("reference/accelerator.md").split("## Presets")[1].split("## ")[0],
+        re.MULTILINE,
+    )
+    assert len(rows) == 6
+    for name, multipliers, bits in rows:
+        parameters = preset(name)
+        assert multipliers == str(parameters.multipliers), name
+        assert bits == f"{parameters.on_chip_bits:,}", name
+
+
+def test_networks_page_counts_the_parameters_of_its_example(tmp_path):
+    example = text_of("guide/networks.md").split("```toml\n")[1].split("```")[0]
+    (tmp_path / "mine.toml").write_text(example)
+    layers = load_network(str(tmp_path / "mine.toml")).layers
+    count = sum(layer.factor_parameters + layer.bias_parameters for layer in layers)
+    assert f"This network has {count:,} parameters." in text_of("guide/networks.md")
+
+
+def test_boards_page_has_bytes_of_memory_of_digits():
+    step = compile_step(load_network("digits"), 64, preset("ecp5-85f"))
+    assert f"`digits`: {step.memory_bytes:,} bytes at a batch of 64" in text_of("guide/boards.md")
+
+
+def test_paper_page_counts_the_multiplications_of_the_order_of_the_paper():
+    step = compile_step(load_network("fashion"), 64, AcceleratorParameters(), plan="paper")
+    assert f"{step.macs:,} multiply-accumulates a step" in text_of("reference/paper.md")

@@ -569,7 +569,8 @@ def test_documented_listing_is_a_listing():
     step = compile_step(load_network("digits"), 64, P)
     programs = [Program(part.descriptors, 0) for part in (step.forward, step.backward)]
     lines = [line for program in programs for line in listing(program).splitlines()]
-    excerpt = DOCUMENT.read_text().split("```text\n")[1].split("```")[0].splitlines()
+    page = DOCUMENT.with_name("program.md")
+    excerpt = page.read_text().split("```text\n")[1].split("```")[0].splitlines()
     quoted = [line for line in excerpt if line and not line.startswith("#")]
     assert len(quoted) >= 10
     for line in quoted:

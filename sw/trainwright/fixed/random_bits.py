@@ -1,7 +1,7 @@
 """Pseudo-random bits for stochastic rounding: the one definition of hardware and golden model.
 
 The random bits of a result are a pure function of the *stream* of its descriptor, a *key* and a
-*unit*; they do not depend on time (``docs/reference/formats.md``).
+*unit*; they do not depend on time (``docs/reference/stochastic-rounding.md``).
 """
 
 import numpy as np

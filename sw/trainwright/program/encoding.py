@@ -1,4 +1,4 @@
-"""The versioned binary encoding of programs (``docs/reference/program.md``)."""
+"""The versioned binary encoding of programs (``docs/reference/encoding.md``)."""
 
 import struct
 import zlib
