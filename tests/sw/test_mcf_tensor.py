@@ -194,6 +194,30 @@ def test_mcf_below_torch_functions_raises_instead_of_rounding(function):
     assert x.fractions() == before and torch.equal(x.fc, x.components[..., 0])
 
 
+def test_mcf_recorded_operation_makes_no_guard_object(monkeypatch):
+    x = mcf.tensor(TENTHS, dtype=F32, requires_grad=True)
+    wanted = (x * x + x).fractions()
+
+    def refused():
+        raise AssertionError("a guard object takes as long as a small operation's arithmetic")
+
+    monkeypatch.setattr(torch._C, "_DisableTorchDispatch", refused)
+    assert (x * x + x).fractions() == wanted
+    assert x.fc.grad_fn is not None
+
+
+def test_mcf_leading_component_leaves_the_dispatch_as_it_was():
+    x = mcf.tensor(TENTHS, dtype=F32)
+    python = torch._C.DispatchKey.Python
+    excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+    assert torch.equal(x.fc, x.components[..., 0]) and not excluded(python)
+    with torch._C._DisableTorchDispatch():
+        assert torch.equal(x.fc, x.components[..., 0]) and excluded(python)
+    with pytest.raises(IndexError):
+        x.size(5)
+    assert not excluded(python)
+
+
 def test_mcf_adjoint_properties_keep_all_components():
     x = mcf.tensor(TENTHS, dtype=F32, nc=3)
     transposed = [list(row) for row in zip(*x.fractions(), strict=True)]

@@ -49,7 +49,7 @@ def leading(x: Any, dtype: torch.dtype | None = None) -> Any:
 
 def in_graph(x: MCTensor) -> Tensor:
     """Return the plain tensor that represents a single operand in the graph."""
-    return leading(x, _wider((x,)) if wants_grad(x) else None)
+    return leading(x, _recorded((x,))[1])
 
 
 def _whole(x: MCTensor, dtype: torch.dtype) -> Tensor:
@@ -60,19 +60,28 @@ def _whole(x: MCTensor, dtype: torch.dtype) -> Tensor:
     return whole
 
 
-def _wider(operands: tuple[Any, ...]) -> torch.dtype | None:
-    """Return the widest gradient type that an operand asks for, or ``None`` if none is wider."""
-    widest = None
+def _recorded(operands: tuple[Any, ...]) -> tuple[bool, torch.dtype | None]:
+    """Return whether autograd records the result, and the widest gradient type asked for.
+
+    The type is ``None`` if none is wider than the operands' own, and where nothing is recorded.
+    """
+    if not torch.is_grad_enabled():
+        return False, None
+    recorded, widest = False, None
     with torch._C.DisableTorchFunctionSubclass():
         for x in operands:
+            if not (isinstance(x, Tensor) and x.requires_grad):
+                continue
+            recorded = True
             if not isinstance(x, MCTensor):
                 continue
-            wanted = None if x._twin is None else x._twin.dtype
-            if x.is_leaf and x.requires_grad:
+            if x.is_leaf:
                 wanted = getattr(x, "grad_dtype", None)
+            else:
+                wanted = None if x._twin is None else x._twin.dtype
             if wanted and wanted.itemsize > (widest or x.dtype).itemsize:
                 widest = wanted
-    return widest
+    return recorded, widest
 
 
 def wants_grad(*operands: Any) -> bool:
@@ -89,10 +98,11 @@ def result(components: Tensor, plain: Callable[[Lead], Tensor], *operands: Any) 
     ``plain`` repeats the operation on the tensors that represent the operands, and torch
     differentiates this repetition.
     """
-    if not wants_grad(*operands):
+    recorded, dtype = _recorded(operands)
+    if not recorded:
         return wrap(components)
-    twin = plain(partial(leading, dtype=_wider(operands)))
-    lead: Any = _Exchange.apply(twin, [components[..., 0]])
+    twin = plain(leading if dtype is None else partial(leading, dtype=dtype))
+    lead: Any = _Exchange.apply(twin, [components.select(-1, 0)])
     tensor = wrap(components, lead)
     if twin.dtype is not components.dtype:
         tensor._twin = twin

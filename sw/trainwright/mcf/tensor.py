@@ -10,7 +10,7 @@ from torch import Tensor
 from trainwright.mcf import exact
 from trainwright.mcf.errorfree import PRECISION
 from trainwright.mcf.expansion import distilled, finished, padded, terms_of
-from trainwright.mcf.protocol import call, call_below
+from trainwright.mcf.protocol import call, call_below, on_lead
 
 
 class MCTensor(Tensor):
@@ -78,8 +78,7 @@ class MCTensor(Tensor):
     @property
     def fc(self) -> Tensor:
         """Leading component as a plain tensor in the graph, sharing memory."""
-        with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
-            return self.as_subclass(Tensor)
+        return on_lead(Tensor.as_subclass, self, Tensor)
 
     @property
     def nc(self) -> int:
@@ -120,7 +119,7 @@ class MCTensor(Tensor):
 def wrap(components: Tensor, lead: Tensor | None = None) -> MCTensor:
     """Make an ``MCTensor`` of components; ``lead`` is component 0 as recorded in the graph."""
     with torch._C.DisableTorchFunctionSubclass():
-        number = (components[..., 0] if lead is None else lead).as_subclass(MCTensor)
+        number = (components.select(-1, 0) if lead is None else lead).as_subclass(MCTensor)
     number._components = components
     return number
 
