@@ -105,14 +105,18 @@ class Hazards:
         """
         # Sets of engines as integers: joining members of ``Engine`` takes several times as long.
         wait = older = 0
-        for other, (*before, last) in self._pending.items():
+        conflict = self.conflict
+        for other, commands in self._pending.items():
             if other is engine:
-                if self.reads(touched, last):
+                if self.reads(touched, commands[-1]):
                     wait |= int(other)
-            elif self.conflict(touched, last):
+            elif conflict(touched, commands[-1]):
                 wait |= int(other)
-            elif any(self.conflict(touched, command) for command in before):
-                older |= int(other)
+            else:
+                for command in commands[:-1]:
+                    if conflict(touched, command):
+                        older |= int(other)
+                        break
         # Only arrays hold a second command. For a transfer, "all but the last" can only mean idle.
         older_idle = older & ~_ARRAYS
         return Waits(MASKS[wait | older_idle], MASKS[older & _ARRAYS])
@@ -122,11 +126,12 @@ class Hazards:
         waits = self.waits(engine, touched)
         wait, older = int(waits.wait), int(waits.wait_older)
         # Commands that this descriptor waits for are done by the time it is issued: drop them.
-        self._pending = {
-            e: commands[-1:] if int(e) & older else commands
-            for e, commands in self._pending.items()
-            if not int(e) & wait
-        }
+        if wait | older:
+            self._pending = {
+                e: commands[-1:] if int(e) & older else commands
+                for e, commands in self._pending.items()
+                if not int(e) & wait
+            }
         # The newest command of an array may wait for one that still runs: keep both.
         before = self._pending.get(engine, [])
         self._pending[engine] = [*(before[-1:] if int(engine) & _ARRAYS else before), touched]

@@ -12,6 +12,7 @@ that the other touches, so all values are those of the given order. ``chip.resid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import inf
 from operator import or_
 
 import numpy as np
@@ -169,6 +170,8 @@ class _Hazards:
 
     def _mine(self, c: _Command) -> list[Hazards]:
         """Return the hazards of the steps that execute a command."""
+        if not _turn(c.d):
+            return [*self.by_step.values()]
         return [hazards for step, hazards in self.by_step.items() if not is_skipped(c.d, step)]
 
     def waits(self, c: _Command) -> Waits:
@@ -231,6 +234,8 @@ class _Weaver:
         self._urgent = [c for c in self.commands if c.engine in _ARRAYS]
         self.descriptors: list[Descriptor] = []
         self._stream: Set | None = None  # set last, unless a contraction came after
+        self._then: dict[Engine, float] | None = None
+        """When the arrays' next commands begin, where the prediction is of the present state."""
 
     def run(self) -> list[Descriptor]:
         """Return all commands in their new order, with their waits."""
@@ -255,14 +260,17 @@ class _Weaver:
         needed = self._ancestors[first.number] if first else self._left
         heads = [c for c in self._heads() if self._takes(c)]
         heads.sort(key=lambda c: _order(c, needed))
-        then: dict[Engine, float] | None = None
         for c in heads:
+            now: dict[Engine, float] | None = None
             if not needed >> c.number & 1:
-                then = then or self._begins(None)
-                if not self._is_hidden(c, then):
+                then = self._then = self._then or self._begins(None)
+                now = self._hidden(c, then)
+                if now is None:
                     continue
             self._issue(c)
+            self._then = now  # what was predicted after ``c`` is now
             return
+        self._then = None
         if heads and all(map(self.machine.is_idle, _ENGINES)):
             # The urgent command is behind other commands of its queue: without this rule, time
             # would pass for ever.
@@ -273,23 +281,28 @@ class _Weaver:
     def _takes(self, c: _Command) -> bool:
         if _is_rare(c.d):
             return True
+        if not self.machine.takes(c.work, *_NO_WAITS):
+            return False  # whatever it waits for, which takes longer to find
         waits = _NO_WAITS if isinstance(c.d, Code) else self.hazards.waits(c)
         return self.machine.takes(c.work, *waits)
 
-    def _is_hidden(self, c: _Command, then: dict[Engine, float]) -> bool:
-        """Return whether the arrays' next commands begin hardly later if ``c`` goes before them.
+    def _hidden(self, c: _Command, then: dict[Engine, float]) -> dict[Engine, float] | None:
+        """Return when the arrays begin the last of their next commands if ``c`` goes before them.
 
-        ``then``: when they begin without ``c``.
+        None where that is more than hardly later than ``then``, which is without ``c``.
         """
         # Copies of the machine predict both cases: the next commands without ``c``, and after it.
-        now = self._begins(c)
-        delay = max(now[e] - then[e] for e in then)
-        return delay <= ISSUE + min(c.work.cycles, MOST_DELAY)
+        most = ISSUE + min(c.work.cycles, MOST_DELAY)
+        now = self._begins(c, then, most)
+        return now if max(now[e] - then[e] for e in then) <= most else None
 
-    def _begins(self, before: _Command | None) -> dict[Engine, float]:
+    def _begins(
+        self, before: _Command | None, then: dict[Engine, float] | None = None, most: float = inf
+    ) -> dict[Engine, float]:
         """Return when each array begins the last of its next commands.
 
-        Commands that they depend on are issued as well, and ``before`` first, if given.
+        Commands that they depend on are issued as well, and ``before`` first, if given. Never, once
+        one of them cannot begin at most ``most`` cycles after the time that ``then`` has.
         """
         machine, hazards, left = self.machine.fork(), self.hazards.fork(), self._left
         if before:
@@ -305,6 +318,8 @@ class _Weaver:
                 self._put(command, machine, hazards)
                 if command.engine in begun:
                     begun[command.engine] = machine.now
+                if then and machine.now - then[c.engine] > most:  # time only passes
+                    return dict.fromkeys(begun, inf)
         return begun
 
     def _put(self, c: _Command, machine: EngineModel, hazards: "_Hazards") -> Waits:
