@@ -159,7 +159,7 @@ DEAR_CASES = {
     **{f"fashion-ranks-{ranks}": Case("fashion", ranks=RANKS[ranks]) for ranks in RANKS},
     "fashion-batch-32": Case("fashion", batch=32),
     "fashion-batch-32-small": Case("fashion", batch=32, plan="small"),
-    "fashion-ecp5-85f": Case("fashion", device="ecp5-85f"),
+    **{f"fashion-{d}": Case("fashion", device=d) for d in ("ecp5-85f", "ecp5-85f-sdram")},
     **{f"{n}-ecp5-85f-narrow": Case(n, device="ecp5-85f", formats=NARROW) for n in NETWORKS},
     **{f"{n}-ecp5-85f-w8": Case(n, device="ecp5-85f-w8", formats=NARROW) for n in NETWORKS},
 }
