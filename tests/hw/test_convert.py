@@ -88,6 +88,12 @@ def test_no_element_is_named_like_a_bit():
         assert bool(re.search(r"\S\[\d+\]", text)) == (target is None)
 
 
+def test_accelerator_without_a_target_has_no_primitive():
+    text = converted(AcceleratorParameters(**LEAST), trace=False)
+    assert "cell $mul " in text
+    assert not re.search(r"cell \\(MULT\w+|DSP\w+)", text)
+
+
 class Tables(wiring.Component):
     """Two memories that are read, with initial contents and without."""
 

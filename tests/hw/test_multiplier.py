@@ -157,11 +157,6 @@ def test_operands_that_carry_chains_do_not_multiply():
             ecp5_logic.chain_product(None, "it", a, b)  # before anything is added
 
 
-def test_without_a_target_an_accelerator_has_no_primitive():
-    text = to_rtlil(SMALL)
-    assert not any(f"cell \\{primitive} " in text for primitive, *_ in PRIMITIVES.values())
-
-
 def test_device_platform_of_unknown_family_names_known_ones():
     known = "ecp5, gw5a, nexus, xcup, xc7"
     with pytest.raises(ValueError, match=f"no family 'zx81'; there are {known}"):
