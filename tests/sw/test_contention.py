@@ -1,5 +1,6 @@
 """Speeds of commands that share ports, beside speeds worked out by hand."""
 
+import math
 from random import Random
 
 import pytest
@@ -103,6 +104,16 @@ def test_speeds_load_of_short_bursts_waits_for_answers(beats, expected):
         P,
     )  # fmt: skip
     assert speeds((load,), MEMORY) == pytest.approx([expected])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("bandwidth", 0), ("bandwidth", math.nan), ("read_latency", -1), ("write_latency", -1)],
+)
+def test_memory_that_never_answers_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be .*, not {value}"):
+        MemoryTiming(**{name: value})
+    MemoryTiming(read_latency=0, write_latency=0, bandwidth=2)
 
 
 @pytest.mark.parametrize("seed", range(40))

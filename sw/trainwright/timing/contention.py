@@ -28,6 +28,13 @@ class MemoryTiming:
     bandwidth: float = 0.8
     """Beats a cycle, reads and writes together."""
 
+    def __post_init__(self) -> None:
+        for name in ("read_latency", "write_latency"):
+            if getattr(self, name) < 0:  # time would stand still
+                raise ValueError(f"{name} must be at least 0, not {getattr(self, name)!r}")
+        if not self.bandwidth > 0:
+            raise ValueError(f"bandwidth must be above 0, not {self.bandwidth!r}")
+
     @classmethod
     def of(cls, p: AcceleratorParameters) -> "MemoryTiming":
         """Return the memory that programs are compiled for."""
