@@ -14,6 +14,7 @@ import trainwright.compiler.chip.resident as resident
 from trainwright.compiler.base.hazards import Hazards
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE
+from trainwright.compiler.schedule import weave
 from trainwright.compiler.schedule.weave import EXPONENTS, _ordering
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
@@ -190,6 +191,20 @@ def test_order_of_a_step_is_predicted_by_a_bounded_number_of_commands(monkeypatc
         driver_of(DIGITS, 16, golden, cuts=CutRule(interval=16, distance=5))
     most = {name: max(of_one[name] for of_one in every) for name in MOST}
     assert all(0 < most[name] <= MOST[name] for name in MOST), most
+
+
+def test_prediction_used_again_is_of_the_present_state(monkeypatch):
+    checked, step = [], weave._Weaver._step
+
+    def stepped(weaver):
+        if weaver._then is not None:
+            checked.append(weaver._then == weaver._begins(None))
+        step(weaver)
+
+    monkeypatch.setattr(weave._Weaver, "_step", stepped)
+    with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
+        driver_of(DIGITS, 16, golden, cuts=CutRule(interval=16, distance=5))
+    assert len(checked) > 10 and all(checked)
 
 
 def test_instructions_are_in_the_engine_in_every_step(woven):
