@@ -104,7 +104,7 @@ class OutputLoss:
         if any(part.shape[1] != own.shape[1] for _, part in self._measured):  # another output
             self._measured, self._count = [], 0
         self._measured.append((held, own))
-        # Tokens of one sequence may differ little, such as those that fill it up.
+        # Tokens of one sequence may be nearly equal, such as its padding.
         self._count += len(x) if x.dim() > dims[0] else 1
         held, own = (torch.cat(parts) for parts in zip(*self._measured, strict=True))
         if self._count < LEAST_NONZERO or len(own) < LEAST_NONZERO:

@@ -49,7 +49,7 @@ def speeds(works: Sequence[CommandWork], timing: MemoryTiming) -> tuple[float, .
 # Long programs have thousands of commands of few kinds: settling takes 80 us, a lookup 4.
 @lru_cache(MOST_KNOWN)
 def _settled(every: tuple[Traffic, ...], timing: MemoryTiming) -> tuple[float, ...]:
-    """Return the speeds of commands of some traffic that are at work together.
+    """Return the speeds of commands that work at the same time, given the traffic of each.
 
     A port serves in turn all that wait for it: each gets an equal part, and what some do not need
     is divided among the others. Rows that are spread over banks meet those of other commands as
