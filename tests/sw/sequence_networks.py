@@ -1,6 +1,6 @@
 """Networks of sequences: an encoder small enough to be tested word by word."""
 
-from trainwright.network import network_from_dict
+from trainwright.network import load_network, network_from_dict
 
 SHAPE = {"outputs": [4, 6], "inputs": [4, 6], "ranks": [6], "relu": False}
 
@@ -43,6 +43,25 @@ def classifier(*, over="mean", **keys):
 def small_encoder(**keys):
     """Build the encoder, with other keys of the network."""
     return network_from_dict({**encoder_tables(), **keys})
+
+
+def encoders_768(count):
+    """Build ``count`` encoders of hidden size 768, each after the other."""
+    network = load_network("encoder-768").to_dict()
+    embedding, *encoder = network["layers"]
+    layers, before = [embedding], "embedding"
+    for number in range(1, count + 1):
+        new = {table["name"]: f"{table['name']}_{number}" for table in encoder}
+        new["embedding"] = before
+        for table in encoder:
+            read = {key: table[key] for key in ("from", "add", "attention") if key in table}
+            read = {
+                key: new[names] if isinstance(names, str) else [new[name] for name in names]
+                for key, names in read.items()
+            }
+            layers.append({**table, **read, "name": new[table["name"]]})
+        before = layers[-1]["name"]
+    return network_from_dict({**network, "name": f"{count} encoders", "layers": layers})
 
 
 def dropping_classifier(probability=0.25):

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 import torch
-from sequence_networks import classifier, encoder_tables, small_encoder
+from sequence_networks import classifier, encoder_tables, encoders_768, small_encoder
 from test_lowering import checked
 
 from trainwright.check.step import check_step, random_inputs
@@ -207,12 +207,13 @@ def test_statistics_of_passes_follow_the_segments_of_a_program():
 
 
 @pytest.mark.slow
-def test_encoder_768_compiles_to_exact_programs():
-    network = load_network("encoder-768")
-    assert network.shapes["heads"] == (768,) and network.tokens == 32
-    with GoldenAccelerator(ENGINE, memory_bytes=1 << 22) as golden:
+@pytest.mark.parametrize(("count", "values"), ((1, 3_000_000), (2, 6_000_000)))
+def test_encoders_of_hidden_size_768_compile_to_exact_programs(count, values):
+    network = encoders_768(count)
+    assert network.shapes[f"heads_{count}"] == (768,) and network.tokens == 32
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 23) as golden:
         check = check_step(network, 1, golden)
-    assert check.comparison.values > 3_000_000 and check.comparison.mismatches == {}
+    assert check.comparison.values > values and check.comparison.mismatches == {}
 
 
 def test_passes_that_count_never_name_the_first_slot():

@@ -148,6 +148,16 @@ def test_vector_passes_reject_bad_fields(message):
     assert message in str(error.value)
 
 
+def test_vector_passes_count_in_slots_of_a_program_of_several_runs():
+    names = tuple(f"t{n}" for n in range(P.statistics_depth + 1))
+    last = replace(PASS, slot=P.statistics_depth)
+    counted = [replace(PASS, slot=n) for n in range(1, P.statistics_depth)]
+    with GoldenAccelerator(P, memory_bytes=64) as golden:
+        golden.run(replace(program_of(CODE, *counted, last), slots=names), 0)
+        with pytest.raises(ProgramError, match="slot = 65 is not from 0 to 64"):
+            golden.run(replace(program_of(CODE, replace(last, slot=65)), slots=names), 0)
+
+
 def test_vector_passes_accelerator_without_the_engine_refuses_its_descriptors():
     plain = AcceleratorParameters()
     with GoldenAccelerator(plain, memory_bytes=64) as golden:

@@ -244,7 +244,7 @@ class Vector(Header):
     inner: int = bits(COUNT_WIDTH, "iterations of the inner level", least=1)
     key: int = bits(LOCAL_WIDTH, "row of the first random bits", default=0)
     slot: int = bits(SLOT_WIDTH, "statistics slot", default=0,
-                     most=lambda _, m: m.parameters.statistics_depth - 1)  # fmt: skip
+                     most=lambda _, m: m.slots - 1)  # fmt: skip
     reads: int = bits(8, "streams that are read", most=_all_streams)
     writes: int = bits(8, "streams that are written", most=_all_streams)
     constants: tuple[int, ...] = repeated(CONSTANTS, "constant", "a constant, signed",
