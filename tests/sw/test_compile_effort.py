@@ -12,7 +12,7 @@ from trainwright.compiler.base.progress import followed
 from trainwright.compiler.choose.clocks import SearchState
 from trainwright.compiler.cut.stages import Stages
 from trainwright.compiler.forms.calls import Contract
-from trainwright.compiler.forms.choices import Given, ProgramSpec
+from trainwright.compiler.forms.choices import ProgramSpec
 from trainwright.compiler.schedule.place import Placement
 from trainwright.compiler.step.blocks import Blocks
 from trainwright.compiler.step.compile import compile_network, order_cost
@@ -107,7 +107,7 @@ def _chain(length):
 def test_effort_of_a_long_graph_grows_with_its_length_alone(length):
     graph = _chain(length)
     with followed() as progress:
-        given, stored = {name: Given() for name in graph.given}, dict.fromkeys(graph.results)
+        given, stored = dict.fromkeys(graph.given, ()), dict.fromkeys(graph.results)
         program = lower(ProgramSpec(graph, given, stored, AcceleratorParameters()))
     assert {call.op.out for call in program.calls if isinstance(call, Contract)} == {
         op.out for op in graph.ops
@@ -121,12 +121,11 @@ from trainwright.graph.step import step_graph
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.compiler.step.compile import order_cost, _Passes
-from trainwright.compiler.step.rows import Rows
 from trainwright.graph.order import ordered
 p = AcceleratorParameters()
 step = step_graph(load_network("fashion"), 128)
 orders = [ordered(step.whole, site, cost=order_cost(p))[0] for site in step.sites.values()]
-passes = _Passes.of(step.ordered(orders), Rows())
+passes = _Passes.of(step.ordered(orders), {})
 for graph in (passes.forward, passes.backward):
     print({name: one.divided for name, one in sliced_axes(graph, p).items()})
 """
@@ -152,7 +151,7 @@ def test_blocks_with_a_shared_tensor_above_the_scratchpad_evaluate_nothing():
     step = step_graph(load_network("fashion"), 512)
     orders = [ordered(step.whole, site, cost=order_cost(p))[0] for site in step.sites.values()]
     graph = step.ordered(orders).backward
-    given = {name: Given() for name in graph.given}
+    given = dict.fromkeys(graph.given, ())
     with followed() as progress:
         spec = ProgramSpec(graph, given, dict.fromkeys(graph.results), p)
         blocks = Blocks(spec, lambda program: 0)

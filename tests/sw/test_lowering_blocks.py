@@ -14,7 +14,7 @@ from trainwright.compiler.choose import huge
 from trainwright.compiler.choose.choose import Chooser
 from trainwright.compiler.choose.clocks import SearchState
 from trainwright.compiler.choose.divisions import balanced
-from trainwright.compiler.forms.choices import Given, ProgramSpec
+from trainwright.compiler.forms.choices import ProgramSpec
 from trainwright.compiler.step import blocks
 from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.blocks import MODES, blocks_of, places_of
@@ -158,7 +158,7 @@ def program(network, which, batch):
 def test_arrays_have_as_much_to_do():
     """Each array computes half of the forward pass of 768 -> 768; nothing is transposed."""
     graph = program(WIDE, "forward", 1024)
-    given = {name: Given() for name in graph.given}
+    given = dict.fromkeys(graph.given, ())
     stored = dict.fromkeys((*graph.results, "l1.G1.G2.x"))
     chooser = Chooser(ProgramSpec(graph, given, stored, DEFAULT))
     best = graph.macs / DEFAULT.multipliers

@@ -6,7 +6,7 @@ from test_lowering import DEFAULT, LOW
 from trainwright.compiler.choose.choose import Chooser
 from trainwright.compiler.choose.divisions import variants
 from trainwright.compiler.cut.slices import Stage
-from trainwright.compiler.forms.choices import Choice, Given, ProgramSpec, Work
+from trainwright.compiler.forms.choices import Choice, ProgramSpec, Work
 from trainwright.compiler.forms.impls import implementations
 from trainwright.compiler.schedule import place as place_module
 from trainwright.compiler.step import lower as lower_module
@@ -31,7 +31,7 @@ def program(network, which, batch=64):
 @pytest.mark.parametrize("mode", (*MODES, *BLOCK_MODES))
 def test_bound_of_a_candidate_is_at_most_its_score(mode, monkeypatch):
     graph = program(DIGITS, "forward")
-    given, stored = {name: Given() for name in graph.given}, dict.fromkeys(graph.results)
+    given, stored = dict.fromkeys(graph.given, ()), dict.fromkeys(graph.results)
     chooser, pruned, checked = Chooser(ProgramSpec(graph, given, stored, DEFAULT)), [], []
 
     def checking(self, op, candidates, n):

@@ -11,11 +11,14 @@ from hazards import check_waits
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.hazards import Hazards
 from trainwright.compiler.cut.slices import Stage, divided_sum, in_parts
-from trainwright.compiler.forms.choices import Choice, Given, Work
+from trainwright.compiler.forms.choices import Choice, Work
+from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.layout import Layout
 from trainwright.compiler.step import compile as compile_module
 from trainwright.compiler.step.compile import MOST_TRIED, compile_network
-from trainwright.graph.ir import Einsum, Kernel
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed
+from trainwright.graph.ir import Einsum, Graph, Kernel, Tensor
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -36,21 +39,17 @@ def crossing(step, name=CROSSING):
     return [outer for outer in step.forward.lowered.outer.values() if outer.tensor == name]
 
 
-def test_parts_of_a_stored_tensor_say_which_values_lie_where():
-    first, second = Layout(("s",), ("i",)), Layout(("i",), ("s",))
-    parts = Given(first, ("s", 0, 30)), Given(second, ("s", 30, 64))
-    given = Given(parts=parts)
-    assert not given.is_free and given.lanes is None and given.stored == parts
-    assert given.part(("i",), {"s": (0, 30)}) is parts[0]
-    assert given.part(("i",), {"s": (8, 16)}) is parts[0]
-    assert given.part(None, {"s": (30, 64)}) is parts[1]
-    assert given.part(("s",), {"s": (8, 16)}) is None  # these values lie in the other layout
-    assert given.part(None, {"s": (29, 31)}) is None
-    assert given.part(None, {}) is None
-    assert Given().is_free and Given().stored == () and Given().part(("i",), {}) == Given()
-    whole = Given(first)
-    assert whole.stored == (whole,) and whole.part(("i",), {}) is whole
-    assert whole.part(("s",), {}) is None
+def test_external_serves_only_readers_within_its_values_and_lanes():
+    axes = ("i", "s")
+    tensor = Tensor("t", axes, TensorClass.ACTIVATION, Fixed(8))
+    graph = Graph({"i": 16, "s": 64}, {"t": tensor}, (), ("t",), ())
+    part = External.of(graph, "t", Layout(("i",), ("s",)), {"s": (30, 64)}, 16)
+    assert part.serves(("s",), {"s": (30, 64)}) and part.serves(("s",), {"s": (32, 48)})
+    assert part.serves(None, {"s": (32, 48), "i": (0, 4)})
+    assert not part.serves(("i",), {"s": (32, 48)})  # the other axis is along the lanes
+    assert not part.serves(None, {"s": (29, 31)}) and not part.serves(None, {})
+    whole = External.of(graph, "t", Layout(("i",), ("s",)), {}, 16)
+    assert whole.serves(None, {}) and not whole.serves(("i",), {})
 
 
 def test_each_array_stores_its_part_and_reads_the_other_backward(step):
@@ -83,7 +82,7 @@ def test_lowering_parts_one_layout_is_taken_where_the_backward_pass_cannot_read_
     asked = []
 
     def refusing(spec):
-        asked.append(any(outer.parts for outer in spec.given.values()))
+        asked.append(any(len(sources) > 1 for sources in spec.given.values()))
         if asked[-1]:
             raise CompileError("no")
         return lower(spec)

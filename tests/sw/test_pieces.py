@@ -3,7 +3,7 @@
 import pytest
 
 from trainwright.compiler.forms.calls import Clear, Move, Transpose
-from trainwright.compiler.forms.choices import Given
+from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.layout import Layout
 from trainwright.compiler.tile.demands import Demands
 from trainwright.compiler.tile.pieces import Pieces
@@ -22,7 +22,8 @@ def pieces(sizes, axes, layout=None, *ops):
     tensors = {"t": Tensor("t", axes, *kind)}
     tensors |= {op.out: Tensor(op.out, WINDOW_AXES, *kind) for op in ops}
     graph = Graph(sizes, tensors, ops, ("t",), ())
-    return Pieces(graph, {"t": Given(layout)}, Demands(graph, LANES), P, spare=True)
+    sources = (External.of(graph, "t", layout, {}, LANES),) if layout else ()
+    return Pieces(graph, {"t": sources}, Demands(graph, LANES), P, spare=True)
 
 
 def test_padding_that_another_reader_needs_comes_with_the_first_load():

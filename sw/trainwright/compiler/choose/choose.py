@@ -25,6 +25,7 @@ from trainwright.compiler.forms.choices import (
     ProgramSpec,
     SearchMode,
     Work,
+    cut_of,
 )
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.passes import estimated_cycles, may_lie
@@ -88,8 +89,12 @@ class Chooser:
         self.mode, self.sliced = self.divisions.mode, self.divisions.sliced
         self.stored_lanes = {name: layout.lanes for name, layout in spec.stored.items() if layout}
         """Lanes that a stored tensor must have, whatever lanes its maker gives it."""
-        self.flexible = {name for name, source in given.items() if source.is_free}
-        wider = WIDER if any(source.again for source in given.values()) else 1
+        self.flexible = {name for name, sources in given.items() if not sources}
+        self.fixed_lanes = {
+            name: sources[0].layout.lanes for name, sources in given.items() if len(sources) == 1
+        }
+        """Lanes of given tensors that lie in one layout."""
+        wider = WIDER if spec.in_rows else 1
         self.beam = wider * min(BEAM, max(LEAST_BEAM, MOST_STATES // max(1, len(graph.ops))))
         last: dict[str, int] = {}
         for n, op in enumerate(graph.ops):
@@ -106,16 +111,15 @@ class Chooser:
         self.divisions.use(mode)
         self.mode, self.sliced = mode, self.divisions.sliced
         replicas: dict[str, tuple[Replica, ...]] = {}
-        for name, given in self.given.items():
+        for name, sources in self.given.items():
             replicas[name] = tuple(
                 Replica(
                     source.layout.lanes,
                     () if source.again else source.layout.padded or None,
-                    source.cut,
+                    cut_of(source.ranges),
                     0.0,
                 )
-                for source in given.stored
-                if source.layout
+                for source in sources
             )
         states = [SearchState((0.0, 0.0, 0.0), replicas, (), ())]
         for n, op in enumerate(self.graph.ops):
@@ -149,8 +153,7 @@ class Chooser:
         if not self.mode.due:
             return 0.0, 0.0
         for op in self.graph.ops[n + 1 :]:
-            fixed = [name for name in op.operands if name in self.given]
-            fixed = [name for name in fixed if self.given[name].lanes]
+            fixed = [name for name in op.operands if self.fixed_lanes.get(name)]
             if isinstance(op, Einsum) and fixed:
                 dots, outers = (
                     [impl for impl in impls if self._reads(impl, fixed)]
@@ -163,7 +166,7 @@ class Chooser:
     def _reads(self, impl: Impl, names: Sequence[str]) -> bool:
         """Return whether an implementation reads these tensors as they lie in external memory."""
         lanes = {need.tensor: need.lanes for need in impl.needs}
-        return all(lanes[name] == self.given[name].lanes for name in names)
+        return all(lanes[name] == self.fixed_lanes[name] for name in names)
 
     def _score(
         self,
@@ -435,7 +438,7 @@ class Chooser:
         cuts: set[Cut] = set()
         for name in op.operands:
             replicas = state.replicas.get(name, ())
-            if name in self.graph.windows or (name in self.given and not self.given[name].parts):
+            if name in self.graph.windows or (name in self.given and len(self.given[name]) < 2):
                 continue
             if all(x.cut for x in replicas):
                 cuts |= {x.cut for x in replicas}

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from trainwright.compiler.forms.choices import AFTER, BEAT, Choice, Cut, Given, Pad
+from trainwright.compiler.forms.choices import AFTER, BEAT, Choice, Cut, Pad
+from trainwright.compiler.forms.external import Sources
 from trainwright.compiler.forms.impls import Need, up
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import is_plain, slid
@@ -77,10 +78,10 @@ class SearchState:
 class OperandSources:
     """Origins of operands, in states whose clocks it advances."""
 
-    def __init__(self, graph: Graph, given: Mapping[str, Given], p: AcceleratorParameters):
+    def __init__(self, graph: Graph, given: Mapping[str, Sources], p: AcceleratorParameters):
         self.graph, self.given, self.p = graph, given, p
         self.axes = {name: frozenset(t.axes) for name, t in graph.tensors.items()}
-        self.free = {name for name, source in given.items() if source.is_free} | set(graph.windows)
+        self.free = {name for name, sources in given.items() if not sources} | set(graph.windows)
         """Given tensors whose layout the compiler may choose, and windows."""
         self.steady = False
         """Whether no operation waits for a result, as each array works on an earlier block then."""

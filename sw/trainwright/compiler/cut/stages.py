@@ -260,8 +260,8 @@ class Stages:
             lanes = [choice.lanes] if choice.lanes else []
             for name in (choice.op.out, *choice.op.operands):
                 lanes += self._layouts(name)
-                if name in self.given and not self.given[name].again:
-                    lanes += [given.lanes for given in self.given[name].stored if given.lanes]
+                sources = self.given.get(name, ())
+                lanes += [source.layout.lanes for source in sources if not source.again]
             for work in choice.works:
                 if work.impl:
                     lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]

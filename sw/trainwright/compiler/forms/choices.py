@@ -1,12 +1,13 @@
 """Choices of a search for one program: arrays, layouts, divisions, and where tensors lie before.
 
-``choose`` returns ``Chosen``; ``cut`` and ``tile`` read it. ``Given`` and ``Stored`` say what
-external memory imposes on a program.
+``choose`` returns ``Chosen``; ``cut`` and ``tile`` read it. ``ProgramSpec`` says what external
+memory imposes on a program.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from trainwright.compiler.forms.external import Sources
 from trainwright.compiler.forms.impls import Impl
 from trainwright.compiler.forms.layout import Axes, Layout, Ranges
 from trainwright.graph.ir import Graph, Op
@@ -26,6 +27,11 @@ Pad = tuple[str, Axes, Axes]
 def ranges_of(cut: Cut) -> Ranges:
     """Return a cut as ranges."""
     return {cut[0]: (cut[1], cut[2])} if cut else {}
+
+
+def cut_of(ranges: Ranges) -> Cut:
+    """Return ranges of at most one axis as a cut."""
+    return next(((axis, *values) for axis, values in ranges.items()), None)
 
 
 @dataclass(frozen=True)
@@ -77,50 +83,6 @@ class SearchMode:
     """Whether, with ``piped``, both arrays may compute slices that either reads."""
 
 
-@dataclass(frozen=True)
-class Given:
-    """Tensor in external memory: in any layout, in a fixed one, or in parts of several."""
-
-    layout: Layout | None = None
-    cut: Cut = None
-    """Values that lie in ``layout``, where they are a part of the tensor."""
-    parts: tuple["Given", ...] = ()
-    """Parts of a tensor that lies in several layouts."""
-    again: bool = False
-    """Whether each reader may load the tensor anew, in its own order of rows, also padded.
-
-    Each of ``parts`` has the whole tensor then.
-    """
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the host writes the tensor in any layout."""
-        return self.layout is None and not self.parts
-
-    @property
-    def lanes(self) -> Axes | None:
-        """Axes along the lanes, where they are fixed and the same for all values."""
-        return self.layout.lanes if self.layout else None
-
-    @property
-    def stored(self) -> tuple["Given", ...]:
-        """Layouts in which the tensor lies; none where the host writes it in any layout."""
-        return self.parts or (() if self.layout is None else (self,))
-
-    def part(self, lanes: Axes | None, ranges: Ranges) -> "Given | None":
-        """Return the layout that has these values, with ``lanes`` along the lanes, or None."""
-        if self.is_free:
-            return self
-        for part in self.stored:
-            # A part serves only readers that keep within its values: no command reads from two
-            # layouts.
-            if lanes in (None, part.lanes) and (
-                part.cut is None or _within(ranges.get(part.cut[0]), part.cut[1:])
-            ):
-                return part
-        return None
-
-
 Stored = Mapping[str, Layout | None]
 """Tensors that a program writes to external memory: in a layout, or (None) as they were computed.
 """
@@ -131,7 +93,8 @@ class ProgramSpec:
     """Program to be compiled: what it computes, on which accelerator, from and to which memory."""
 
     graph: Graph
-    given: Mapping[str, Given]
+    given: Mapping[str, Sources]
+    """Tensors that the program reads from external memory."""
     stored: Stored
     p: AcceleratorParameters
     which: str = ""
@@ -139,9 +102,10 @@ class ProgramSpec:
     parted: Collection[str] = ()
     """Stored tensors of which some values may lie in another layout than the rest."""
 
-
-def _within(values: tuple[int, int] | None, cut: tuple[int, int]) -> bool:
-    return values is not None and cut[0] <= values[0] and values[1] <= cut[1]
+    @property
+    def in_rows(self) -> bool:
+        """Whether some tensors lie in rows of a state on the chip, to be loaded again."""
+        return any(source.again for sources in self.given.values() for source in sources)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def word_bytes(tensor: Tensor) -> int:
 
 @dataclass(frozen=True, eq=False)
 class External:
-    """Tensor in external memory, whole or in part."""
+    """Tensor in external memory, whole or in part: a program reads it, or stores it, as it lies."""
 
     piece: Piece
     """Rows of lanes in external memory."""
@@ -37,17 +37,19 @@ class External:
     element_bytes: int
     view_of: str = ""
     """Tensor that this one is a view of; empty if it is none."""
+    again: bool = False
+    """Whether each reader may load the tensor anew, in its own order of rows, also padded."""
 
     @classmethod
     def of(
         cls, graph: Graph, name: str, layout: Layout, ranges: Ranges, lanes: int,
-        *, digits: int = 1, view_of: str = "",
+        *, digits: int = 1, view_of: str = "", again: bool = False,
     ) -> "External":  # fmt: skip
         """Describe ``ranges`` of a tensor in a layout, in rows of so many digits each."""
         counts = counts_of((*layout.rows, *layout.lanes), graph.sizes, ranges)
         piece = Piece.new(name, layout, counts, ranges, lanes, digits=digits)
         tensor = graph.tensors[name]
-        return cls(piece, tensor.axes, graph.shape(name), word_bytes(tensor), view_of)
+        return cls(piece, tensor.axes, graph.shape(name), word_bytes(tensor), view_of, again)
 
     @classmethod
     def constant(cls, name: str, lanes: int) -> "External":
@@ -83,6 +85,11 @@ class External:
     def size(self) -> int:
         """Bytes of the buffer."""
         return self.piece.rows * self.piece.width * self.element_bytes
+
+    def serves(self, lanes: Axes | None, ranges: Ranges) -> bool:
+        """Return whether these values lie here, with ``lanes`` along the lanes (None: any)."""
+        # A part serves only readers that keep within its values: no command reads from two layouts.
+        return lanes in (None, self.layout.lanes) and self.piece.covers(ranges)
 
     def of_each(self, axis: str) -> "External":
         """Return the tensor with one axis outermost and whole."""
@@ -189,6 +196,10 @@ class External:
             # Highest digit first, as in Horner's scheme; only the first is signed.
             values = (values << DIGIT_WIDTH) + words[self._places + n * self.piece.width]
         return values.transpose(back)
+
+
+Sources = tuple[External, ...]
+"""Layouts in which a tensor lies, of all values or of a part each; none: the compiler chooses."""
 
 
 def constant(name: str, lanes: int) -> npt.NDArray[np.int64] | None:

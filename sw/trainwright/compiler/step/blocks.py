@@ -125,8 +125,7 @@ class Blocks:
         # Searches of all sequences at once are faster where they are likely to find a program.
         if along == SEQUENCES and not sliced_axes(graph, self.spec.p, large=True):
             return
-        parts = [part for given in self.spec.given.values() for part in given.parts]
-        if any(part.cut for part in parts):
+        if any(source.ranges for sources in self.spec.given.values() for source in sources):
             return  # tensors in parts fix where arrays divide them, so nothing can be balanced
         if self._is_hopeless(places):
             return

@@ -18,12 +18,12 @@ from trainwright.compiler.base.limits import require_memory, require_words
 from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.base.progress import MOST_EFFORT, followed, is_over, rest
 from trainwright.compiler.emit.emit import Emitted, emitted
-from trainwright.compiler.forms.choices import Given, ProgramSpec
+from trainwright.compiler.forms.choices import ProgramSpec, Stored
 from trainwright.compiler.forms.digits import between_width, cost_digits, in_digits, require_passes
-from trainwright.compiler.forms.external import External
+from trainwright.compiler.forms.external import External, Sources
 from trainwright.compiler.forms.layout import Layout
 from trainwright.compiler.step.lower import add_buffers, descriptors_of, lower
-from trainwright.compiler.step.rows import Rows, rows_of, without_records
+from trainwright.compiler.step.rows import ALWAYS, Rows, rows_of, without_records
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -107,15 +107,9 @@ def may_part(step: StepGraph, origins: Mapping[str, str]) -> set[str]:
     return names
 
 
-def lying(lowered: Lowered, name: str) -> Given:
-    """Return how a tensor lies that a program stores."""
-    stored = [outer for outer in lowered.outer.values() if outer.tensor == name]
-    # Each stored range is a part; a tensor stored whole has no cut.
-    parts = [
-        Given(outer.layout, next(((a, *r) for a, r in outer.ranges.items()), None))
-        for outer in stored
-    ]
-    return parts[0] if len(parts) == 1 else Given(parts=tuple(parts))
+def lying(lowered: Lowered, name: str) -> Sources:
+    """Return how a tensor lies that a program stores, whole or in parts."""
+    return tuple(outer for outer in lowered.outer.values() if outer.tensor == name)
 
 
 def viewed(
@@ -155,7 +149,7 @@ class StepPrograms:
     cost: Cost = field(default_factory=Cost)
     """Measure by which contraction orders were compared."""
     always: Mapping[str, External] = field(default_factory=dict)
-    """Buffers that exist whether a program reads them or not, by name (``rows.Rows.always``)."""
+    """Buffers that exist whether a program reads them or not, by name (``rows.ALWAYS``)."""
 
     @property
     def cycles(self) -> int:
@@ -201,6 +195,10 @@ class _Passes:
         results = self.forward.results
         return (*results, *(name for name in self.origins.values() if name not in results))
 
+    def layouts(self, names: Collection[str]) -> Stored:
+        """Return how stored tensors have to lie; None: in any layout."""
+        return {n: self.rows[n][0].layout if n in self.rows else None for n in names}
+
 
 def compile_graph(
     step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...], rows: Rows | None = None
@@ -212,20 +210,21 @@ def compile_graph(
     """
     step = in_digits(step, p)
     require_passes(step.whole, p)
-    passes = _Passes.of(step, rows or Rows())
+    passes = _Passes.of(step, rows or {})
     parted = may_part(step, passes.origins)
     forward = _forward(passes, p, parted)
     try:
         backward, origins = _backward(step, passes, forward, p)
     except CompileError:
-        if not any(lying(forward, name).parts for name in parted):
+        if all(len(lying(forward, name)) < 2 for name in parted):
             raise
         # The forward pass was searched first, without knowing who can read its two layouts.
         forward = _forward(passes, p, ())
         backward, origins = _backward(step, passes, forward, p)
     views = {name for name, origin in origins.items() if name != origin}
     memory = program_memory({"forward": forward, "backward": backward}, p, views)
-    add_buffers(memory, passes.rows.always.values())
+    always = {name: passes.rows[name][0] for name in ALWAYS if name in passes.rows}
+    add_buffers(memory, always.values())
     # Views that cross get no buffer of their own: they have the one of the forward pass.
     names = {outer.tensor: outer.name for outer in forward.outer.values()}
     for outer in backward.outer.values():
@@ -240,17 +239,18 @@ def compile_graph(
         buffers=memory.buffers,
         memory_bytes=memory.top,
         orders=orders,
-        always=passes.rows.always,
+        always=always,
     )
 
 
 def _forward(passes: _Passes, p: AcceleratorParameters, parted: Collection[str]) -> Lowered:
     """Lower the forward pass; ``parted`` tensors may be stored in two layouts."""
-    rows, forward = passes.rows, passes.forward
-    stored = rows.written(passes.stored)
+    forward = passes.forward
+    given = {name: passes.rows.get(name, ()) for name in forward.given}
     with followed(most=rest(FORWARD)):
-        given = rows.read(forward.given)
-        return lower(ProgramSpec(forward, given, stored, p, "forward", parted))
+        return lower(
+            ProgramSpec(forward, given, passes.layouts(passes.stored), p, "forward", parted)
+        )
 
 
 def _backward(
@@ -262,14 +262,14 @@ def _backward(
     """
     layouts = {outer.tensor: outer.layout for outer in forward.outer.values()}
     backward, origins = viewed(passes.backward, passes.origins, layouts)
-    rows = passes.rows
-    given = rows.read([name for name in backward.given if name in passes.free])
+    given = {name: passes.rows.get(name, ()) for name in backward.given if name in passes.free}
     for name, origin in origins.items():
         given[name] = lying(forward, origin)
         if origin != name:  # a view: the same rows by other axes
             axes, lanes = step.whole.tensors[name].axes, layouts[origin].lanes
-            given[name] = Given(Layout(tuple(a for a in axes if a not in lanes), lanes))
-    stored = rows.written(backward.results)
+            layout = Layout(tuple(a for a in axes if a not in lanes), lanes)
+            given[name] = (External.of(step.whole, name, layout, {}, p.lanes),)
+    stored = passes.layouts(backward.results)
     with followed(most=rest()):
         return lower(ProgramSpec(backward, given, stored, p, "backward")), origins
 
@@ -329,7 +329,7 @@ def compile_network(
     graph = in_digits(step_graph(network, batch, inputs=inputs), p)
     if plan not in FOLLOWED:
         with followed(most=effort):
-            return _planned(network, graph, p, Rows(), plan)
+            return _planned(network, graph, p, {}, plan)
     in_records = set[str]()
     while True:
         rows = rows_of(network, graph.whole, p.lanes, in_records)

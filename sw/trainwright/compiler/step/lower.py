@@ -215,14 +215,14 @@ def _attempts(spec: ProgramSpec) -> Iterator[tuple[Graph, bool, Sequence[SearchM
     orders = urgent(graph, SMALL), graph
     is_long = len(graph.ops) > LONG
     # Tensors in rows of a state are transposed first, which the ratio of loads does not tell.
-    in_rows = any(source.again for source in spec.given.values())
     if is_long and not sliced_axes(graph, p):
         yield from ((ops, False, BALANCED) for ops in orders)
     for ops in orders:
         if sliced_axes(ops, p):
             yield from ((ops, True, modes) for modes in SHORT)
             continue
-        if not is_long and not in_rows and _loaded(ops, (*spec.given, *spec.stored), p) < LOADED:
+        named = (*spec.given, *spec.stored)
+        if not is_long and not spec.in_rows and _loaded(ops, named, p) < LOADED:
             yield ops, False, BALANCED
         yield ops, False, MODES
     for ops in orders:

@@ -15,7 +15,7 @@ from trainwright.compiler.base.limits import require_memory
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.progress import MOST_EFFORT, followed
 from trainwright.compiler.emit.emit import emitted
-from trainwright.compiler.forms.choices import Given, ProgramSpec
+from trainwright.compiler.forms.choices import ProgramSpec
 from trainwright.compiler.forms.digits import require_passes
 from trainwright.compiler.forms.external import constant
 from trainwright.compiler.step.compile import program_memory
@@ -93,7 +93,7 @@ def compile_products(
     graph = _graph(count, sizes, width, p)
     require_passes(graph, p)
     with followed(most=MOST_EFFORT):
-        given = {name: Given() for name in graph.given}
+        given = dict.fromkeys(graph.given, ())
         lowered = lower(ProgramSpec(graph, given, {"sums": None}, p, "product"))
     memory = program_memory({"products": lowered}, p)
     require_memory(memory.top, p)

@@ -3,19 +3,16 @@
 Factors and their gradients lie as ``onchip.layout`` has them, R_n (I_n of the last factor) along
 the lanes; logits and their gradient have a row an output, samples along the lanes; inputs lie in
 both orders. Programs that read and write these rows need no images of factors. ``step.compile``
-passes the layouts on as ``Given`` and ``Stored``. ``plan_of_loop`` says whether a network can be
-trained so.
+passes the layouts on. ``plan_of_loop`` says whether a network can be trained so.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.names import IDENTITY, SAMPLES_INSIDE, SAMPLES_OUTSIDE, ZEROS
-from trainwright.compiler.forms.choices import Given, Stored
-from trainwright.compiler.forms.external import External
+from trainwright.compiler.forms.external import External, Sources
 from trainwright.compiler.forms.layout import Axes, Layout
 from trainwright.graph.ir import Graph, View
 from trainwright.graph.network import (
@@ -33,26 +30,13 @@ from trainwright.onchip.choices import MOST_OUTPUTS, reads_images
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 
+Rows = Mapping[str, Sources]
+"""Layouts in external memory that programs have to keep to, by tensor.
 
-@dataclass(frozen=True)
-class Rows:
-    """Layouts in external memory that programs have to keep to, by tensor."""
-
-    given: Mapping[str, Given] = field(default_factory=dict)
-    """Layouts of tensors that are read, each of which may be loaded again."""
-    stored: Mapping[str, Layout] = field(default_factory=dict)
-    """Layouts of tensors that are written."""
-    always: Mapping[str, External] = field(default_factory=dict)
-    """Buffers by the names that a loop has for them, whether programs of the step read them or not.
-    """
-
-    def read(self, names: Collection[str]) -> dict[str, Given]:
-        """Return where these tensors lie; without an entry the host writes them in any layout."""
-        return {name: self.given.get(name, Given()) for name in names}
-
-    def written(self, names: Collection[str]) -> Stored:
-        """Return how these tensors have to lie; None: in any layout."""
-        return {name: self.stored.get(name) for name in names}
+Also buffers that a step always has, by the names that a loop has for them (``ALWAYS``).
+"""
+ALWAYS = IDENTITY, ZEROS, SAMPLES_INSIDE, SAMPLES_OUTSIDE
+"""Names of buffers that exist whether programs of the step read them or not."""
 
 
 def rows_of(network: Network, graph: Graph, lanes: int, in_records: Collection[str] = ()) -> Rows:
@@ -62,43 +46,36 @@ def rows_of(network: Network, graph: Graph, lanes: int, in_records: Collection[s
     """
     # With 8 lanes a row of the state is two rows, so rows come in pairs.
     unit = max(1, LANES // lanes)
-    given, stored = {}, {}
+
+    def lying(name: str, layout: Layout) -> External:
+        return External.of(graph, name, layout, {}, lanes, again=True)
+
+    rows = {name: (External.constant(name, lanes),) for name in (IDENTITY, ZEROS)}
     for n, layer in enumerate(network.layers, 1):
-        for k in range(1, layer.order + 1):
-            axes = graph.tensors[f"l{n}.G{k}"].axes
-            layout = Layout(axes[:-1], axes[-1:], unit=unit)
-            given[f"l{n}.G{k}"] = Given(layout, again=True)
-            stored[f"l{n}.dG{k}"] = layout
+        for name in (f"l{n}.{kind}{k}" for k in range(1, layer.order + 1) for kind in ("G", "dG")):
+            axes = graph.tensors[name].axes
+            rows[name] = (lying(name, Layout(axes[:-1], axes[-1:], unit=unit)),)
         if layer.bias:
-            axes = graph.tensors[f"l{n}.b"].axes
+            axes = graph.tensors[name := f"l{n}.db"].axes
             inner = whole_rows(graph, axes, LANES)
-            stored[f"l{n}.db"] = Layout(axes[: len(axes) - len(inner)], inner, unit=unit)
-    for result, upper in zip(result_names(network), upper_names(network), strict=True):
-        *axes, samples = graph.tensors[result].axes
-        stored[result] = Layout(tuple(axes), (samples,))
-        given[upper] = Given(stored[result], again=True)
-    for node in network.nodes:
-        if isinstance(node, Dropout):
-            *axes, samples = graph.tensors[keep_name(network, node)].axes
-            # An accelerator draws masks in these rows (``onchip.mask_pass``).
-            given[keep_name(network, node)] = Given(Layout(tuple(axes), (samples,)), again=True)
-    always = {name: External.constant(name, lanes) for name in (IDENTITY, ZEROS)}
+            layout = Layout(axes[: len(axes) - len(inner)], inner, unit=unit)
+            rows[name] = (lying(name, layout),)
+    # An accelerator draws masks in these rows (``onchip.mask_pass``).
+    keeps = (keep_name(network, node) for node in network.nodes if isinstance(node, Dropout))
+    for name in (*result_names(network), *upper_names(network), *keeps):
+        *axes, samples = graph.tensors[name].axes
+        rows[name] = (lying(name, Layout(tuple(axes), (samples,))),)
     if not reads_images(network):
-        given |= {name: _of_records(graph, name, lanes) for name in in_records}
-        return Rows(given, stored, always)
+        return rows | {name: (lying(name, _of_records(graph, name, lanes)),) for name in in_records}
     # Inputs lie in both orders: samples along the lanes, and pixels along them. Views of the image
     # have its pixels in the same order.
     for name in (op.out for op in graph.ops if isinstance(op, View) and op.x == IMAGE):
         *axes, samples = graph.tensors[name].axes
         inner = whole_rows(graph, axes, lanes)
-        both = (
-            Layout(tuple(axes), (samples,)),
-            Layout((samples, *axes[: len(axes) - len(inner)]), inner),
-        )
-        given[name] = Given(parts=tuple(Given(layout, again=True) for layout in both), again=True)
-        for buffer, layout in zip((SAMPLES_INSIDE, SAMPLES_OUTSIDE), both, strict=True):
-            always[buffer] = External.of(graph, name, layout, {}, lanes)
-    return Rows(given, stored, always)
+        inside = lying(name, Layout(tuple(axes), (samples,)))
+        outside = lying(name, Layout((samples, *axes[: len(axes) - len(inner)]), inner))
+        rows |= {name: (inside, outside), SAMPLES_INSIDE: (inside,), SAMPLES_OUTSIDE: (outside,)}
+    return rows
 
 
 def sample_axis(network: Network) -> str:
@@ -118,14 +95,14 @@ def sample_tensors(network: Network) -> Iterator[str]:
             yield mask_name(network, node)
 
 
-def _of_records(graph: Graph, name: str, lanes: int) -> Given:
+def _of_records(graph: Graph, name: str, lanes: int) -> Layout:
     """Return a layout of a tensor whose samples, or sequences, are in rows."""
     axes = graph.tensors[name].axes
     outer = [a for a in (SEQUENCES, SAMPLES) if a in axes]
     rest = [a for a in axes if a not in outer]
     inner = whole_rows(graph, rest, lanes) if rest else (SAMPLES,)
     rows = [a for a in (*outer, *rest) if a not in inner]
-    return Given(Layout(tuple(rows), inner), again=True)
+    return Layout(tuple(rows), inner)
 
 
 def without_records(network: Network, graph: Graph, every: Iterable[External]) -> set[str]:

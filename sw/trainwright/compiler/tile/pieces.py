@@ -10,8 +10,8 @@ from math import prod
 
 from trainwright.compiler.cut.slices import block_axis, overlap
 from trainwright.compiler.forms.calls import Call, Clear, Elementwise, Move, Transpose
-from trainwright.compiler.forms.choices import Given, ranges_of
-from trainwright.compiler.forms.external import External
+from trainwright.compiler.forms.choices import ranges_of
+from trainwright.compiler.forms.external import External, Sources
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import (
     Axes,
@@ -60,7 +60,7 @@ class Pieces:
     def __init__(
         self,
         graph: Graph,
-        given: Mapping[str, Given],
+        given: Mapping[str, Sources],
         demands: Demands,
         p: AcceleratorParameters,
         *,
@@ -101,7 +101,7 @@ class Pieces:
     def spill(self, name: str) -> None:
         """Move a tensor to external memory: from now on its readers load it from there."""
         (outer,) = (outer for outer in self.outer.values() if outer.tensor == name)
-        self.given[name] = Given(outer.layout)
+        self.given[name] = (outer,)
         for key in [key for key in self.by_layout if key[0] == name]:
             del self.by_layout[key]
 
@@ -122,11 +122,11 @@ class Pieces:
         if name in self.graph.windows:
             return self._window(self.graph.windows[name], lanes, ranges, group, pad=pad)
         piece = self.existing(name, lanes, ranges)
-        given = self._given(name, lanes, ranges)
+        source = self._source(name, lanes, ranges)
         # A tensor that the host writes in any layout is loaded once more for every layout: that
         # takes the memory port instead of a transpose by PE1.
-        if given and (piece is None or given.is_free or given.again):
-            piece = self._loaded(name, given, lanes, ranges, group)
+        if self._is_free(name) or (source and (piece is None or source.again)):
+            piece = self._loaded(name, source, lanes, ranges, group)
         piece = piece or self._turned(name, lanes, ranges, group)
         if not self._suits(piece, ranges, group, pad=pad):
             piece = self._copied(piece, ranges, group, pad=pad)
@@ -134,10 +134,14 @@ class Pieces:
             raise CutError(f"{name} has no even index {group} in {piece.layout.text}")
         return piece
 
-    def _given(self, name: str, lanes: Axes | None, ranges: Ranges) -> Given | None:
+    def _is_free(self, name: str) -> bool:
+        """Return whether the host writes a tensor in any layout."""
+        return name in self.given and not self.given[name]
+
+    def _source(self, name: str, lanes: Axes | None, ranges: Ranges) -> External | None:
         """Return where these values lie in external memory, with given or any lanes."""
-        given = self.given.get(name)
-        return given.part(lanes, ranges) if given else None
+        sources = self.given.get(name, ())
+        return next((source for source in sources if source.serves(lanes, ranges)), None)
 
     def existing(
         self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
@@ -271,10 +275,10 @@ class Pieces:
             op.x, layout, counts, dict(ranges), self.p.lanes, piece.storage, stepped, before,
             digits,
         )  # fmt: skip
-        given = self._given(op.x, lanes, ranges)
+        outer = self._source(op.x, lanes, ranges)
         source = self.existing(op.x, lanes, ranges)
-        if given and source is None:
-            self._load_into(inside, given, ranges)
+        if source is None and (outer or self._is_free(op.x)):
+            self._load_into(inside, outer, ranges)
         else:
             self._copy_into(inside, source or self.ensure(op.x, lanes, ranges), ranges)
         return piece
@@ -294,37 +298,40 @@ class Pieces:
                 )
             )  # fmt: skip
 
-    def _loaded(self, name: str, given: Given, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
+    def _loaded(
+        self, name: str, source: External | None, lanes: Axes, ranges: Ranges, group: Axes
+    ) -> Piece:
+        """Return a new piece, loaded from ``source``, or from where the host is to write it."""
         size = prod(self.graph.sizes[a] for a in group)
         padded = group if size % self.p.lanes else ()
         piece = self._new(name, lanes, ranges, [group] if group else [], padded)
-        outside = self._outside(piece, given)
-        own, layout = piece.layout, given.layout
-        same = layout is None or (layout.rows, layout.padded) == (own.rows, own.padded)
+        outside = self._outside(piece, source)
+        own, layout = piece.layout, source.layout if source else piece.layout
+        same = (layout.rows, layout.padded) == (own.rows, own.padded)
         # A load of the same rows brings the zeros of its padding along; any other load leaves
         # them out.
         if not same or dict(ranges) != dict(outside):
             self._clear(piece)
-        self._load_into(piece, given, ranges)
+        self._load_into(piece, source, ranges)
         return piece
 
-    def _outside(self, piece: Piece, given: Given) -> Ranges:
+    def _outside(self, piece: Piece, source: External | None) -> Ranges:
         """Return the range of a tensor that external memory has to hold, where it is a part.
 
         The host writes no more than one array reads; the rest may lie in another layout.
         """
-        if given.cut:
-            return ranges_of(given.cut)
+        if source:
+            return source.ranges
         cuts = self.demands.cuts.get((piece.tensor, piece.layout.lanes), ())
-        if given.is_free and len(cuts) == 1:
+        if len(cuts) == 1:
             (cut,) = cuts
             return ranges_of(cut)
         return {}
 
-    def _load_into(self, piece: Piece, given: Given, ranges: Ranges) -> None:
+    def _load_into(self, piece: Piece, source: External | None, ranges: Ranges) -> None:
         """Load a tensor from where it lies, or from where the host is to write it."""
-        name, outside = piece.tensor, self._outside(piece, given)
-        layout, view_of = given.layout or piece.layout, self.views.get(name, "")
+        name, outside = piece.tensor, self._outside(piece, source)
+        layout, view_of = source.layout if source else piece.layout, self.views.get(name, "")
         self.move(Engine.LOAD, piece, ranges, self.external(piece, layout, outside, view_of))
 
     def external(self, piece: Piece, layout: Layout, ranges: Ranges, view_of: str = "") -> External:
@@ -353,7 +360,6 @@ class Pieces:
 
     def _turned(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
         """Transpose a tensor, by PE1, from a layout with other axes along the lanes."""
-        given = self._given(name, None, ranges)
         sources = [
             piece
             for (tensor, _), pieces in self.by_layout.items()
@@ -362,9 +368,10 @@ class Pieces:
             if piece.covers(ranges)
         ]
         if not sources:
-            if given is None or given.lanes is None:
+            outer = self._source(name, None, ranges)
+            if outer is None:
                 raise CutError(f"{name} is not there in one piece of {ranges}")
-            sources = [self.ensure(name, given.lanes, ranges)]
+            sources = [self.ensure(name, outer.layout.lanes, ranges)]
         whole = [piece for piece in sources if not set(piece.layout.lanes) & set(ranges)]
         if not whole:
             # A cut of the lanes has rows of its own only between whole rows. Otherwise all values
@@ -478,12 +485,12 @@ class Pieces:
 
     def view_outside(self, name: str, origin: str) -> None:
         """Note a view of a tensor in external memory: its readers load the rows of the origin."""
-        given, axes = self.given[origin].layout, self.graph.tensors[name].axes
-        if given is None or given.padded or not set(given.lanes) <= set(axes):
+        (outer,), axes = self.given[origin], self.graph.tensors[name].axes
+        lanes = outer.layout.lanes
+        if outer.layout.padded or not set(lanes) <= set(axes):
             raise CutError(f"{name} does not lie in the rows of {origin}")
-        self.given[name] = Given(
-            Layout(tuple(a for a in axes if a not in given.lanes), given.lanes)
-        )
+        layout = Layout(tuple(a for a in axes if a not in lanes), lanes)
+        self.given[name] = (External.of(self.graph, name, layout, {}, self.p.lanes),)
         self.views[name] = origin
 
     def _copy_into(self, piece: Piece, source: Piece, ranges: Ranges) -> None:
