@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -477,7 +476,7 @@ def _fit_arguments(parser: argparse.ArgumentParser) -> None:
         "tried from the largest array down: first multipliers and block RAMs are counted, then "
         "yosys makes the netlist, whose LUTs and registers are compared with the part (10 % of the "
         "LUTs are left free). A second run skips yosys, except for a Zynq. For each network "
-        "the compiler finds the largest batch, halved from --batch, that the memory holds."
+        "the compiler finds the largest batch, halved from --batch, that fits."
     )
     parser.epilog = (
         "examples: trainwright fit ulx3s-12f; trainwright fit arty-a7-35t --network digits --json; "
@@ -518,6 +517,8 @@ def _fit_arguments(parser: argparse.ArgumentParser) -> None:
 def _fit(args: argparse.Namespace) -> int:
     from trainwright_boards import fit
 
+    if args.by_count and args.out is not None:
+        raise OptionError("--out is for netlists, which --by-count does not make: omit one of both")
     target = fit.target_of(args.board)
     memory = args.memory or max(target.memories, key=lambda name: target.memories[name])
     if memory not in target.memories:
@@ -609,6 +610,14 @@ def _load(args: argparse.Namespace) -> int:
 # --- export -------------------------------------------------------------------------------------
 
 
+def _address(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        message = f"must be an address such as 0x60000000, not {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
+
+
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write Verilog, constraints and a script for a board that only its vendor's tools build: "
@@ -626,7 +635,7 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
     _accelerator_argument(parser)
     parser.add_argument(
         "--memory-base",
-        type=partial(int, base=0),
+        type=_address,
         default=0,
         metavar="ADDRESS",
         help="address on the bus of the accelerator's memory, a multiple of the memory's size, "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.compiler import CompileError, compile_step
+from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.network import load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.native.tools import Progress
@@ -175,13 +176,20 @@ def find(
 
 
 def largest_step(candidate: Candidate, memory_bytes: int, name: str, batch: int) -> dict[str, Any]:
-    """Compile a network for the largest batch, halved from ``batch``, that the memory holds."""
+    """Compile a network for the largest batch, halved from ``batch``, that both memories hold."""
     timing = memory_timing(candidate.memory, candidate.parameters)
+    refused: dict[str, Any] = {}
     while True:
         try:
             step = compile_step(load_network(name), batch, candidate.parameters)
         except CompileError as error:
-            return {"network": name, "batch": None, "reason": str(error)}
+            # The reason of the largest batch says what is scarce; later ones repeat it.
+            refused = refused or {"network": name, "batch": None, "reason": str(error)}
+            # A smaller batch takes fewer rows of the scratchpad, and nothing else that is missing.
+            if batch == 1 or not isinstance(error, DoesNotFitError):
+                return refused
+            batch //= 2
+            continue
         figures = {"network": name, "batch": batch, "memory_bytes": step.memory_bytes}
         if step.memory_bytes <= memory_bytes:
             return figures | {"cycles": step.cycles_with(timing)}

@@ -7,6 +7,8 @@ import pytest
 
 from trainwright.cli.core import Parser
 from trainwright.cli.errors import OptionError
+from trainwright.compiler import CompileError
+from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.parameters import PRESETS, preset
 from trainwright_boards import commands as cli
 from trainwright_boards import fit
@@ -92,6 +94,44 @@ def test_batch_is_halved_until_the_memory_holds_the_step(monkeypatch):
     assert none["batch"] is None and "1000 bytes, the memory has 900" in none["reason"]
 
 
+def test_batch_is_halved_until_the_scratchpad_holds_the_step(monkeypatch):
+    asked = []
+
+    class Step:
+        memory_bytes = 100
+
+        def cycles_with(self, timing):
+            return 7
+
+    def compile_step(network, batch, parameters):
+        asked.append(batch)
+        if batch > 16:
+            raise DoesNotFitError(f"{batch} samples need more rows", "use fewer")
+        return Step()
+
+    monkeypatch.setattr(fit, "compile_step", compile_step)
+    candidate = fit.presets_for("block")[-1]
+    assert fit.largest_step(candidate, 9000, "digits", 64)["batch"] == 16
+    assert asked == [64, 32, 16]
+
+    def refuse(error):
+        def compile_step(network, batch, parameters):
+            asked.append(batch)
+            raise error(f"batch {batch}", "use fewer") if error is DoesNotFitError else error("no")
+
+        return compile_step
+
+    asked.clear()
+    monkeypatch.setattr(fit, "compile_step", refuse(DoesNotFitError))
+    none = fit.largest_step(candidate, 9000, "digits", 4)
+    assert asked == [4, 2, 1]
+    assert none == {"network": "digits", "batch": None, "reason": "batch 4; use fewer"}
+    asked.clear()
+    monkeypatch.setattr(fit, "compile_step", refuse(CompileError))  # what no batch changes
+    assert fit.largest_step(candidate, 9000, "digits", 4)["reason"] == "no"
+    assert asked == [4]
+
+
 def test_own_sizes_that_do_not_fit_exit_with_1_and_their_reason(capsys):
     sizes = ("--accelerator", "preset=lfe5u-25f", "--accelerator", "scratchpad_rows=16384")
     assert run("ulx3s-12f", "--by-count", "--json", *sizes) == 1
@@ -108,6 +148,7 @@ def test_own_sizes_that_do_not_fit_exit_with_1_and_their_reason(capsys):
         (["ulx3s-85f", "--memory", "sdran"], "no 'sdran', but block and sdram.*'sdram'"),
         (["ulx3s-12f", "--network", "digit"], "unknown network"),
         (["ulx3s-12f", "--accelerator", "lanes=5"], "lanes must be 4, 8 or 16, not 5"),
+        (["ulx3s-12f", "--out", "netlists"], "--out is for netlists, which --by-count"),
     ],
 )
 def test_fit_of_bad_options_is_one_error_with_the_remedy(arguments, message, monkeypatch):

@@ -187,7 +187,7 @@ def test_memory_base_of_guide_is_in_every_address(packages):
         ("--for litex --estimate", "--estimate"),
         ("--for litex --memory-base 0x1001", "--memory-base"),
         ("--for litex --memory-base 0x100000000", "--memory-base"),
-        ("--for litex --memory-base seven", "--memory-base"),
+        ("--for litex --memory-base seven", "--memory-base: must be an address such as 0x"),
         ("registers --memory-base 4096", "--memory-base"),
         ("", "--for"),
     ],
