@@ -17,11 +17,13 @@ from golden_registers import GoldenRegisters
 from trainwright.accelerator import registers
 from trainwright.accelerator.register_files import c_header
 from trainwright.cli import main
+from trainwright.cli.options import accelerator_parameters
 from trainwright.job.files import DRIVER
 from trainwright.parameters import AcceleratorParameters
 
 MEMORY_BYTES = 1 << 20
 OK, NO_ACCELERATOR, OTHER_PARAMETERS, UNDER_WAY, OTHER_CONTENTS, STOPPED, OTHER_RESULT = range(7)
+ALONE = "--accelerator vector_engine=1 --accelerator exponents=64 --accelerator sample_loads=1"
 RUN = ("--epochs", "2", "--test-samples", "100")
 PAGE = (Path(__file__).parents[2] / "docs/guide/drivers.md").read_text()
 
@@ -127,8 +129,37 @@ def test_guide_platform_compiles_without_warning(folder, tmp_path):
     compile_strictly(folder, "-c", str(tmp_path / "main.c"), "-o", str(tmp_path / "main.o"))
 
 
+def test_guide_digest_of_memory_is_that_of_job(
+    driver, machine, folder, tmp_path, monkeypatch, capsys
+):
+    assert driver.run() == OK
+    (tmp_path / "job.json").write_bytes((folder / "job.json").read_bytes())
+    (tmp_path / "memory.bin").write_bytes(machine.golden.read(0, MEMORY_BYTES).tobytes())
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(code, {})
+    assert capsys.readouterr().out == "True\n"
+
+
+def test_guide_table_has_a_row_for_each_action_of_job(driver):
+    told = re.findall(r'^\| `\{("\w+": .*?)\}` \|', PAGE, re.MULTILINE)
+    rows = {tuple(re.findall(r'"(\w+)":', row)) for row in told}
+    actions = {tuple(name for name in action if name not in ("loss", "correct"))
+               for action in driver.map["actions"]}  # fmt: skip
+    assert rows == actions
+
+
+def test_job_verilog_command_makes_its_accelerator(driver):
+    program, command, *options = driver.map["verilog"].split()
+    assert (program, command, {*options[::2]}) == ("trainwright", "verilog", {"--accelerator"})
+    parameters = accelerator_parameters(options[1::2])
+    assert f"{parameters.fingerprint:08x}" == driver.map["fingerprint"]
+    assert {*options[1::2]} == {"vector_engine=1", "exponents=64", "sample_loads=1"}
+
+
 def test_guide_table_lists_files_of_job(folder):
-    named = re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)))
+    table = PAGE[PAGE.index("| file |") : PAGE.index("## The reference driver")]
+    named = re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
     assert sorted(named) == sorted(path.name for path in folder.iterdir())
 
 
@@ -160,6 +191,10 @@ def test_job_buffer_strides_are_those_of_factor(driver, name, axes):
         ("--memory-bytes 260000", "memory"),
         ("--plan paper", "--plan"),
         ("--memory-bytes 0", "--memory-bytes"),
+        ("--memory-bytes 4294967296", "--memory-bytes"),
+        ("--micro-batches 2", "--micro-batches"),
+        (f"--micro-batches 2 {ALONE}", "--micro-batches"),
+        ("--rounding-mode stochastic", "--rounding-mode"),
     ],
 )
 def test_export_job_unsuitable_option_is_one_error(options, named, tmp_path, capsys):

@@ -157,8 +157,9 @@ def _registers() -> Iterator[HostRegister]:
                        "touch; all of them after a reset", needs="address_checks",
                        reset=_last_page if name == "LAST" else 0)  # fmt: skip
     yield HostRegister("EXPONENT", 0x400, "RW",
-                   "exponent of a slot, signed; written between runs (else ignored), when its "
-                   "tensor is not known to be above its floor; a reset leaves them",
+                   "exponent of a slot: 8 bits, signed, sign-extended where it is read; written "
+                   "between runs (else ignored), when its tensor is not known to be above its "
+                   "floor; a reset leaves them",
                    needs="exponents", count="exponents", step=4)  # fmt: skip
     slots: SlotOptions = {
         "count": "statistics_depth", "step": STATISTICS_BYTES, "block": "STATISTICS",

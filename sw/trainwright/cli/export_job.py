@@ -15,9 +15,8 @@ from trainwright.cli.output import check_results, tell
 from trainwright.cli.train import options as train_options
 from trainwright.data.own import OwnOptions
 from trainwright.network import BUILT_IN
-from trainwright.onchip.choices import reads_images
 from trainwright.support.errors import file_errors
-from trainwright.support.settings import Option, Positive, settings_of
+from trainwright.support.settings import Meta, Option, settings_of
 
 if TYPE_CHECKING:
     from trainwright.job.files import RecordedJob
@@ -42,7 +41,7 @@ class JobOptions(JsonOptions):
     """a TOML file (default: digits), or one of"""
     out: Annotated[Path | None, Option(metavar="FOLDER")] = None
     """folder of the files (default: jobs/NETWORK)"""
-    memory_bytes: Annotated[Positive, Option(metavar="N")] = MEMORY_BYTES
+    memory_bytes: Annotated[int, Meta(ge=1, lt=1 << 32), Option(metavar="N")] = MEMORY_BYTES
     """external memory of the accelerator"""
 
 
@@ -87,24 +86,14 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
     """Train on the golden model, and return the job."""
     from trainwright.cli.train.job import accelerator_of, asked, fresh_state, load_data
     from trainwright.golden.backend import GoldenAccelerator
-    from trainwright.job.files import recorded_job
+    from trainwright.job.files import recorded_job, require_job
     from trainwright.train.batches import data_notes
 
     load = partial(load_data, fetch=args.download)
     new = asked(args, load)
     check_chip_plan(new.options.plan)
-    assert new.settings.chip is not None
-    if new.settings.chip.cut_programs != "kept":
-        raise OptionError(
-            f"--cut-programs {new.settings.chip.cut_programs} compiles while training, which no "
-            "driver does: omit it"
-        )
     parameters = accelerator_of(new.options, new.network, new.settings)
-    if not reads_images(new.network):
-        raise OptionError(
-            f"a job is for images with one label, without tokens, which "
-            f"{new.network.name} has: train it with trainwright train"
-        )
+    require_job(new.network, new.settings)
     if update_place(parameters) != "alone":
         needs = " ".join(f"--accelerator {name}={value}" for name, value in ALONE.items())
         raise OptionError(f"a job is for an accelerator that trains alone: add {needs}")

@@ -26,9 +26,14 @@ from trainwright.job.record import (
     Start,
     Write,
 )
+from trainwright.network import Network
+from trainwright.onchip.choices import reads_images
 from trainwright.onchip.layout import LANES, WeightPart
+from trainwright.parameters import AcceleratorParameters
+from trainwright.support.errors import UserError
 from trainwright.support.files import packaged, write_whole
 from trainwright.train.resident import ResidentEngine
+from trainwright.train.settings import TrainSettings
 from trainwright.train.state import TrainingState
 from trainwright.train.trainer import Trainer
 
@@ -39,6 +44,36 @@ DRIVER = Path(__file__).with_name("driver")
 """Folder of the reference driver."""
 RULES = packaged(__file__, "rules.toml")
 """Rules that a driver follows, or that the accelerator follows by itself."""
+
+
+class JobError(UserError, ValueError):
+    """Training run that a driver cannot repeat without its host."""
+
+
+def require_job(network: Network, settings: TrainSettings) -> None:
+    """Raise ``JobError`` for a run whose steps need a host, or programs that are compiled later."""
+    chip = settings.chip
+    assert chip is not None
+    if chip.cut_programs != "kept":
+        raise JobError(
+            f"--cut-programs {chip.cut_programs} compiles while training, which no driver does: "
+            "omit it"
+        )
+    if settings.micro_batches > 1:
+        raise JobError(
+            f"--micro-batches {settings.micro_batches} leaves loss and update to the host, which "
+            "no driver computes: omit it"
+        )
+    if settings.rounding != "nearest":
+        raise JobError(
+            f"--rounding-mode {settings.rounding} needs new random bits from the host in every "
+            "step: omit it"
+        )
+    if not reads_images(network):
+        raise JobError(
+            f"a job is for images with one label, without tokens, which {network.name} has: train "
+            "it with trainwright train"
+        )
 
 
 @dataclass(frozen=True)
@@ -161,6 +196,7 @@ def describe(job: RecordedJob) -> dict[str, Any]:
         "batch": driver.step.batch,
         "fingerprint": f"{driver.step.parameters.fingerprint:08x}",
         "accelerator": asdict(driver.step.parameters),
+        "verilog": _command(driver.step.parameters),
         "memory_bytes": job.memory_bytes,
         "contents": {"file": CONTENTS, "bytes": len(job.contents), "crc32": _crc(job)},
         "actions": list(_plain_actions(job)),
@@ -178,6 +214,14 @@ def describe(job: RecordedJob) -> dict[str, Any]:
         "rules": RULES,
         "digest": job.digest,
     }
+
+
+def _command(parameters: AcceleratorParameters) -> str:
+    """Return the command that writes the Verilog of a job's accelerator."""
+    default = asdict(AcceleratorParameters())
+    sizes = {k: v for k, v in asdict(parameters).items() if v != default[k]}
+    options = (f"--accelerator {name}={int(value)}" for name, value in sizes.items())
+    return " ".join(["trainwright verilog", *options])
 
 
 def _crc(job: RecordedJob) -> int:
