@@ -9,8 +9,9 @@ from graph_shifts import bind, is_mask
 from graph_values import constants, evaluate, evaluate_float, windowed
 
 from trainwright.formats.rounding import MAX_SHIFT
-from trainwright.graph.ir import RELU_SUM, SUM, Einsum, Graph, Kernel, Unfold, View
+from trainwright.graph.ir import Einsum, Graph, Kernel, Unfold, View
 from trainwright.network import Layer, Network, Widths, network_from_dict, rank_bounds
+from trainwright.program.elementwise import RELU_SUM, SUM
 
 HEADROOM = 0.7
 """Part of a format's range that the largest exact sum takes."""

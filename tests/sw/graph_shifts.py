@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from trainwright.fixed.align import Alignment, aligned
 from trainwright.formats.rounding import MAX_SHIFT
 from trainwright.functions import FunctionKernel
-from trainwright.graph.ir import MASK, Einsum, Graph, Kernel, Op, Unfold, View
+from trainwright.graph.ir import Einsum, Graph, Kernel, Op, Unfold, View
+from trainwright.program.elementwise import MASK
 
 
 @dataclass(frozen=True)

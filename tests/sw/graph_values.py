@@ -11,9 +11,10 @@ import torch
 from graph_shifts import Shifts
 
 from trainwright.functions import FunctionKernel
-from trainwright.graph.ir import MASK, ArrayBody, Einsum, Graph, Kernel, Op, Tensor, Unfold, View
+from trainwright.graph.ir import Einsum, Graph, Kernel, Op, Tensor, Unfold, View
 from trainwright.kernels import evaluate as kernel_evaluate
 from trainwright.kernels.trace import LANES
+from trainwright.program.elementwise import MASK, ArrayBody
 
 Values = npt.NDArray[Any]
 

@@ -5,7 +5,8 @@ from graph_shifts import bind
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
-from trainwright.graph.ir import MASK, SUM, Einsum, Graph, Kernel, Tensor
+from trainwright.graph.ir import Einsum, Graph, Kernel, Tensor
+from trainwright.program.elementwise import MASK, SUM
 
 
 def graph(*ops):

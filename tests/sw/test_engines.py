@@ -1,16 +1,27 @@
 """Records of engines: operations, rows and cycles, as compiler and cycle model ask for them."""
 
 from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from trainwright.compiler.forms.calls import PassCall
 from trainwright.compiler.forms.nests import _NESTS
+from trainwright.compiler.forms.passes import PASS_CYCLES
 from trainwright.compiler.step.compile import compile_network
+from trainwright.formats.exponents import ExponentRule
+from trainwright.golden.compute import compute
+from trainwright.golden.state import MachineState
+from trainwright.graph.ir import Einsum, Kernel, View
+from trainwright.graph.step import step_graph
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters, preset
-from trainwright.program.descriptors import Compute
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.elementwise import MASK, SUM
 from trainwright.program.engines import ARRAYS, ENGINES, PE1, PE2, SPEC_OF, tile_rows
 from trainwright.program.fields import Engine, Operation
+from trainwright.program.vector import Vector
 from trainwright.timing.commands import LATENCIES, work_of
 
 SEQUENCERS = {Operation.HALT, Operation.LOOP, Operation.END, Operation.SET, Operation.SCALES}
@@ -68,3 +79,54 @@ def test_estimates_of_calls_are_cycles_of_their_descriptors(name):
             if isinstance(d, Compute):
                 predicted[work_of(d, p).engine] += work_of(d, p).cycles
         assert {engine: estimated[engine] for engine in ARRAYS} == dict(predicted)
+
+
+def test_estimates_of_passes_are_cycles_of_their_descriptors():
+    """A kernel counts as its passes do, and each pass what the cycle model adds for a start."""
+    p = AcceleratorParameters(vector_engine=1)
+    step = compile_network(load_network("encoder-64"), 4, p)
+    for program in (step.forward, step.backward):
+        passes = [d for d in program.descriptors if isinstance(d, Vector)]
+        estimated = sum(c.cycles for c in program.lowered.calls if isinstance(c, PassCall))
+        assert passes
+        assert estimated == sum(PASS_CYCLES + work_of(d, p).cycles for d in passes)
+
+
+@pytest.mark.parametrize("x_shift, relu", [(0, False), (3, True)])
+def test_golden_sum_has_the_integers_of_its_record(x_shift, relu):
+    x, g = np.arange(-8, 8), np.arange(16)[::-1] - 7
+    levels = (Level(1, x=1, g=1, z=1),)
+    d = Compute(
+        operation=Operation.BIAS, levels=levels, x=0, g=1, z=2, relu=relu, x_shift=x_shift,
+        out_width=16,
+    )  # fmt: skip
+    assert _result(d, x, g) == replace(SUM, relu=relu).exact(x * 2**x_shift, g).tolist()
+
+
+def test_golden_mask_has_the_integers_of_its_record():
+    x, g = np.arange(-8, 8), np.arange(16)[::-1] - 7
+    d = Compute(
+        operation=Operation.MASK, levels=(Level(1, x=1, g=1, z=1),), x=0, g=1, z=2, out_width=16
+    )
+    assert _result(d, x, g) == MASK.exact(x, g).tolist()
+    assert MASK.exact(x, g).tolist() == [v if s > 0 else 0 for v, s in zip(x, g, strict=True)]
+
+
+def _result(d, x, g):
+    """Return the row that an element-wise descriptor writes for rows ``x`` and ``g``."""
+    p = AcceleratorParameters()
+    state = MachineState.fresh(np.zeros(0, np.uint8), p)
+    state.write(np.array([0, 1]), np.stack([x, g]).astype(np.int16))
+    return compute(d, state, p).rows[0].tolist()
+
+
+def test_operations_name_their_engines_and_rules_of_exponents():
+    assert Einsum("z", ("x", "g")).engines == (PE1, PE2)
+    assert Einsum("z", ("x", "g")).exponents == ExponentRule()
+    assert View("z", "x").engines == ()
+    for body in (SUM, MASK):
+        op = Kernel("z", ("x", "g"), body)
+        assert op.engines == (SPEC_OF[body.operation],) and op.exponents is body.exponents
+    function = load_network("encoder-64")
+    kernels = [op for op in step_graph(function, 4).whole.ops if isinstance(op, Kernel)]
+    assert {spec for op in kernels for spec in op.engines} == {SPEC_OF[Operation.VECTOR]}

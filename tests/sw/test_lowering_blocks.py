@@ -20,12 +20,13 @@ from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.blocks import MODES, blocks_of, places_of
 from trainwright.compiler.step.compile import compile_network, order_cost, with_ones
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.graph.ir import SUM, Einsum, Kernel, View
+from trainwright.graph.ir import Einsum, Kernel, View
 from trainwright.graph.network import SAMPLES, SEQUENCES
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
 from trainwright.network import Layer, Network, Widths, network_from_dict
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.elementwise import SUM
 
 SHORT = AcceleratorParameters(scratchpad_rows=1024)
 

@@ -9,6 +9,8 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trainwright.program.engines import SPEC_OF, EngineSpec
+from trainwright.program.fields import Operation
 from trainwright.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -269,6 +271,11 @@ class FunctionKernel:
     def group(self) -> int:
         """Values of a group; 0 if the kernel is element-wise and its value for 0 is 0."""
         return self.function.group
+
+    @property
+    def spec(self) -> EngineSpec:
+        """Engine that executes the passes."""
+        return SPEC_OF[Operation.VECTOR]
 
     def __repr__(self) -> str:
         return f"<kernel {self.text}>"

@@ -7,7 +7,7 @@ float64, which is exact: none passes 2^53.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -19,6 +19,7 @@ from trainwright.formats.rounding import requantise, stochastic_requantise
 from trainwright.golden.state import Addresses, MachineState, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, Compute, Level
+from trainwright.program.elementwise import BODIES
 from trainwright.program.encoding import ProgramError
 from trainwright.program.engines import contraction_of, tile_rows
 from trainwright.program.fields import Operation
@@ -190,14 +191,14 @@ def _elementwise(d: Compute, x: int, g: int, operands: OperandReader) -> Values:
     weights = nest.weights[:, None]  # the summed levels count digits only
     first = (operands.x(x + place["x"] + nest.summed("x")) * weights).sum(1)
     digits = operands.g(g + place["g"] + nest.summed("g"))
-    if d.operation is Operation.MASK:  # the first digit that is not 0 says the sign
+    body = replace(BODIES[d.operation], relu=d.relu)
+    if not body.exponents.adds:  # the first digit that is not 0 says the sign
         # Digits below the first that is not 0 are positive parts of a value that may be negative:
         # the powers of two let the first one outweigh the rest.
         signs = np.sign(digits) * 2.0 ** np.arange(digits.shape[1] - 1, -1, -1)[:, None]
-        return np.where(signs.sum(1) > 0, first, 0.0)[:, None]
+        return body.exact(first, signs.sum(1))[:, None]
     second = (digits * weights).sum(1)
-    z = first * 2.0**d.x_shift + second * 2.0**d.g_shift
-    return np.maximum(z, 0.0)[:, None] if d.relu else z[:, None]
+    return body.exact(first * 2.0**d.x_shift, second * 2.0**d.g_shift)[:, None]
 
 
 def _random(

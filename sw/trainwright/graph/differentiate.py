@@ -4,7 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from trainwright.graph.ir import SUM, Graph, Kernel, Op, Slide, Tensor, Unfold, gradient_name
+from trainwright.graph.ir import Graph, Kernel, Op, Slide, Tensor, Unfold, gradient_name
+from trainwright.program.elementwise import SUM
 
 
 class Backward:

@@ -17,7 +17,8 @@ from trainwright.formats.exponents import ExponentRule
 from trainwright.functions import Function, FunctionError, FunctionKernel
 from trainwright.functions.groups import product
 from trainwright.functions.record import STRAIGHT_THROUGH
-from trainwright.program.fields import Operation
+from trainwright.program.elementwise import MASK, RELU_SUM, ArrayBody
+from trainwright.program.engines import ARRAYS, EngineSpec
 
 if TYPE_CHECKING:
     from trainwright.graph.differentiate import Backward
@@ -66,7 +67,10 @@ Parts = tuple[Cell, ...]
 class GraphOp:
     """Record of an operation: what graphs, differentiation and the compiler ask of every kind.
 
-    Each kind of operation is a class with its fields, which overrides the members that differ.
+    Each kind of operation is a class with its fields, which overrides the members that differ. An
+    ``Einsum`` is exact by definition, an alias computes nothing; a ``Kernel`` has a body, whose
+    integers the golden model computes: ``ArrayBody.exact``, or the kernel's own text. Cycles are
+    those of ``engines`` (``EngineSpec.cycles``) or of the body.
     """
 
     sums: ClassVar[bool] = False
@@ -81,6 +85,16 @@ class GraphOp:
     """Closed network of tensors that a product is a part of; empty for none."""
     parts: Parts | None = None
     """Cells of a sum that is taken in parts."""
+
+    @property
+    def engines(self) -> tuple[EngineSpec, ...]:
+        """Engines that can compute the operation; none for an alias."""
+        return ()
+
+    @property
+    def exponents(self) -> ExponentRule:
+        """Rule for the exponent of the result; a function binds its own (``bound``)."""
+        return ExponentRule()
 
     def gradient(self, back: "Backward", upper: str) -> None:
         """Add the operands' gradients to ``back``; ``upper`` names the gradient to the result."""
@@ -101,6 +115,11 @@ class Einsum(GraphOp):
     site: str = ""
     parts: Parts | None = None
     sums = True
+
+    @property
+    def engines(self) -> tuple[EngineSpec, ...]:
+        """Arrays, each of which can compute every contraction."""
+        return tuple(ARRAYS.values())
 
     def gradient(self, back: "Backward", upper: str) -> None:
         """Add, for each operand, the product of the others and the gradient to the result."""
@@ -139,24 +158,6 @@ class Einsum(GraphOp):
 
 
 @dataclass(frozen=True)
-class ArrayBody:
-    """Body of a kernel that an array computes in place of the vector engine, a row a cycle."""
-
-    operation: Operation
-    exponents: ExponentRule
-    relu: bool = False
-    """Whether negative results are 0."""
-
-
-SUM = ArrayBody(Operation.BIAS, ExponentRule(adds=True))
-"""Sum of two values; the second operand may lack axes."""
-RELU_SUM = replace(SUM, relu=True)
-"""ReLU of a sum, rounded once."""
-MASK = ArrayBody(Operation.MASK, ExponentRule(exact=True))
-"""First value where the second one is positive, else 0: the gradient of a ReLU."""
-
-
-@dataclass(frozen=True)
 class Kernel(GraphOp):
     """``out`` = ``body`` of one value of each operand; operands have the axes of ``out``.
 
@@ -170,6 +171,17 @@ class Kernel(GraphOp):
     """Function with the gradient; None: not differentiable, or a sum."""
     over: tuple[str, ...] = ()
     """Axes of a group; none where the function is element-wise."""
+
+    @property
+    def engines(self) -> tuple[EngineSpec, ...]:
+        """Engine of the body."""
+        return (self.body.spec,)
+
+    @property
+    def exponents(self) -> ExponentRule:
+        """Rule of the body, which is not a function's."""
+        assert isinstance(self.body, ArrayBody)
+        return self.body.exponents
 
     def gradient(self, back: "Backward", upper: str) -> None:
         """Add the gradient to the operand: another kernel, of the gradient to the result.

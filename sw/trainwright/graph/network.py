@@ -8,7 +8,7 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format
 from trainwright.functions import Function, definition_of
 from trainwright.graph import ir
-from trainwright.graph.ir import RELU_SUM, SUM, Einsum, Graph, Kernel, Op, Slide, Tensor, View
+from trainwright.graph.ir import Einsum, Graph, Kernel, Op, Slide, Tensor, View
 from trainwright.network import (
     Apply,
     Attention,
@@ -25,6 +25,7 @@ from trainwright.network import (
     TokenPool,
     Window,
 )
+from trainwright.program.elementwise import RELU_SUM, SUM
 
 SAMPLES = "s"
 """The axis of the samples, or of the tokens of a sequence."""

@@ -56,11 +56,6 @@ class EngineSpec:
         return tiles * max(steps * self.depth(p), (rows or self.rows(p)) * digits)
 
 
-def elementwise_cycles(rows: float, operand_digits: int, digits: int) -> float:
-    """Return the cycles of an element-wise operation, which takes and gives a row a cycle."""
-    return rows * max(operand_digits, digits)
-
-
 def pass_cycles(rows: int, instructions: int, p: AcceleratorParameters) -> int:
     """Return the cycles of a pass of the vector engine: each block of rows takes a whole one's."""
     return -(-rows // THREADS) * THREADS * instructions * p.engine_parts

@@ -6,11 +6,11 @@ from functools import cached_property
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Transfer
+from trainwright.program.elementwise import BODIES
 from trainwright.program.engines import (
     ENGINE_OF,
     EngineSpec,
     contraction_of,
-    elementwise_cycles,
     pass_cycles,
 )
 from trainwright.program.exponents import SCALARS
@@ -215,7 +215,7 @@ def _compute(
     steps = d.steps // d.tiles  # of a tile
     if array is None:
         depth, rates, per_step, waiting, macs = 1, (1.0, 1.0), 1, 1, 0
-        cycles = elementwise_cycles(d.tiles, steps, digits)
+        cycles = BODIES[d.operation].cycles(d.tiles, steps, digits)
     else:
         depth, rates, macs = array.depth(p), array.rates(p), _macs(d, array, p)
         short = d.tiles // d.levels[d.tile_level].count  # tiles of ``last_rows`` rows

@@ -29,7 +29,8 @@ from trainwright.compiler.forms.choices import (
 )
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.passes import estimated_cycles, may_lie
-from trainwright.graph.ir import ArrayBody, Einsum, Kernel, Op, Unfold, View
+from trainwright.graph.ir import Einsum, Kernel, Op, Unfold, View
+from trainwright.program.elementwise import ArrayBody
 from trainwright.program.fields import Engine
 
 LESSER = 0.3

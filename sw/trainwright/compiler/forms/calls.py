@@ -11,7 +11,8 @@ from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.impls import Impl
 from trainwright.compiler.forms.layout import Part, Storage
 from trainwright.graph.ir import Kernel, Op
-from trainwright.program.fields import Engine, Operation
+from trainwright.program.elementwise import SUM, ArrayBody
+from trainwright.program.fields import Engine
 
 if TYPE_CHECKING:
     from trainwright.compiler.forms.passes import PassPlan
@@ -79,8 +80,7 @@ class Elementwise(ArrayCall):
     sum are added one by one to the sum so far.
     """
 
-    operation: Operation = Operation.BIAS
-    relu: bool = False
+    body: ArrayBody = SUM
     blocks: tuple[int, int] | None = None
     """First block and number of blocks; None: all."""
     broadcast: bool = False

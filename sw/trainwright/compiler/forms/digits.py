@@ -10,11 +10,12 @@ from dataclasses import replace
 from trainwright.compiler.base.digits import require_weights
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.forms.passes import require_engine
-from trainwright.graph.ir import MASK, Graph, Kernel, Op, Tensor
+from trainwright.graph.ir import Graph, Kernel, Op, Tensor
 from trainwright.graph.step import StepGraph
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, digit_count
+from trainwright.program.elementwise import MASK
 
 
 def between_width(network: Network, p: AcceleratorParameters) -> int:

@@ -16,7 +16,7 @@ from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import slid
 from trainwright.graph.ir import Einsum, Graph
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.engines import PE1, PE2, EngineSpec
+from trainwright.program.engines import EngineSpec
 from trainwright.program.fields import Engine
 
 MOST_RUNS = 3
@@ -180,7 +180,7 @@ def _in_both_orders(
             tuple(axis for axis in axes[name] if axis not in graph.tensors[partner].axes)
             for name, partner in ((x, g), (g, x))
         )
-        for array in (PE1, PE2):
+        for array in op.engines:
             yield from _on_array(graph, op, p, array, (x, g), (own, other, tuple(summed)))
 
 

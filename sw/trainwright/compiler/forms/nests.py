@@ -209,11 +209,11 @@ def _element_nests(call: Elementwise, p: AcceleratorParameters, at: Addresses) -
     over = element_levels(x.digits, g.digits)
     # A copy in as many digits takes each as a row of its own. With other digits values are put
     # together and cut anew.
-    if call.operation is Operation.BIAS and x.digits == z.digits > g.digits:
+    if call.body.exponents.adds and x.digits == z.digits > g.digits:
         levels, over = [*levels, Level(x.digits, x=1, z=1)], []
     return [
         Compute(
-            operation=call.operation, relu=call.relu,
+            operation=call.body.operation, relu=call.body.relu,
             levels=(*(merged(levels) or [Level(1)]), *over),
             reduce_levels=len(over), digits=len(over),
             x=address_of(x, at) + first * x.digits, g=address_of(g, at) + first * step,

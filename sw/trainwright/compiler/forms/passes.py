@@ -30,7 +30,7 @@ from trainwright.compiler.forms.layout import (
     counts_of,
     joined_levels,
 )
-from trainwright.graph.ir import ArrayBody, Kernel, Tensor
+from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import KernelError, VectorPass
 from trainwright.kernels.phases import (
     SCRATCH,
@@ -41,6 +41,8 @@ from trainwright.kernels.phases import (
     scratch_streams,
 )
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.elementwise import ArrayBody
+from trainwright.program.engines import pass_cycles
 from trainwright.program.vector import THREADS, Stream, Vector
 
 PASS_CYCLES = 42
@@ -208,7 +210,7 @@ class PassPlan:
             if phase.role is not Role.SWEEP:
                 # Every thread reads the scratch rows of all threads.
                 rows = THREADS * (THREADS if phase.role is Role.JOIN_IN else 1)
-                total += PASS_CYCLES + rows * length * self.p.engine_parts
+                total += PASS_CYCLES + pass_cycles(rows, length, self.p)
                 continue
             for levels, _, tail in self.sweeps(block, phase):
                 code = phase.tail if tail and phase.tail else phase.code
@@ -216,9 +218,9 @@ class PassPlan:
                 rows = prod(level.count for level in nests)
                 # Threads apart take the inner level of a nest; joined, a group has both.
                 each = prod(level.count for level in nests[: -2 if joined else -1])
-                rows = up(rows // each, THREADS) * each if joined else rows
-                total += each * PASS_CYCLES
-                total += rows * THREADS * len(code.instructions) * self.p.engine_parts
+                rows = rows // each * (1 if joined else THREADS)
+                cycles = pass_cycles(rows, len(code.instructions), self.p)
+                total += each * (PASS_CYCLES + cycles)
         return groups * total
 
     @property

@@ -23,11 +23,12 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.formats.exponents import ExponentRule
 from trainwright.functions import FunctionKernel
-from trainwright.graph.ir import MASK, Graph, Kernel, gradient_name
+from trainwright.graph.ir import Graph, Kernel, gradient_name
 from trainwright.graph.network import SAMPLES, SEQUENCES, result_names, upper_names
 from trainwright.network import Input, Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
+from trainwright.program.elementwise import MASK
 from trainwright.program.fields import Operation
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class StepAdapter:
                 z = replace(z, counted=z.counted and body.automatic)
                 rules[index] = Rule(first, second, z, kernel=body)
                 continue
-            by = body.exponents if body else ExponentRule()
+            by = op.exponents
             rules[index] = Rule(first, second, z, replace(by, exact=by.exact or not z.counted))
         return rules
 

@@ -26,6 +26,7 @@ from trainwright.compiler.forms.windows import Halo, halos, spread, steps
 from trainwright.compiler.tile.demands import Demands
 from trainwright.graph.ir import Graph, Unfold
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.elementwise import SUM
 from trainwright.program.engines import transpose_cycles
 from trainwright.program.fields import Engine
 
@@ -496,11 +497,11 @@ class Pieces:
     def _copy_into(self, piece: Piece, source: Piece, ranges: Ranges) -> None:
         x, z = Part(source, ranges), Part(piece, ranges)
         # Cycles are those of all rows of the piece, also where only a part is copied.
-        cycles = Part(piece, {}).rows * piece.digits
+        cycles = SUM.cycles(Part(piece, {}).rows, source.digits, piece.digits)
         reads = x, self.constant("zeros")
         self.calls.append(
             Elementwise(
-                engine=Engine.PE2, cycles=cycles, reads=reads, writes=(z,),
+                engine=SUM.spec.engine, cycles=cycles, reads=reads, writes=(z,),
                 broadcast=True, exact=True, counted=False,
             )
         )  # fmt: skip

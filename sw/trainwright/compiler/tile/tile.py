@@ -46,8 +46,8 @@ from trainwright.compiler.forms.nests import whole_and_rest
 from trainwright.compiler.forms.passes import PassPlan
 from trainwright.compiler.tile.demands import Demands
 from trainwright.compiler.tile.pieces import Pieces
-from trainwright.graph.ir import ArrayBody, Einsum, Graph, Kernel, Op, Unfold, View
-from trainwright.program.engines import elementwise_cycles
+from trainwright.graph.ir import Einsum, Graph, Kernel, Op, Unfold, View
+from trainwright.program.elementwise import SUM, ArrayBody
 from trainwright.program.fields import Engine
 
 SMALL = 32
@@ -379,10 +379,10 @@ class Tiler:
 
     def _add(self, x: Part, z: Part, *, last: bool) -> None:
         """Add a part of a sum to the sum of those before it."""
-        cycles = elementwise_cycles(z.rows, x.digits, z.digits)
+        cycles = SUM.cycles(z.rows, x.digits, z.digits)
         self.calls.append(
             Elementwise(
-                engine=Engine.PE2, cycles=cycles, reads=(z, x), writes=(z,),
+                engine=SUM.spec.engine, cycles=cycles, reads=(z, x), writes=(z,),
                 exact=True, counted=last,
             )
         )  # fmt: skip
@@ -410,9 +410,9 @@ class Tiler:
             rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks
             self.calls.append(
                 Elementwise(
-                    engine=Engine.PE2, cycles=elementwise_cycles(rows, x.digits, z.digits),
-                    reads=(x, Part(g, mine)), writes=(z,), operation=body.operation,
-                    relu=body.relu, blocks=(first, blocks), broadcast=broadcast,
+                    engine=body.spec.engine, cycles=body.cycles(rows, x.digits, z.digits),
+                    reads=(x, Part(g, mine)), writes=(z,), body=body,
+                    blocks=(first, blocks), broadcast=broadcast,
                 )
             )  # fmt: skip
 
@@ -430,8 +430,8 @@ class Tiler:
             writes.append(Part(joined, {}))
         self.calls.append(
             PassCall(
-                engine=Engine.PE2, cycles=passes.cycles, reads=operands, writes=tuple(writes),
-                op=op, passes=passes,
+                engine=op.body.spec.engine, cycles=passes.cycles, reads=operands,
+                writes=tuple(writes), op=op, passes=passes,
             )
         )  # fmt: skip
 
