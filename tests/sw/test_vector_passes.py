@@ -11,7 +11,10 @@ from vector_cases import Rows, UpdateCase, loss_pass_of, random_passes
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.interpreter import Record, executions
 from trainwright.golden.state import MachineState
-from trainwright.onchip.loss import LOSSES
+from trainwright.kernels import lower
+from trainwright.onchip import cut_pass, prior_pass, schedule_pass
+from trainwright.onchip.loss import KERNELS, LOSSES
+from trainwright.onchip.update_pass import PartUpdate
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import End, Halt, Loop, Program, Set, Transfer
 from trainwright.program.encoding import decode, encode
@@ -192,3 +195,40 @@ def test_vector_passes_row_may_be_read_and_written_in_place():
         assert golden.read(128, 128).view(np.int16).tolist() == (3 * words).tolist()
     assert run.traces is not None
     assert run.traces["pe2"].addresses.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "most"),
+    [
+        (KERNELS["cross-entropy"], {"exponent": 0, "counting": False, "main": True}, 33),
+        (KERNELS["squared-error"], {"exponent": -3, "counting": False, "main": True}, 15),
+        (prior_pass.renew_kernel, {}, 21),
+        (prior_pass.squares_kernel, {"hidden": 8}, 3),
+        (prior_pass.words_kernel, {"flagged": False}, 9),
+        (prior_pass.words_kernel, {"flagged": True}, 10),
+        (cut_pass.decide_kernel, {"distance": 1, "rows": 2}, 38),
+        (cut_pass.cost_kernel, {}, 6),
+        (cut_pass.gather_kernel, {}, 3),
+        (cut_pass.look_kernel, {"interval": 8}, 7),
+        (schedule_pass.advance_kernel, {"steps": 100, "entries": 5}, 11),
+    ],
+)
+def test_vector_passes_take_no_more_instructions(kernel, options, most):
+    """Passes whose registers people allocated took as many, or 28 (renewal) and 44 (decision)."""
+    assert len(lower(kernel, **options).instructions) <= most
+
+
+@pytest.mark.parametrize("sides", [(), ("left",), ("right",), ("left", "right")])
+def test_vector_passes_update_takes_no_more_instructions(sides):
+    """An update of the host's, then what moved exponents, cuts, a loop and momentum add."""
+    bonds = {side: side in sides for side in ("left", "right")}
+    plain = PartUpdate(8, 3, 4, **bonds)
+    most = (10, 12, 15)[len(sides)]
+    for options, more in (
+        ({}, 0),
+        ({"moved": 2}, 1),
+        ({"cuts": True}, (0, 2, 3)[len(sides)]),
+        ({"resident": True}, 2),
+        ({"resident": True, "momentum": True}, 3),
+    ):
+        assert len(replace(plain, **options).lowered().instructions) <= most + more
