@@ -1,6 +1,7 @@
 """Steps alone of networks with many exponents, or many classes: simulated hardware and golden."""
 
 import pytest
+from test_joint_labels import joint
 from test_many_classes import of_images, of_tokens
 
 from trainwright.check.training import check_training
@@ -14,6 +15,11 @@ CASES = {
     "encoder of 277 exponents": (ENCODER, 1, 8),
     "images of 130 classes": (of_images(130, (13, 10)), 16, 2),
     "sequences of 257 classes": (of_tokens(257, [20, 15], words=False), 3, 2),
+    "words of 150 classes, lines of 144": (
+        joint(classes=150, tags=(15, 10), intents=(12, 12)),
+        2,
+        2,
+    ),
     "words of 300 classes": (of_tokens(300, [20, 15], words=True), 2, 2),
 }
 

@@ -5,14 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sequence_networks import classifier
 from test_compile_heads import TABLE
 from test_onchip_training import SETTINGS, driver, same
 
 from trainwright.accelerator.counted import counted
 from trainwright.check.training import check_training
-from trainwright.compiler import CompileError
-from trainwright.compiler.step.rows import require_loop
 from trainwright.data import load_data_set
 from trainwright.driver import fitting_exponent
 from trainwright.golden.backend import GoldenAccelerator
@@ -113,13 +110,3 @@ def test_loss_of_two_heads_is_the_sum_of_their_losses():
     assert result.correct == losses[0].correct == 64 > losses[1].correct
     wanted = np.concatenate([loss.gradient for loss in losses], 1)
     assert (result.gradient.numpy() == wanted * 2.0 ** losses[0].exponent).all()
-
-
-def test_heads_of_tokens_and_of_sequences_together_are_refused():
-    """A sample has one label, or one for each token."""
-    tables = classifier().to_dict()
-    token = {"name": "token", "from": "scale2", "outputs": [3, 2], "inputs": [4, 6], "ranks": [3]}
-    tables["layers"].append({**token, "relu": False})
-    mixed = network_from_dict({**tables, "heads": ["intent", "token"]})
-    with pytest.raises(CompileError, match=r"intent, token .* give heads of one kind"):
-        require_loop(mixed, 16, P)

@@ -25,7 +25,7 @@ from trainwright.report.pictures import draw_all, draw_samples
 from trainwright.train.evaluate import Evaluation, Regression
 from trainwright.train.fitting import fitting_network
 from trainwright.train.history import EvaluationRecord, History, StepRecord
-from trainwright.train.loss import heads_loss
+from trainwright.train.loss import head_loss
 
 ROWS = [
     ("1.5", "red", "yes"), ("2.5", "blue", "no"), ("", "red", "yes"), ("4.5", "", "no"),
@@ -470,7 +470,7 @@ def test_squared_error_is_that_of_torch_autograd():
     targets = torch.randn(5, dtype=torch.float64)
     expected = torch.nn.functional.mse_loss(outputs[:, 0], targets) / 2
     expected.backward()
-    loss, gradient = heads_loss(outputs.detach(), targets, 1, [16])
+    loss, gradient = head_loss(outputs.detach(), targets, 1)
     assert loss == pytest.approx(expected.item(), rel=1e-14)
     assert torch.allclose(gradient, outputs.grad, rtol=1e-14, atol=0)
 

@@ -128,7 +128,7 @@ def test_text_that_does_not_fit_its_network_is_told(lines, tmp_path):
     for network, other, match in (
         (classifier(), digits, "give --data with lines of text"),
         (classifier(padding=False), data, "give it padding = true"),
-        (classifier(heads=["scale2", "intent"]), data, "of one kind"),
+        (classifier(heads=["scale2", "intent"]), data, "labels of words in seq.out"),
         (classifier(classes=2), data, "tells 2 classes apart"),
         (
             classifier(

@@ -26,7 +26,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import check_fit, label_tensor, labelled_for
 from trainwright.train.float_driver import FloatDriver
 from trainwright.train.host_engine import HostEngine
-from trainwright.train.loss import heads_loss
+from trainwright.train.loss import head_loss
 from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
 from trainwright.train.spans import f1, spans
@@ -99,7 +99,7 @@ def test_loss_of_words_is_that_of_torch_without_padding():
         logits.reshape(12, 7)[:, :5], labels.reshape(12), ignore_index=-1
     )
     real.backward()
-    mean, gradient = heads_loss(logits.detach(), labels, 5, (4 * 7,))
+    mean, gradient = head_loss(logits.detach(), labels, 5)
     assert mean == pytest.approx(float(real.detach()))
     torch.testing.assert_close(gradient, logits.grad)
     assert not gradient.reshape(3, 4, 7)[labels < 0].any()
@@ -149,15 +149,6 @@ def test_network_of_words_needs_labels_of_words(tmp_path, tagger):
     network, data = load_network(str(tagger)), load_data_set("text", tmp_path / "lines.txt")
     with pytest.raises(DataError, match=r"logits for every token, .* seq\.out"):
         check_fit(network, labelled_for(network, data))
-
-
-def test_heads_of_words_and_of_lines_together_are_one_error(folder):
-    tables, data = classifier(tokens=8).to_dict(), load_data_set("text", folder)
-    token = {"name": "token", "from": "scale2", "outputs": [3, 2], "inputs": [4, 6], "ranks": [3]}
-    tables["layers"].append({**token, "relu": False})
-    mixed = network_from_dict({**tables, "heads": ["intent", "token"]})
-    with pytest.raises(DataError, match=r"\(intent, token\), .* give heads of one kind"):
-        check_fit(mixed, labelled_for(mixed, data))
 
 
 def test_prepared_data_keeps_the_labels_of_words(tmp_path, folder):

@@ -111,10 +111,16 @@ def weakened(state: ChipState) -> ChipState:
 
 
 def random_labels(network: Network, batch: int, random: np.random.Generator) -> Words:
-    """Return labels of samples (batch,), or of words (batch, tokens), some of which have none."""
+    """Return labels of samples (batch,), or of words (batch, tokens), some of which have none.
+
+    Labels of a network with heads of both are (batch, 1 + tokens).
+    """
     if network.labels == 1:
         return random.integers(0, network.classes, batch)
-    return random.integers(-1, network.classes, (batch, network.labels))
+    labels = random.integers(-1, network.classes, (batch, network.labels))
+    if network.is_joint:
+        labels[:, 0] = random.integers(0, network.classes_of(network.sequence_head), batch)
+    return labels
 
 
 def random_data(
@@ -182,9 +188,10 @@ class RandomTraining:
             indices = chip_batch_indices(len(train), self.batch, self.seed, step)
             return quantiser(train.images[indices]), torch.from_numpy(train.labels[indices])
 
+        labels = self.batch * self.network.rows_of(self.network.main)
         return TrainingTask(
             training, data, data.test, total, update, draw, begun=_ignore, save=_ignore,
-            labels=lambda _: self.batch * self.network.labels, occupied=attrgetter("count"),
+            labels=lambda _: labels, occupied=attrgetter("count"),
         )  # fmt: skip
 
 

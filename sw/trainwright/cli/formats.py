@@ -110,10 +110,10 @@ def _choices(
     tell(data_notes(network, data))
     at = batch_indices(len(data.train), options.batch, options.seed, 0)
     quantiser = input_quantiser(wide, data.full_scale, input_exponent(wide))
-    labels = label_tensor(data.train.labels[at], network.tokens)
+    labels = label_tensor(data.train.labels[at], network.labels)
 
     def gradient_of(logits: torch.Tensor) -> torch.Tensor:
-        return heads_loss(logits, labels, network.classes, network.head_sizes)[1]
+        return heads_loss(network, logits, labels)[1]
 
     return choose(model, quantiser(data.train.images[at]), gradient_of, options.error, p)
 

@@ -7,6 +7,7 @@ from statistics import fmean, pstdev
 from typing import Any
 from unicodedata import category, normalize
 
+import numpy as np
 import numpy.typing as npt
 
 from trainwright.support.errors import UserError
@@ -25,13 +26,18 @@ class DataError(UserError, ValueError):
     """A data set that is not available or not valid, with the remedy."""
 
 
+def joined(labels: npt.NDArray[Any], tags: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return labels of lines (samples,) and of their words as (samples, 1 + words)."""
+    return np.column_stack([labels.astype(tags.dtype), tags])
+
+
 @dataclass(frozen=True)
 class Split:
     """Images with their labels.
 
     ``images`` uint8 (samples, rows, columns), or int32 (samples, 1, words) numbers of words, and
     ``labels`` (samples,): uint8 classes, or float64 targets of a regression; if words are
-    classified, the ``tags``.
+    classified, the ``tags``; if lines and words are, (samples, 1 + words), the line's first.
     """
 
     images: npt.NDArray[Any]
@@ -47,6 +53,12 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def labelled(self, *, words: bool, lines: bool) -> "Split":
+        """Return the samples with the labels of their ``words``, of their ``lines``, or of both."""
+        if self.tags is None or not words:
+            return Split(self.images, self.labels)
+        return Split(self.images, joined(self.labels, self.tags) if lines else self.tags)
 
     def first(self, samples: int) -> "Split":
         """Return the first ``samples``, or all where there are fewer."""
@@ -78,13 +90,17 @@ class DataSet:
         for split in self.splits:
             if len(split) == 0:
                 raise DataError(f"data set {self.name!r} has an empty split")
-            least = 1 - split.labels.ndim  # a place behind the last word has no label, -1
-            ends = (int(split.labels.min()), int(split.labels.max())) if self.scale is None else ()
-            if wrong := [label for label in ends if not least <= label < self.classes]:
-                raise DataError(
-                    f"data set {self.name!r}: label {wrong[-1]} is out of range, "
-                    f"there are {amount(self.classes, 'class')}"
-                )
+            groups = [(split.labels, self.classes)] if self.scale is None else []
+            if lines := len(self.line_names):
+                groups = [(split.labels[:, 0], lines), (split.labels[:, 1:], self.classes)]
+            for labels, classes in groups:
+                least = 1 - split.labels.ndim  # a place behind the last word has no label, -1
+                ends = int(labels.min()), int(labels.max())
+                if wrong := [label for label in ends if not least <= label < classes]:
+                    raise DataError(
+                        f"data set {self.name!r}: label {wrong[-1]} is out of range, "
+                        f"there are {amount(classes, 'class')}"
+                    )
             if (brightest := int(split.images.max())) > self.full_scale:
                 raise DataError(
                     f"data set {self.name!r}: pixel {brightest} is over {self.full_scale}"
@@ -113,20 +129,27 @@ class DataSet:
 
     @property
     def has_tags(self) -> bool:
-        """Whether the labels are those of words, not of lines."""
+        """Whether labels are those of words, alone or with those of lines."""
         return self.train.labels.ndim == 2
 
-    def labelled(self, *, words: bool) -> "DataSet":
-        """Return the data set with the labels of its words, or with those of its lines alone."""
+    @property
+    def line_names(self) -> tuple[str, ...]:
+        """Names of the classes of lines, where both lines and words have labels."""
+        kept = self.preparation or {}
+        both = self.has_tags and "classes" in kept and "tags" in kept
+        return tuple(kept["classes"]) if both else ()
+
+    def labelled(self, *, words: bool, lines: bool = False) -> "DataSet":
+        """Return the data set with the labels of its words, or with those of its lines alone.
+
+        With ``words`` and ``lines`` it has both; ``class_names`` are then those of words.
+        """
         if not self.tag_names:
             return self
-        train, test = (
-            Split(split.images, split.tags if words and split.tags is not None else split.labels)
-            for split in self.splits
-        )
+        train, test = (split.labelled(words=words, lines=lines) for split in self.splits)
         names = self.tag_names if words else self.class_names
         # A model of words does not know the classes of lines, nor a model of lines those of words.
-        omitted = "classes" if words else "tags"
+        omitted = ("classes" if words else "tags") if not (words and lines) else ""
         kept = {k: v for k, v in (self.preparation or {}).items() if k != omitted}
         return replace(
             self, train=train, test=test, class_names=names, tag_names=(), preparation=kept

@@ -36,6 +36,7 @@ from trainwright.data.dataset import (
     DataSet,
     Split,
     alike_names,
+    joined,
     moments,
     standardised,
 )
@@ -49,6 +50,8 @@ from trainwright.data.picture_files import (
     read_pictures,
 )
 from trainwright.data.sentences import (
+    NO_TAG,
+    PADDING,
     TEXT,
     is_text_folder,
     load_sentence_samples,
@@ -132,6 +135,21 @@ class OwnSamples:
     """Classes of the words of lines (``Split.tags``), where the model classifies words."""
     notes: tuple[str, ...] = ()
     """Lines for the user about cells that are unlike those of the training split."""
+
+    def known(self, preparation: Preparation) -> npt.NDArray[Any] | None:
+        """Return the labels that a model predicts, as ``Split.labels`` has them; None: unknown."""
+        if "tags" not in preparation:
+            return self.labels
+        if "classes" not in preparation or self.tags is None or self.labels is None:
+            return self.tags if "classes" not in preparation else None
+        return joined(self.labels, self.tags)
+
+    def unknown(self, preparation: Preparation) -> npt.NDArray[Any]:
+        """Return labels for samples that have none: 0, and -1 behind the last word of a line."""
+        if "tags" not in preparation:
+            return np.zeros(len(self.images), np.uint8)
+        tags = np.where(self.images[:, 0] == PADDING, NO_TAG, 0).astype(np.int16)
+        return np.pad(tags, ((0, 0), ("classes" in preparation, 0)))
 
 
 def own_kind(root: Path, *, sequences: bool = False) -> str | None:

@@ -4,6 +4,7 @@ from trainwright.driver.driver import RESETS, Driver, persist
 from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
+    HeadExponents,
     QuantisedModel,
 )
 from trainwright.driver.runner import (
@@ -23,6 +24,7 @@ __all__ = [
     "BackwardResult",
     "Driver",
     "ForwardResult",
+    "HeadExponents",
     "HeldActivations",
     "Pass",
     "QuantisedModel",

@@ -21,6 +21,7 @@ from trainwright.driver.dropout import dropout_words, dropped
 from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
+    HeadExponents,
     QuantisedModel,
     check_words,
 )
@@ -298,7 +299,7 @@ class Driver:
         scales: Scales,
         *,
         seed: int | None = None,
-        exponent: int | None = None,
+        exponent: HeadExponents = None,
     ) -> BackwardResult:
         """Run the backward pass of the last ``forward``.
 
@@ -307,7 +308,8 @@ class Driver:
 
         ``gradient`` float (batch, outputs of all heads): derivative of the loss by the
         logits, already divided by whatever the mean needs; the driver quantises it at the finest
-        exponent that saturates nothing, or at ``exponent``, to nearest. ``seed`` as in ``forward``.
+        exponent that saturates nothing, or at ``exponent``, of all heads or of each, to nearest.
+        ``seed`` as in ``forward``.
         """
         self._check_seed("backward", self.step.backward, seed)
         if self._forward is None or self._repeat_forward is None:
@@ -322,7 +324,7 @@ class Driver:
         gradient: torch.Tensor,
         wanted: Mapping[str, int],
         seed: int | None,
-        exponent: int | None,
+        exponent: HeadExponents,
     ) -> BackwardResult:
         assert self._forward is not None
         model, exponents = self._forward
@@ -335,9 +337,11 @@ class Driver:
         parts = dict(zip(self.step.uppers, gradient.split(self.network.head_sizes, 1), strict=True))
         zero = fmt.input_exponent
         operands = dict(exponents)
-        for name, part in parts.items():
-            fitting = fitting_exponent(part, fmt, zero=zero) if exponent is None else exponent
-            operands[name] = fitting
+        for number, (name, part) in enumerate(parts.items()):
+            if exponent is None:
+                operands[name] = fitting_exponent(part, fmt, zero=zero)
+            else:
+                operands[name] = exponent if isinstance(exponent, int) else exponent[number]
         bound = self.step.backward.bind(wanted, operands, seed=seed)
         underflow = self.network.host_underflow
         for name, part in parts.items():

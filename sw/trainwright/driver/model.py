@@ -11,6 +11,9 @@ from trainwright.fixed.scale import TensorStatistics
 from trainwright.formats import Fixed, Format
 from trainwright.network import Network
 
+HeadExponents = int | tuple[int, ...] | None
+"""Exponent of the gradients to all heads, or of each; None: the finest that saturates nothing."""
+
 
 @dataclass(frozen=True)
 class QuantisedModel:

@@ -8,7 +8,7 @@ import torch
 
 from trainwright.compiler import CompiledStep
 from trainwright.compiler.base.names import SAMPLES_OUTSIDE
-from trainwright.compiler.chip.memory import classes_in_rows
+from trainwright.compiler.chip.memory import classes_in_rows, label_kinds
 from trainwright.compiler.chip.records import RecordFormat
 from trainwright.driver.tokens import token_words
 from trainwright.network import Input, Network
@@ -46,7 +46,7 @@ def sample_records(
 ) -> npt.NDArray[np.uint8]:
     """Return records of samples, uint8 (samples, bytes), in the step's ``RecordFormat``.
 
-    ``inputs`` are int64 (samples, I), labels (samples,), or (samples, tokens) for labels of words.
+    ``inputs`` are int64 (samples, I), labels those of all heads (``Network.labels_of``).
     Raises ``ValueError`` for labels that are no classes.
     """
     require_labels(labels, step.network.classes)
@@ -65,11 +65,13 @@ def sample_records(
             else:
                 size = label_bytes(network.classes)
                 data = np.full((len(own), LANES * content.beats // size), -1, f"<i{size}")
-                data[:, : network.labels] = labels[start : start + batch]
+                words = network.labels_of(network.main, labels)[start : start + batch]
+                data[:, : words.shape[1]] = words
                 whole[start : start + batch, place] = data.view(np.uint8)
-    if network.labels == 1:
+    if kind := label_kinds(network).get(1):
+        own = network.labels_of(network.sequence_head, labels)
         numbered = classes_in_rows(network)
-        whole[:, -LANES:] = target_beats(labels, network.classes, numbered=numbered)
+        whole[:, -LANES:] = target_beats(own, kind.classes, numbered=numbered)
     return whole
 
 

@@ -168,8 +168,9 @@ class ResidentDriver(ChipDriver):
         for program in (self.step.forward, self.step.backward):
             given |= program.constants
         given |= self.resident.slots.fixed
-        loss_exponent = gradient_exponent(self.loss, self.step.batch * self.network.labels)
-        given |= dict.fromkeys(self.step.uppers, loss_exponent)
+        for name, upper in zip(self.network.heads, self.step.uppers, strict=True):
+            labels = self.step.batch * self.network.rows_of(name)
+            given[upper] = gradient_exponent(self.loss, labels)
         moments = zip(parts, state.exponents.tolist(), strict=True)
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents

@@ -12,7 +12,12 @@ import torch
 
 from trainwright.accelerator import Counters
 from trainwright.compiler import CompileError
-from trainwright.driver.model import BackwardResult, ForwardResult, QuantisedModel
+from trainwright.driver.model import (
+    BackwardResult,
+    ForwardResult,
+    HeadExponents,
+    QuantisedModel,
+)
 from trainwright.fixed.scale import Scales
 
 
@@ -37,7 +42,7 @@ class Steps(Protocol):
         scales: Scales,
         *,
         seed: int | None = None,
-        exponent: int | None = None,
+        exponent: HeadExponents = None,
     ) -> BackwardResult:
         """Return gradients of the last ``forward``; see ``Driver.backward``."""
         ...
@@ -57,7 +62,7 @@ class StepInputs:
     """Requested exponents, as they were before the step."""
     seeds: tuple[int | None, int | None] = (None, None)
     """Seeds of stochastic rounding, forward and backward; None rounds to nearest."""
-    gradient_exponent: int | None = None
+    gradient_exponent: HeadExponents = None
     """Exponent of ``gradient``, where it is fixed."""
     masks: int | None = None
     """Seed of the masks of dropout."""
@@ -214,7 +219,7 @@ class Runner(Generic[D]):
         scales: Scales,
         *,
         seed: int | None = None,
-        exponent: int | None = None,
+        exponent: HeadExponents = None,
     ) -> BackwardResult:
         """Run a backward pass; repeat its forward pass where the activations are gone.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from trainwright.formats import Format
 from trainwright.functions import Function, definition_of, function_of
@@ -33,6 +33,8 @@ from trainwright.network.numbers import FIXED, FLOAT32, Formatted, Widths
 from trainwright.network.tables import items
 from trainwright.support.text import amount, shown
 
+L = TypeVar("L", bound=Any)
+
 MOST_LAYERS = 64
 MOST_DROPPED = 0.99
 """Greatest probability of a dropout: kept values are then multiplied by 100."""
@@ -51,14 +53,15 @@ def factor_name(layer: int, index: int) -> str:
 class Network(Formatted):
     """Layers in a graph, with the input image, classes and number formats.
 
-    The layers are the parameters; ``nodes`` say what each is applied to. The first head classifies,
-    others help while training: the loss is the sum of those of all heads.
+    The layers are the parameters; ``nodes`` say what each is applied to. The ``main`` head
+    classifies, others help while training: the loss is the sum of those of all heads.
     """
 
     name: str
     layers: tuple[Layer, ...]
     classes: int
-    """Outputs of each head that count; 1: a regression, whose only output is the number."""
+    """Outputs of each head that count; 1: a regression, whose only output is the number. A head of
+    sequences next to heads of tokens may have fewer."""
     image: tuple[int, int]
     """Rows and columns of an input image as the data set has it."""
     padded: tuple[int, int]
@@ -134,6 +137,9 @@ class Network(Formatted):
         what = "the last layer" if self.is_straight else repr(name)
         require(not relu, f"{what} gives the logits and has no relu")
         size = prod(self.shapes[name])
+        if self.is_joint and name in self.of_sequences and self.classes > 1:
+            require(size > 1, f"{name!r} of sequences has 1 output: give it one for each class")
+            return
         require(
             1 <= self.classes <= size,
             f"classes must be from 1 (a regression) to the {amount(size, 'output')} of {what}, "
@@ -236,9 +242,37 @@ class Network(Formatted):
         return 1 if name in self.of_sequences else self.tokens
 
     @property
+    def main(self) -> str:
+        """The head that classifies: the first one, or the first one of tokens where any is."""
+        return max(self.heads, key=self.rows_of)
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether some heads are of tokens and others of whole sequences."""
+        return len({self.rows_of(name) for name in self.heads}) > 1
+
+    @property
     def labels(self) -> int:
-        """Labels of a sample: one, or one for each token where every head has logits for tokens."""
-        return min(self.rows_of(name) for name in self.heads)
+        """Labels of a sample: one, or one for each token, or the sequence's and those of tokens."""
+        return sum({self.rows_of(name) for name in self.heads})
+
+    def labels_of(self, name: str, labels: L) -> L:
+        """Return the labels of a head, (samples,) or (samples, tokens), of all labels of samples.
+
+        Where the network ``is_joint``, the first label of a sample is that of the sequence.
+        """
+        if not self.is_joint:
+            return labels
+        return labels[:, 0] if name in self.of_sequences else labels[:, 1:]
+
+    def classes_of(self, name: str) -> int:
+        """Return how many outputs of a head count."""
+        return min(self.classes, prod(self.shapes[name]))
+
+    @property
+    def sequence_head(self) -> str:
+        """The first head of whole sequences, where there is one."""
+        return min(self.heads, key=self.rows_of)
 
     @cached_property
     def shapes(self) -> dict[str, Shape]:
@@ -364,7 +398,7 @@ class Network(Formatted):
     @property
     def used_model_bits(self) -> int:
         """``model_bits`` without what no class reads: rows of the last layer beyond the classes."""
-        head = next(node for node in self.nodes if node.name == self.heads[0])
+        head = next(node for node in self.nodes if node.name == self.main)
         if not isinstance(head, Apply):
             return self.model_bits
         last = self.layers[head.layer]

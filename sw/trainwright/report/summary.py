@@ -42,6 +42,8 @@ class Summary:
     """Fraction classified correctly; R2 for a regression, as in every accuracy of this class."""
     test_f1: float | None
     """F1 score of the spans of words, where words are classified; else None."""
+    test_line_accuracy: float | None
+    """Fraction of lines classified correctly, where lines and their words are classified."""
     test_r2: float | None
     test_mae: float | None
     test_rmse: float | None
@@ -124,6 +126,7 @@ def summarise(
         test_mae=fit and fit.mae,
         test_rmse=fit and fit.rmse,
         test_f1=evaluation.words and evaluation.words.f1,
+        test_line_accuracy=evaluation.lines and evaluation.lines.accuracy,
         test_samples=len(evaluation.labels),
         best_test_accuracy=best.accuracy,
         best_epoch=best.epoch,
@@ -217,8 +220,9 @@ def _score_rows(s: Summary) -> list[tuple[str, str]]:
         ]  # fmt: skip
     counted = amount(s.test_samples, "sample" if s.test_f1 is None else "word")
     best = f"{s.best_test_accuracy:.2%} after epoch {s.best_epoch}, by the test samples"
+    lines = [] if s.test_line_accuracy is None else [f"{s.test_line_accuracy:.2%} of lines"]
     return [
-        ("test accuracy", f"{s.test_accuracy:.2%} of {counted}"),
+        ("test accuracy", ", ".join([f"{s.test_accuracy:.2%} of {counted}", *lines])),
         *([("test F1", f"{s.test_f1:.2%} of spans of words")] if s.test_f1 is not None else []),
         ("best epoch", best),
         ("training accuracy", f"{s.train_accuracy:.2%} in the last epoch"),

@@ -32,8 +32,8 @@ def check_data(network: Network, data: DataSet, batch: int) -> None:
 
 
 def labelled_for(network: Network, data: DataSet) -> DataSet:
-    """Return a data set with the labels that a network predicts: of lines, or of words."""
-    return data.labelled(words=network.labels > 1)
+    """Return a data set with the labels that a network predicts: of lines, of words, or of both."""
+    return data.labelled(words=network.labels > 1, lines=network.is_joint)
 
 
 def check_fit(network: Network, data: DataSet) -> None:
@@ -77,18 +77,19 @@ def _check_sequences(network: Network, data: DataSet) -> None:
             f"set {data.name!r} has {data.samples_are}: give --data with lines of text"
         )
     vocabulary_digits(network)
-    if len({network.rows_of(name) for name in network.heads}) > 1:
-        raise DataError(
-            f"network {network.name!r} has heads of tokens and of whole sequences "
-            f"({', '.join(network.heads)}), a data set has one kind of labels: give heads of one "
-            "kind"
-        )
     if not set(network.heads) <= network.of_sequences and not data.has_tags:
         raise DataError(
             f"network {network.name!r} gives logits for every token, a line of text has one label: "
             'put a layer with over_tokens = "mean" before the last one, or give a folder with '
             "labels of words in seq.out"
         )
+    for name in network.heads if data.line_names else ():
+        if name in network.of_sequences and network.classes_of(name) < len(data.line_names):
+            raise DataError(
+                f"{name!r} of network {network.name!r} tells "
+                f"{amount(network.classes_of(name), 'class')} apart, lines of data set "
+                f"{data.name!r} have {len(data.line_names)}"
+            )
     if not network.padding:
         raise DataError(
             f"network {network.name!r} takes sequences of {amount(network.tokens, 'token')} alone, "
@@ -147,14 +148,14 @@ def _text_notes(network: Network, data: DataSet) -> list[str]:
     return notes
 
 
-def label_tensor(labels: np.ndarray, tokens: int = 1) -> torch.Tensor:
+def label_tensor(labels: np.ndarray, count: int = 1) -> torch.Tensor:
     """Return classes as int64, targets of a regression as float64.
 
-    Classes of words (samples, words) are cut and filled up with ``NO_TAG`` to (samples, tokens).
+    Classes of words (samples, words) are cut and filled up with ``NO_TAG`` to (samples, count).
     """
     if labels.ndim == 2:
-        cut = np.full((len(labels), tokens), NO_TAG, np.int64)
-        words = labels[:, :tokens]
+        cut = np.full((len(labels), count), NO_TAG, np.int64)
+        words = labels[:, :count]
         cut[:, : words.shape[1]] = words
         return torch.from_numpy(cut)
     kind = np.float64 if labels.dtype.kind == "f" else np.int64

@@ -15,6 +15,7 @@ from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable, make_rates
 from trainwright.onchip.state import ChipState, UpdateStep, limits
 from trainwright.train.interfaces import BatchLoss
+from trainwright.train.loss import head_logits
 from trainwright.train.model import Model, digest, fixed_bias_exponents
 from trainwright.train.settings import TrainSettings
 
@@ -146,22 +147,31 @@ class ChipUpdate:
 
         The logits of a head are 16-bit integers x 2^exponent.
         """
-        heads = [self._loss(own, labels) for own in logits.split(self._model.network.head_sizes, 1)]
-        gradient = np.concatenate([loss.gradient for loss in heads], 1)
-        main, total = heads[0], sum(loss.total for loss in heads)
+        network = self._model.network
+        heads = {name: self._loss(name, logits, labels) for name in network.heads}
+        gradients = [
+            torch.from_numpy(loss.gradient).to(torch.float64) * 2.0**loss.exponent
+            for loss in heads.values()
+        ]
+        # Words and lines are divided by different counts of labels: each has its own exponent.
+        exponents = tuple(loss.exponent for loss in heads.values())
+        main, total = heads[network.main], sum(loss.total for loss in heads.values())
         return BatchLoss(
-            replace(main, total=total).mean, main.correct,
-            torch.from_numpy(gradient).to(torch.float64) * 2.0**main.exponent, main.exponent,
-            main.samples if labels.dim() == 2 else 0,
+            replace(main, total=total).mean, main.correct, torch.cat(gradients, 1),
+            exponents if network.is_joint else main.exponent,
+            main.samples if network.labels > 1 else 0,
         )  # fmt: skip
 
-    def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> Loss:
-        """Return the loss of the ``logits`` of a head."""
+    def _loss(self, name: str, logits: torch.Tensor, labels: torch.Tensor) -> Loss:
+        """Return the loss of a head, by the ``logits`` and ``labels`` of all."""
+        network = self._model.network
+        logits, labels = head_logits(network, name, logits), network.labels_of(name, labels)
         # The vector engine reads logits as 16-bit words of one exponent; host and chip must start
         # from the same integers to agree in every bit.
         exponent = fitting_exponent(logits, 16)
         integers = (logits * 2.0**-exponent).to(torch.int64).numpy()
-        return LOSSES[self._chip.loss](integers, exponent, labels.numpy(), self._classes)
+        classes = network.classes_of(name)
+        return LOSSES[self._chip.loss](integers, exponent, labels.numpy(), classes)
 
     def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
         """Update the weights once; return the learning rate and the prior weight used."""

@@ -29,7 +29,7 @@ class TrainingTask:
     begun: Callable[[], None]
     """Called when the data that all steps share is written, before the steps of a start begin."""
     labels: Callable[[int], int]
-    """Return how many labels a step's samples have."""
+    """Return how many labels a step's samples have for the main head."""
     occupied: Occupied | None
     """Count of a tensor's values without padding, if one count holds for the whole run."""
     save: Callable[[], None]

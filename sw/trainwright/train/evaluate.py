@@ -14,6 +14,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.train.batches import ImageQuantiser
 from trainwright.train.chip_update import ChipModel, operands_of
 from trainwright.train.interfaces import StepDriver
+from trainwright.train.loss import head_logits
 from trainwright.train.model import Model
 from trainwright.train.spans import f1
 
@@ -68,6 +69,14 @@ class WordLabels:
 
 
 @dataclass(frozen=True)
+class LineLabels:
+    """Names of the classes predicted of lines, where words are classified as well."""
+
+    predicted: Sequence[str]
+    accuracy: float
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Classes predicted of a split; ``predictions`` and ``labels`` int64 (samples,), or (words,).
 
@@ -82,6 +91,7 @@ class Evaluation:
     regression: Regression | None = None
     words: WordLabels | None = None
     """Labels of words, where words are classified: ``predictions`` and ``labels`` are theirs."""
+    lines: LineLabels | None = None
 
     @property
     def accuracy(self) -> float:
@@ -92,6 +102,14 @@ class Evaluation:
         if self.regression is not None:
             return self.regression.r2
         return float((self.predictions == self.labels).mean())
+
+    @property
+    def written(self) -> list[list[str]]:
+        """Names of the classes of words, line by line; the class of a line itself comes first."""
+        words = [list(names) for names in self.words.predicted] if self.words else []
+        if self.lines is None:
+            return words
+        return [[line, *own] for line, own in zip(self.lines.predicted, words, strict=True)]
 
     def confusion(self, classes: int) -> npt.NDArray[np.int64]:
         """Count samples in a matrix (classes, classes): rows are labels, columns predictions."""
@@ -115,12 +133,14 @@ def evaluate(
     *,
     scale: tuple[float, float] | None = None,
     names: Sequence[str] = (),
+    line_names: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, samples: None,
 ) -> Evaluation:
     """Classify every sample of a split; the last batch is filled up with blank images.
 
-    Words are classified where labels are (samples, words); ``names`` are those of the classes.
-    Words behind the last token of the network count as predicted outside of any span.
+    Words are classified where labels are (samples, words), and lines as well where the network has
+    heads of both; ``names`` and ``line_names`` are those of the classes. Words behind the last
+    token of the network count as predicted outside of any span.
 
     With the ``scale`` of a regression's targets the first output is the number predicted.
 
@@ -131,15 +151,21 @@ def evaluate(
     counters, seconds = Counters(), 0.0
     predictions: list[npt.NDArray[np.int64]] = []
     outputs: list[npt.NDArray[np.float64]] = []
-    classes, by_word = model.network.classes, split.labels.ndim == 2
+    network, by_word = model.network, split.labels.ndim == 2
+    classes, lines = network.classes, list[npt.NDArray[np.int64]]()
+    line_head = network.sequence_head if network.is_joint else None
     for start in range(0, len(split), batch):
         inputs, real = quantiser.padded_batch(split, start, batch)
         result = driver.forward(inputs, quantised, scales)
         # numpy takes the first of equal logits, torch whichever its kernel meets.
         if by_word:
-            head = result.logits[:real, : model.network.head_sizes[0]]
-            every = head.reshape(real, model.network.tokens, -1)[..., :classes].numpy()
+            head = head_logits(network, network.main, result.logits)[:real]
+            every = head.reshape(real, network.tokens, -1)[..., :classes].numpy()
             predictions.append(np.argmax(every, 2))
+            # One forward pass has the logits of both kinds of heads.
+            if line_head:
+                head = head_logits(network, line_head, result.logits)[:real]
+                lines.append(np.argmax(head[:, : network.classes_of(line_head)].numpy(), 1))
         else:
             logits = result.logits[:real, :classes].numpy()
             predictions.append(np.argmax(logits, 1))
@@ -155,6 +181,14 @@ def evaluate(
     labels, predicted_classes = split.labels.astype(np.int64), np.concatenate(predictions)
     if not by_word:
         return Evaluation(predicted_classes, labels, counters, seconds)
+    line_labels = None
+    if line_head:
+        best = np.concatenate(lines)
+        numbers = map(int, best)
+        named = [line_names[n] if n < len(line_names) else str(n) for n in numbers]
+        right = best == network.labels_of(line_head, labels)
+        line_labels = LineLabels(named, float(right.mean()))
+        labels = labels[:, 1:]
     whole = np.full_like(labels, outside_of(names))
     tokens = min(predicted_classes.shape[1], labels.shape[1])
     whole[:, :tokens] = predicted_classes[:, :tokens]
@@ -165,4 +199,4 @@ def evaluate(
             for classes_of in (whole, labels)
         )
     )
-    return Evaluation(whole[kept], labels[kept], counters, seconds, words=words)
+    return Evaluation(whole[kept], labels[kept], counters, seconds, words=words, lines=line_labels)

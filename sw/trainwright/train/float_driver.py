@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from trainwright.accelerator import Counters, Run
-from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
+from trainwright.driver import BackwardResult, ForwardResult, HeadExponents, QuantisedModel
 from trainwright.driver.driver import Occupied
 from trainwright.fixed.scale import Scales
 from trainwright.network import Network
@@ -72,7 +72,7 @@ class FloatDriver:
         scales: Scales,
         *,
         seed: int | None = None,
-        exponent: int | None = None,
+        exponent: HeadExponents = None,
     ) -> BackwardResult:
         """Return gradients of the last ``forward``; ``gradient`` (batch, outputs of all heads)."""
         every = [factor for leaves in self._leaves for factor in leaves]

@@ -8,7 +8,7 @@ import torch
 from trainwright.driver import BackwardResult, fitting_exponent
 from trainwright.network import Network
 from trainwright.train.interfaces import BatchLoss
-from trainwright.train.loss import heads_loss, words_of
+from trainwright.train.loss import head_logits, heads_loss, words_of
 from trainwright.train.model import Model
 from trainwright.train.ranks import cut_ranks, prior_gradients
 from trainwright.train.settings import TrainSettings
@@ -32,19 +32,19 @@ class HostUpdate:
 
         Cross-entropy of classes, int64; squared error of a regression's targets, float64.
         """
-        heads = self._model.network.head_sizes
-        mean, gradient = heads_loss(logits, labels, self._classes, heads)
+        network = self._model.network
+        mean, gradient = heads_loss(network, logits, labels)
         correct, words = 0, 0
+        count, labels = len(labels), network.labels_of(network.main, labels)
         if labels.dim() == 2:
-            every, kept = words_of(logits[:, : heads[0]], labels)
+            every, kept = words_of(head_logits(network, network.main, logits), labels)
             best = every[..., : self._classes].argmax(2)
             correct, words = int((best == labels)[kept].sum()), int(kept.sum())
         elif not labels.is_floating_point():
             correct = int((logits[:, : self._classes].argmax(1) == labels).sum())
         exponent = None
-        network = self._model.network
         if self._settings.scales == "all-frozen" and not network.widths.is_float:
-            most = torch.tensor(1 / len(labels), dtype=torch.float64)  # of |p - 1| / batch
+            most = torch.tensor(1 / count, dtype=torch.float64)  # of |p - 1| / batch
             exponent = fitting_exponent(most, network.format("gradient"))
         return BatchLoss(mean, correct, gradient, exponent, words)
 

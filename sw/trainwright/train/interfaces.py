@@ -9,6 +9,7 @@ import torch
 from trainwright.driver import (
     BackwardResult,
     ForwardResult,
+    HeadExponents,
     QuantisedModel,
     RunnerDriver,
     StepInputs,
@@ -86,7 +87,7 @@ class BatchLoss:
     """Samples whose label has the largest logit."""
     gradient: torch.Tensor
     """Derivative of the mean by the logits, float64 (batch, outputs)."""
-    exponent: int | None = None
+    exponent: HeadExponents = None
     """Exponent of the gradient's integers; None for the finest at which none saturates."""
     words: int = 0
     """Words with a label, of which ``correct`` counts some; 0 where samples have labels."""

@@ -1,27 +1,42 @@
 """Losses on the host, in float64, between forward and backward pass."""
 
-from collections.abc import Sequence
-
 import torch
+
+from trainwright.network import Network
 
 
 def heads_loss(
-    logits: torch.Tensor, labels: torch.Tensor, classes: int, heads: Sequence[int]
+    network: Network, logits: torch.Tensor, labels: torch.Tensor
 ) -> tuple[float, torch.Tensor]:
-    """Return the sum of the heads' losses, and its derivative.
+    """Return the sum of the losses of a network's heads, and its derivative.
 
-    ``logits`` float64 (batch, outputs of all heads), of ``heads`` outputs each. Labels (batch,
-    tokens) are those of words: the loss is the mean over the words.
+    ``logits`` float64 (batch, outputs of all heads). Means over words and over sequences weigh the
+    same.
+    """
+    parts = [
+        head_loss(
+            head_logits(network, name, logits), network.labels_of(name, labels),
+            network.classes_of(name),
+        )
+        for name in network.heads
+    ]  # fmt: skip
+    # A head's derivative depends on its own logits alone.
+    return sum(mean for mean, _ in parts), torch.cat([gradient for _, gradient in parts], 1)
+
+
+def head_loss(
+    logits: torch.Tensor, labels: torch.Tensor, classes: int
+) -> tuple[float, torch.Tensor]:
+    """Return the mean loss of a head, and its derivative.
+
+    ``logits`` float64 (batch, outputs). Labels (batch, tokens) are those of words: the loss is the
+    mean over the words.
     """
     if labels.dim() == 2:
-        words = [words_loss(part, labels, classes) for part in logits.split(list(heads), 1)]
-        return sum(mean for mean, _ in words), torch.cat([part for _, part in words], 1)
+        return words_loss(logits, labels, classes)
     if labels.is_floating_point():
-        parts = [squared_error(part, labels) for part in logits.split(list(heads), 1)]
-    else:
-        parts = [cross_entropy(part, labels, classes) for part in logits.split(list(heads), 1)]
-    # Heads share the labels, and a head's derivative depends on its own logits alone.
-    return sum(mean for mean, _ in parts), torch.cat([gradient for _, gradient in parts], 1)
+        return squared_error(logits, labels)
+    return cross_entropy(logits, labels, classes)
 
 
 def cross_entropy(
@@ -43,6 +58,11 @@ def cross_entropy(
     gradient[:, :classes] = log_probabilities.exp()
     gradient[rows, labels] -= 1
     return loss.item(), gradient / batch
+
+
+def head_logits(network: Network, name: str, logits: torch.Tensor) -> torch.Tensor:
+    """Return the logits of a head (batch, its outputs) of those of all heads."""
+    return logits.split(list(network.head_sizes), 1)[network.heads.index(name)]
 
 
 def words_of(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

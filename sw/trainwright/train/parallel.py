@@ -18,6 +18,7 @@ from trainwright.driver import (
     BackwardResult,
     Driver,
     ForwardResult,
+    HeadExponents,
     QuantisedModel,
     settle,
 )
@@ -117,7 +118,7 @@ class ParallelDriver:
         scales: Scales,
         *,
         seed: int | None = None,
-        exponent: int | None = None,
+        exponent: HeadExponents = None,
     ) -> BackwardResult:
         """Return gradients of the sum over the whole batch; see ``Driver.backward``."""
         fmt = self.network.format("gradient")

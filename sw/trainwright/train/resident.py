@@ -69,7 +69,7 @@ def stored_records(
     if SAMPLES_OUTSIDE not in step.buffers:
         exponent = exponent_of_inputs(step)
         inputs = input_quantiser(network, data.full_scale, exponent, pixels)(images)
-        labels = label_tensor(split.labels, network.tokens)
+        labels = label_tensor(split.labels, network.labels)
         return sample_records(step, inputs, labels.numpy())
     stored = stored_pixels(images, data.full_scale, pixels)
     # Images are padded before they are stored: the chip's address counter then reads whole rows of
@@ -220,7 +220,7 @@ class ResidentEngine:
     def _card(self) -> Card:
         driver, settings = self.driver, self._settings
         network, train = driver.layout.network, self._task.data.train
-        labels = int((label_tensor(train.labels, network.tokens) >= 0).sum())
+        labels = network.labels_of(network.main, label_tensor(train.labels, network.labels))
         chosen = json.dumps(settings.to_dict(), sort_keys=True)
         return Card(
             # The card names data and run apart: another run on the same data leaves the samples,
@@ -232,7 +232,7 @@ class ResidentEngine:
             network=network.name,
             ranks=self._model.network.ranks,
             batch=settings.batch,
-            labels=labels / len(train),
+            labels=int((labels >= 0).sum()) / len(train),
             epoch=self._epoch,
             total=self._task.total_steps,
             interval=self._interval,

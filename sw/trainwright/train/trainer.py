@@ -184,6 +184,7 @@ class Trainer:
                 self.state.settings.batch,
                 scale=self._data.scale,
                 names=class_names(self.state.network, self._data),
+                line_names=self._data.line_names,
                 progress=self._evaluating,
             )
         self._evaluated(result.accuracy)
@@ -197,8 +198,9 @@ class Trainer:
             self.evaluate_test()
         else:
             # The accelerator reads no words behind the network's last token.
-            labels = self._test.labels
-            cut = labels.reshape(len(labels), -1)[:, self.state.network.tokens :]
+            network = self.state.network
+            labels = network.labels_of(network.main, self._test.labels)
+            cut = labels.reshape(len(labels), -1)[:, network.tokens :]
             correct += int((cut == outside_of(self._data.class_names)).sum())
             self._evaluated(correct / int((labels >= 0).sum()))
 
@@ -257,10 +259,11 @@ class Trainer:
         return draw(len(self._data.train), settings.batch, settings.seed, step)
 
     def _labels_of(self, indices: np.ndarray) -> torch.Tensor:
-        return label_tensor(self._data.train.labels[indices], self.state.network.tokens)
+        return label_tensor(self._data.train.labels[indices], self.state.network.labels)
 
     def _labels(self, step: int) -> int:
-        return int((self._labels_of(self._indices(step)) >= 0).sum())
+        network, labels = self.state.network, self._labels_of(self._indices(step))
+        return int((network.labels_of(network.main, labels) >= 0).sum())
 
     def _occupied(self) -> Occupied | None:
         """Return the counts of an average sample: a run on the chip has one count of all steps."""

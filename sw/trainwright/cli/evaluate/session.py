@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from trainwright.cli.backend import check_simulation_options, memory_options, opened
 from trainwright.cli.errors import require_packages
 from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.output import check_results, tell, teller, to_json, write_results
 from trainwright.data import DataError, DataSet, Split, load_data_set, load_samples, own_data
 from trainwright.data.registry import OWN
-from trainwright.data.sentences import NO_TAG, PADDING
 from trainwright.driver import Driver
 from trainwright.report.classes import class_results, class_table
 from trainwright.support.text import amount
@@ -85,17 +82,13 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
         path = parts[1]
     samples = load_samples(path, preparation)
     tell(samples.notes)
-    by_word = "tags" in preparation
-    images, labels = samples.images, samples.tags if by_word else samples.labels
+    images, labels = samples.images, samples.known(preparation)
     if labels is not None:
         if (held := held_back(path, images, labels, origin.data_crc)) is not None:
             images, labels = images[held], labels[held]
         elif path != parts[1] and (name != "text" or path.is_file()):
             tell([f"{path} is not what the model was trained on: all samples are classified"])
-    unknown = np.zeros(len(images), np.uint8)
-    if by_word:
-        unknown = np.where(images[:, 0] == PADDING, NO_TAG, 0).astype(np.int16)
-    known = Split(images, unknown if labels is None else labels)
+    known = Split(images, samples.unknown(preparation) if labels is None else labels)
     scale = preparation.get("scale")
     data = DataSet(
         path.name, known, known, origin.full_scale, origin.class_names, preparation,
@@ -115,7 +108,8 @@ def _classify(
         quantiser = input_quantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
         return evaluate(
             driver, trained.model, trained.scales, quantiser, test, origin.batch, scale=data.scale,
-            names=data.class_names, progress=teller(f"classifying test {data.samples_are}"),
+            names=data.class_names, line_names=data.line_names,
+            progress=teller(f"classifying test {data.samples_are}"),
         )  # fmt: skip
 
     if network.widths.is_float:
@@ -164,7 +158,7 @@ def _predictions(
         predictions: list[Any] = fit.predictions.tolist()
         text = "\n".join(f"{value:.6g}" for value in predictions)
     elif evaluation.words is not None:
-        predictions = list(evaluation.words.predicted)
+        predictions = evaluation.written
         text = "\n".join(map(" ".join, predictions))
     else:
         predictions = [str(names[n]) for n in evaluation.predictions.tolist()]
@@ -199,6 +193,9 @@ def _accuracy(
     if evaluation.words is not None:
         figures["test_f1"] = evaluation.words.f1
         counted, score = "words", f"F1 of spans {evaluation.words.f1:.2%}, "
+    if evaluation.lines is not None:
+        figures["test_line_accuracy"] = evaluation.lines.accuracy
+        score += f"{evaluation.lines.accuracy:.2%} of lines, "
     text = (
         f"{class_table(results, counted)}\n"
         f"{evaluation.accuracy:.2%} of {amount(common['test_samples'], f'test {counted[:-1]}')} of "

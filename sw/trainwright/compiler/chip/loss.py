@@ -13,8 +13,6 @@ from itertools import pairwise
 from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
 from trainwright.compiler.chip.memory import (
-    NUMBERS,
-    TARGETS,
     WORD_BYTES,
     ChipMemory,
     Head,
@@ -67,7 +65,7 @@ def loss_program(
 
 def _levels(work: Passes, head: Head, blocks: int) -> tuple[TransferLevel, ...]:
     """Return the rows of a few blocks of all outputs in the buffers of logits and gradient."""
-    grid = LabelGrid.of(work.memory.step.network, work.memory.step.batch)
+    grid = LabelGrid.of(head.kind, work.memory.step.batch)
     row_bytes = WORD_BYTES * LANES * grid.sequences * grid.blocks
     return (TransferLevel(head.outputs, row_bytes, blocks),)
 
@@ -101,7 +99,7 @@ class _Samples:
         if rest := results.count - self._count:
             work.zeros(results.stop - rest, rest)
         # Only now: nothing before the first pass needs them, and the logits' load goes first.
-        targets = work.constant(TARGETS, None).start + LANES * self._first
+        targets = work.constant(self._head.kind.targets, None).start + LANES * self._first
         starts = {kernels.LOGITS: self._samples.start, kernels.TARGETS: targets,
                   kernels.GRADIENT: results.start}  # fmt: skip
         work.run(
@@ -157,11 +155,10 @@ def _add_groups(
     work: Passes, head: Head, loss: str, scalars: tuple[Scalar, ...], *, counting: bool
 ) -> None:
     """Add the loss of a head whose classes are a group of rows for each sample."""
-    step, network = work.memory.step, work.memory.step.network
-    classes, outputs, pad = network.classes, head.outputs, work.pad
-    grid = LabelGrid.of(network, step.batch)
+    classes, outputs, pad = head.classes, head.outputs, work.pad
+    grid = LabelGrid.of(head.kind, work.memory.step.batch)
     columns = grid.sequences * grid.blocks
-    numbers, labels = (work.constant(name, None) for name in (NUMBERS, TARGETS))
+    numbers, labels = (work.constant(name, None) for name in (head.kind.numbers, head.kind.targets))
     # Take as many groups at a time as leave room for the gradient next to the logits.
     room = pad.largest_gap // (2 * outputs * grid.blocks)
     count = grid.blocks * max(1, min(grid.sequences, room))

@@ -48,6 +48,30 @@ WORD_BYTES = 2
 
 
 @dataclass(frozen=True)
+class LabelKind:
+    """Labels that several heads share: one of each sample, or one of each token."""
+
+    targets: str
+    """Buffer of the labels."""
+    numbers: str
+    """Buffer of the numbers of classes, if logits have classes in rows."""
+    labels: int
+    """Labels of a sample."""
+    classes: int
+
+
+def label_kinds(network: Network) -> dict[int, LabelKind]:
+    """Return the kinds of labels by the labels of a sample; the first is that of the main head."""
+    kinds: dict[int, LabelKind] = {}
+    for labels in sorted({network.rows_of(name) for name in network.heads}, reverse=True):
+        heads = [name for name in network.heads if network.rows_of(name) == labels]
+        suffix = " of sequences" if kinds else ""
+        classes = max(map(network.classes_of, heads))
+        kinds[labels] = LabelKind(TARGETS + suffix, NUMBERS + suffix, labels, classes)
+    return kinds
+
+
+@dataclass(frozen=True)
 class Head:
     """Logits with a loss of their own."""
 
@@ -56,6 +80,8 @@ class Head:
     """Tensor of the gradient of the logits."""
     outputs: int
     """Logits for each label."""
+    classes: int
+    kind: LabelKind
     main: bool
     """Whether the head classifies: correct samples are counted for one head only."""
 
@@ -92,15 +118,15 @@ class ChipMemory:
         _require(step, layout, kept)
         memory = MemoryMap(top=step.memory_bytes)
         network = step.network
-        if classes_in_rows(network):
-            grid = LabelGrid.of(network, step.batch)
-            size = label_bytes(network.classes)
-            memory.add(TARGETS, (grid.sequences * grid.blocks, LANES), size)
-            memory.add(NUMBERS, (network.classes * grid.blocks + 1, LANES), size)
-            if size > 1:
+        for kind in label_kinds(network).values():
+            if not classes_in_rows(network):
+                memory.add(kind.targets, (step.batch, LANES), 1)
+                continue
+            grid, size = LabelGrid.of(kind, step.batch), label_bytes(kind.classes)
+            memory.add(kind.targets, (grid.sequences * grid.blocks, LANES), size)
+            memory.add(kind.numbers, (kind.classes * grid.blocks + 1, LANES), size)
+            if size > 1 and DIGITS not in memory.buffers:
                 memory.add(DIGITS, (2, LANES), 1)
-        else:
-            memory.add(TARGETS, (step.batch, LANES), 1)
         memory.add(STATE, (layout.rows, LANES), 2)
         memory.add(FACTORS, (layout.rows, LANES), 1)
         memory.add(SCHEDULE, (SCHEDULE_ROWS, LANES), 2)
@@ -111,13 +137,16 @@ class ChipMemory:
 
     @property
     def heads(self) -> tuple[Head, ...]:
-        """Heads of the network; losses are summed, and the first head classifies."""
+        """Heads of the network; losses are summed, and the main head classifies."""
         step, network = self.step, self.step.network
-        tensors = zip(step.results, step.uppers, network.head_sizes, strict=True)
+        kinds, names = label_kinds(network), network.heads
+        tensors = zip(names, step.results, step.uppers, network.head_sizes, strict=True)
         return tuple(
-            Head(logits, gradient, size // network.labels, main=not number)
-            for number, (logits, gradient, size) in enumerate(tensors)
-        )
+            Head(logits, gradient, size // kind.labels, network.classes_of(name), kind,
+                 main=name == network.main)
+            for name, logits, gradient, size in tensors
+            for kind in [kinds[network.rows_of(name)]]
+        )  # fmt: skip
 
     @cached_property
     def prior_rows(self) -> PriorRows:
@@ -149,16 +178,17 @@ class ChipMemory:
         """Return the words that the host writes once, by buffer."""
         selecting = select_rows(self.layout, self.kept)
         words = {select_name(number): rows for number, rows in selecting.items()}
-        if NUMBERS in self.buffers:
-            (rows, lanes), classes = self.buffers[NUMBERS].shape, self.step.network.classes
-            numbers = np.arange(classes).repeat(rows // classes * lanes)
-            words[NUMBERS] = np.append(numbers, [-1] * lanes).reshape(rows, lanes)
+        for kind in label_kinds(self.step.network).values():
+            if kind.numbers in self.buffers:
+                rows, lanes = self.buffers[kind.numbers].shape
+                numbers = np.arange(kind.classes).repeat(rows // kind.classes * lanes)
+                words[kind.numbers] = np.append(numbers, [-1] * lanes).reshape(rows, lanes)
         if DIGITS in self.buffers:
             words[DIGITS] = np.vstack([DIGIT_WEIGHTS, digit_rows(np.array([-1]))])
         return words
 
     def targets(self, labels: Words) -> Words:
-        """Return the rows of ``TARGETS`` for labels (batch,), or of words (batch, tokens).
+        """Return the rows of ``TARGETS`` for the main head's labels (batch,) or (batch, tokens).
 
         Raises ``ValueError`` for labels that are no classes.
         """
@@ -166,7 +196,7 @@ class ChipMemory:
         require_labels(labels, network.classes)
         if not classes_in_rows(network):
             return target_rows(labels, network.classes, LANES)
-        grid = LabelGrid.of(network, self.step.batch)
+        grid = LabelGrid.of(next(iter(label_kinds(network).values())), self.step.batch)
         words = np.full((grid.sequences, grid.blocks * LANES), -1)
         words[:, : grid.samples] = labels.reshape(grid.sequences, grid.samples)
         return words.reshape(-1, LANES)
@@ -185,8 +215,8 @@ class ChipMemory:
 def classes_in_rows(network: Network) -> bool:
     """Return whether logits have classes in rows, and samples or words along the lanes.
 
-    Heads of up to 16 outputs with one label for each sample have a row for each sample instead. All
-    heads read the same targets, so the largest head decides.
+    Heads of up to 16 outputs with one label for each sample have a row for each sample instead.
+    Heads of one kind read the same targets, so the largest head decides.
     """
     return in_groups(max(network.head_sizes), of_words=network.labels > 1)
 
@@ -201,9 +231,9 @@ class LabelGrid:
     """Labels of a group; the last lanes of its last row may hold none."""
 
     @classmethod
-    def of(cls, network: Network, batch: int) -> "LabelGrid":
+    def of(cls, kind: LabelKind, batch: int) -> "LabelGrid":
         """Return the grid of a batch; groups of whole rows are divided into groups of one row."""
-        groups, samples = (batch, network.labels) if network.labels > 1 else (1, batch)
+        groups, samples = (batch, kind.labels) if kind.labels > 1 else (1, batch)
         if samples % LANES:
             return cls(groups, samples)
         return cls(groups * samples // LANES, LANES)

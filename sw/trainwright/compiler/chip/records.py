@@ -83,8 +83,9 @@ class RecordFormat:
                     contents[key] = Content(tensor, beats, rows * outer.element_bytes, arranged)
                     beats += contents[key].beats
                 fields.append(_field(packed, arranged, axis, contents[key], step.batch))
-        if (network := step.network).labels > 1:
-            rows = -(-network.labels // LANES)
+        network = step.network
+        if (words := network.rows_of(network.main)) > 1:
+            rows = -(-words // LANES)
             own = Content(TARGETS, beats, rows * label_bytes(network.classes), None)
             contents[TARGETS,] = own
             beats += own.beats

@@ -17,13 +17,14 @@ from trainwright.compiler.base.names import IDENTITY, SAMPLES_INSIDE, SAMPLES_OU
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import (
     DIGITS,
-    NUMBERS,
     TARGETS,
     ChipMemory,
     classes_in_rows,
+    label_kinds,
 )
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.records import PIXELS, RecordFormat
+from trainwright.onchip.choices import label_bytes
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Level, Program, Transfer, TransferLevel
 from trainwright.program.fields import TRANSFER_LEVELS, Operation
@@ -93,7 +94,8 @@ def buffers_written(step: CompiledStep) -> tuple[str, ...]:
     """Return the names of the buffers that the program of the samples writes."""
     if SAMPLES_OUTSIDE in step.buffers:
         return SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS
-    return *(field.buffer for field in RecordFormat.of(step).fields), TARGETS
+    targets = (kind.targets for kind in label_kinds(step.network).values())
+    return *(field.buffer for field in RecordFormat.of(step).fields), *targets
 
 
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
@@ -167,13 +169,14 @@ class _Batch(ABC):
     def _store_targets(self) -> None:
         """Store targets as a row for each sample, or numbers of labels along the lanes by PE1."""
         work, first, batch = self.work, self._targets.start, self._step.batch
-        if self._step.network.labels > 1:  # the records have a field of labels
+        kind = label_kinds(self._step.network).get(1)
+        if kind is None:  # the records have a field of the labels of words
             return
         if not self._numbered:
-            work.store(TARGETS, first, batch)
+            work.store(kind.targets, first, batch)
             return
-        in_digits = DIGITS in work.memory.buffers
-        numbers = DIGITS if in_digits else NUMBERS
+        in_digits = label_bytes(kind.classes) > 1
+        numbers = DIGITS if in_digits else kind.numbers
         if rest := self._targets.count - batch:  # lanes of no sample have no label
             none = work.buffer(numbers).shape[0] - 1
             last = Region(TARGETS, first + batch, rest)
@@ -184,7 +187,7 @@ class _Batch(ABC):
         weights = work.constant(DIGITS if in_digits else IDENTITY)
         work.products(weights.start, first, rows.start, 1, levels=(Level(count, g=LANES, z=1),),
                       steps=(1, 1, 1), tensor=TARGETS)  # fmt: skip
-        work.store(TARGETS, rows.start, count)
+        work.store(kind.targets, rows.start, count)
 
 
 class _Records(_Batch):

@@ -146,11 +146,6 @@ def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: s
 def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for a step that a loop on the chip does not take."""
     what = f"{network.name}: loss and update on the chip"
-    if len({network.rows_of(name) for name in network.heads}) > 1:
-        raise CompileError(
-            f"{what} take heads with one label each: {', '.join(network.heads)} are of tokens and "
-            "of whole sequences; give heads of one kind"
-        )
     if network.coded_used or p.wide_tensors:
         raise CompileError(f"{what} take fixed point of one word; use --update host")
     if network.widths.factor > 8:
