@@ -105,8 +105,8 @@ NAN[2, 3, 4] = np.nan
         ("x_train", np.zeros((0, 6, 5), np.uint8), "x_train has shape (0, 6, 5), not"),
         ("x_train", IMAGES[:11], "11 x_train but 12 y_train"),
         ("x_test", np.zeros((8, 5, 6), np.uint8), "train and test images differ in size"),
-        ("y_test", LABELS[12:] - 1, "has labels from -1 to 1, not within 0 to 255: count classes"),
-        ("y_test", LABELS[12:] + 255, "has labels from 255 to 257, not within 0 to 255"),
+        ("y_test", LABELS[12:] - 1, "has labels from -1 to 1, not within 0 to 8,191: count"),
+        ("y_test", LABELS[12:] + 8190, "has labels from 8190 to 8192, not within 0 to 8,191"),
         ("y_test", np.full(8, np.nan), "y_test has nan at (0,); labels are finite"),
         ("y_test", np.array(["a"] * 8), "labels are strings in one split and numbers in the other"),
         ("x_test", np.zeros((8, 6, 15), np.uint8), "train and test images differ in size"),
@@ -187,6 +187,59 @@ def test_npz_numbers_to_predict_are_a_standardised_regression(tmp_path, targets,
     other = save(tmp_path / "b.npz", x=IMAGES, y=targets.astype(np.float64) / 2 + 1)
     read = load_npz(other, task="regression", preparation=data.preparation)
     assert read.scale == data.scale
+
+
+MANY = np.random.RandomState(5).permutation(900) % 300
+FLAT = np.zeros((900, 2, 2), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "classes", "note"),
+    [
+        (MANY, None, 300, "labels of 300 different integers are classes (--task regression"),
+        (MANY.astype(np.float32), None, 300, "labels of 300 different integers are classes"),
+        (MANY * 27, None, 1, "a regression, as labels have fractions or are many"),
+        (MANY - 150, None, 1, "a regression, as labels"),
+        (MANY * 27, "classification", 299 * 27 + 1, None),
+        (MANY, "regression", 1, None),
+        (MANY % 3 / 2, None, 1, "a regression, as labels"),
+        (MANY % 256, None, 256, None),
+        (np.array([f"name {n}" for n in MANY]), None, 300, None),
+    ],
+)
+def test_npz_of_many_labels_says_whether_they_are_classes(tmp_path, labels, task, classes, note):
+    data = load_npz(save(tmp_path / "a.npz", x=FLAT, y=labels), task=task)
+    told = [text for text in data.notes if "regression" in text or "classes" in text]
+    assert data.classes == classes and (note or "") in " ".join(told) and bool(told) == bool(note)
+    order = np.random.RandomState(0).permutation(900)
+    if data.scale is None and labels.dtype.kind != "U":
+        assert data.train.labels.tolist() == labels[order[:720]].tolist()
+        assert data.test.labels.tolist() == labels[order[720:]].tolist()
+    elif data.scale is None:
+        read = [data.class_names[n] for n in data.test.labels]
+        assert read == labels[order[720:]].tolist()
+
+
+def test_npz_label_beyond_named_classes_is_refused_and_not_wrapped(tmp_path):
+    path = save(tmp_path / "a.npz", **{**GOOD, "y_test": LABELS[12:] + 256})
+    with pytest.raises(DataError, match="label 258 is out of range, there are 10 classes"):
+        load_data_set("fashion-mnist", path)
+
+
+def test_npz_read_for_a_model_takes_its_task_and_its_classes(tmp_path):
+    few = save(tmp_path / "a.npz", x=IMAGES, y=LABELS + 5)
+    numbered = {"kind": "npz", "names": tuple(map(str, range(300)))}
+    data = load_npz(few, preparation=numbered)
+    assert data.classes == 300 and set(data.test.labels.tolist()) <= {5, 6, 7}
+    data = load_npz(few, preparation={"kind": "npz", "scale": [6.0, 0.5]})
+    assert set(data.test.labels.tolist()) <= {-2.0, 0.0, 2.0}
+    sole = save(tmp_path / "b.npz", x=IMAGES, y=LABELS * 0 + 7)
+    assert load_npz(sole, preparation=numbered).classes == 300
+    with pytest.raises(DataError, match="labels are numbers, those of the model are strings: a, b"):
+        load_npz(few, preparation={"kind": "npz", "classes": ["a", "b"]})
+    other = save(tmp_path / "c.npz", x=IMAGES, y=LABELS, class_names=np.array(["a", "c", "b"]))
+    with pytest.raises(DataError, match="class_names has 'c' at 1, the model has 'b'"):
+        load_npz(other, preparation={"kind": "npz", "names": ["a", "b", "c"]})
 
 
 def test_npz_with_many_numbers_and_classes_asked_for_is_refused(tmp_path):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from trainwright.report import pictures
-from trainwright.train.history import History
+from trainwright.train.history import History, ScaleRecord
 
 
 @pytest.mark.parametrize(("steps", "label"), [(1, "1 batch"), (7, "7 batches"), (50, "20 batches")])
@@ -15,3 +15,18 @@ def test_loss_picture_of_few_steps_names_the_batches_of_its_mean(monkeypatch, st
     (axes,) = pictures.draw_loss(History(steps=records)).axes
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
     assert texts == ["batch", f"mean of {label}"]
+
+
+def test_scales_legend_covers_no_curve_and_no_label(monkeypatch):
+    figures = []
+    monkeypatch.setattr(pictures, "to_png", lambda figure: figures.append(figure) or b"")
+    records = [
+        ScaleRecord(step, f"tensor {n}", -n, 0.1, 0.001 * n) for step in range(40) for n in range(8)
+    ]
+    pictures.draw_scales(records)
+    figure = figures[0]
+    figure.draw_without_rendering()
+    legend = figure.legends[0].get_window_extent()
+    for axes in figure.axes:
+        assert not axes.get_legend()
+        assert not legend.overlaps(axes.get_tightbbox())

@@ -14,7 +14,10 @@ from trainwright.support.errors import UserError
 from trainwright.support.text import amount
 
 CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
-MOST_CLASSES = 256
+MOST_CLASSES = 8192
+"""Classes that the loss of the accelerator distinguishes."""
+MANY_NUMBERS = 256
+"""Different numbers of a target above which they may be amounts to predict in place of classes."""
 LEAST_BRIGHT = 0.25
 """Share of full scale below which the brightest pixel of all images gets a note. Photographs reach
 it. Masks of 0 and 1, and 12-bit images in 16-bit files do not, and train as if they were black."""
@@ -36,8 +39,9 @@ class Split:
     """Images with their labels.
 
     ``images`` uint8 (samples, rows, columns), or int32 (samples, 1, words) numbers of words, and
-    ``labels`` (samples,): uint8 classes, or float64 targets of a regression; if words are
-    classified, the ``tags``; if lines and words are, (samples, 1 + words), the line's first.
+    ``labels`` (samples,): classes of ``label_type``, or float64 targets of a regression; if
+    words are classified, the ``tags``; if lines and words are, (samples, 1 + words), the line's
+    first.
     """
 
     images: npt.NDArray[Any]
@@ -201,6 +205,11 @@ def _class_doubts(data: DataSet) -> list[str]:
             f"{', '.join(map(repr, absent[:MOST_NAMES]))}{more}"
         )
     return notes
+
+
+def label_type(classes: int) -> type[np.integer[Any]]:
+    """Return the type of labels: bytes wherever they suffice, as in checksums of stored models."""
+    return np.uint8 if classes <= 1 << 8 else np.int16
 
 
 def alike_names(names: Sequence[str]) -> list[str]:

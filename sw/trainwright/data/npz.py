@@ -5,6 +5,7 @@ Names of the arrays: ``x_train``, ``y_train``, ``x_test``, ``y_test`` (Keras), `
 ``x``, ``y``) that is split here. ``class_names`` (strings) may be beside them.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -18,11 +19,13 @@ from trainwright.data.arrays import read_arrays
 from trainwright.data.cells import MISSING
 from trainwright.data.dataset import (
     CLASSIFICATION,
+    MANY_NUMBERS,
     MOST_CLASSES,
     REGRESSION,
     DataError,
     DataSet,
     Split,
+    label_type,
     moments,
     standardised,
 )
@@ -55,9 +58,10 @@ def load_npz(
 
     Images are uint8, or floating point from 0 to 1 and then rounded to 255 levels, half to even;
     (samples, rows, columns), with or without one channel at either place. Labels are integers from
-    0 or strings, (samples,) or (samples, 1); numbers with fractions, over 256 different ones, or
+    0 or strings, (samples,) or (samples, 1); numbers with fractions, many integers with gaps, or
     ``task`` make a regression. ``class_names`` come from the argument, the file, or are numbers. A
-    model's ``preparation`` gives the classes of strings and the scale of a regression.
+    model's ``preparation`` gives the task, with the ``classes`` of strings, the ``names`` of
+    numbered classes, or the ``scale`` of a regression.
     A file with one set is split by ``RandomState(0).permutation``: the last fifth is the test
     split. Raises ``DataError`` in one line for anything else.
     """
@@ -74,7 +78,18 @@ def load_npz(
     parts = [splits[part].labels for part in ("train", "test")]
     values: npt.NDArray[Any] = np.concatenate(parts)
     scale: tuple[float, float] | None = None
-    if _is_regression(path, values, task):
+    if preparation is not None:
+        task = REGRESSION if "scale" in preparation else CLASSIFICATION
+        class_names = _known_names(path, arrays, preparation)
+        if "classes" in preparation and values.dtype.kind != "U":
+            raise DataError(
+                f"{path}: labels are numbers, those of the model are strings: "
+                f"{', '.join(preparation['classes'][:20])}"
+            )
+    is_regression = _is_regression(path, values, task)
+    if task is None:
+        notes += _task_notes(path, values, is_regression=is_regression)
+    if is_regression:
         preparation = preparation or {"kind": "npz", "scale": _scale(path, parts[0])}
         names, scale = ("number",), tuple(preparation["scale"])
         labels = [
@@ -88,9 +103,11 @@ def load_npz(
     else:
         labels = [_numbered(path, part) for part in parts]
         names, preparation = tuple(class_names or _names(path, arrays, labels)), None
+        most = max(len(names), *(int(part.max()) + 1 for part in labels if part.size))
+        labels = [part.astype(label_type(most)) for part in labels]
     if scale is None and not 2 <= len(names) <= MOST_CLASSES:
         raise DataError(
-            f"{path} has {amount(len(names), 'class')}: 2 to {MOST_CLASSES} can be learnt"
+            f"{path} has {amount(len(names), 'class')}: 2 to {MOST_CLASSES:,} can be learnt"
         )
     train, test = (
         Split(splits[part].images, values)
@@ -111,13 +128,50 @@ def _is_regression(path: Path, values: npt.NDArray[Any], task: str | None) -> bo
         if task == REGRESSION:
             raise DataError(f"{path}: --task {REGRESSION}: the labels are strings, not numbers")
         return False
-    are_many = bool((values % 1).any()) or len(np.unique(values)) > MOST_CLASSES
-    if task == CLASSIFICATION and are_many:
+    are_amounts, different = bool((values % 1).any()), len(np.unique(values))
+    if task == CLASSIFICATION and (are_amounts or different > MOST_CLASSES):
         raise DataError(
-            f"{path}: --task {CLASSIFICATION}: labels have fractions or are over {MOST_CLASSES} "
+            f"{path}: --task {CLASSIFICATION}: labels have fractions or are over {MOST_CLASSES:,} "
             "different numbers: write classes as integers from 0 or as strings"
         )
-    return task == REGRESSION or are_many
+    if task is None and different > MANY_NUMBERS:
+        # Numbers of classes begin at 0, or at -1 where a mark stands for no class, and few are
+        # without a sample. Other integers, such as prices and counts, are amounts.
+        low, high = float(values.min()), float(values.max())
+        are_classes = low >= -1 and high < MOST_CLASSES and 2 * different > high - low
+        are_amounts = are_amounts or not are_classes
+    return task == REGRESSION or (task is None and are_amounts)
+
+
+def _task_notes(path: Path, values: npt.NDArray[Any], *, is_regression: bool) -> tuple[str, ...]:
+    """Return a note on a task that the labels decided, where they could mean another one."""
+    if is_regression:
+        return (
+            f"{path}: a regression, as labels have fractions or are many different numbers (--task "
+            f"{CLASSIFICATION} takes integers from 0 for classes)",
+        )
+    if values.dtype.kind == "U" or (different := len(np.unique(values))) <= MANY_NUMBERS:
+        return ()
+    return (
+        f"{path}: labels of {different:,} different integers are classes (--task {REGRESSION} "
+        "predicts the number)",
+    )
+
+
+def _known_names(
+    path: Path, arrays: dict[str, npt.NDArray[Any]], preparation: Mapping[str, Any]
+) -> Sequence[str] | None:
+    """Return the names of a model's numbered classes, if it has some; the file's may not differ."""
+    names = preparation.get("names")
+    if names is None or _CLASS_NAMES not in arrays:
+        return names
+    for place, (known, given) in enumerate(zip(names, _names(path, arrays, []), strict=False)):
+        if known != given:
+            raise DataError(
+                f"{path}: {_CLASS_NAMES} has {given!r} at {place}, the model has {known!r}: number "
+                "the classes as in the training data"
+            )
+    return names
 
 
 def _scale(path: Path, values: npt.NDArray[Any]) -> tuple[float, float]:
@@ -128,21 +182,22 @@ def _scale(path: Path, values: npt.NDArray[Any]) -> tuple[float, float]:
     return mean, deviation
 
 
-def _places(path: Path, labels: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[np.uint8]:
+def _places(path: Path, labels: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[Any]:
     """Return the place of each label among the names."""
     if unknown := sorted({*labels.tolist()} - {*names}):
         raise DataError(f"{path}: {unknown[0]!r} is no class of the model: {', '.join(names[:20])}")
-    return np.array([names.index(label) for label in labels], np.uint8)
+    places = {name: place for place, name in enumerate(names)}
+    return np.array([places[label] for label in labels], label_type(len(names)))
 
 
-def _numbered(path: Path, labels: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def _numbered(path: Path, labels: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if labels.size and not 0 <= labels.min() <= labels.max() < MOST_CLASSES:
         raise DataError(
             f"{path} has labels from {labels.min():g} to {labels.max():g}, not within 0 to "
-            f"{MOST_CLASSES - 1}: count classes from 0, write their names as strings, or take "
+            f"{MOST_CLASSES - 1:,}: count classes from 0, write their names as strings, or take "
             f"--task {REGRESSION} for numbers to predict"
         )
-    return labels.astype(np.uint8)
+    return labels.astype(np.int64)
 
 
 def _notes(path: Path, splits: Mapping[str, Split], used: Sequence[str]) -> tuple[str, ...]:
@@ -292,10 +347,10 @@ def _cut(path: Path, whole: Split) -> list[Split]:
 
 
 def _names(
-    path: Path, arrays: dict[str, npt.NDArray[Any]], labels: Sequence[npt.NDArray[np.uint8]]
+    path: Path, arrays: dict[str, npt.NDArray[Any]], labels: Sequence[npt.NDArray[np.int64]]
 ) -> tuple[str, ...]:
     if _CLASS_NAMES not in arrays:
-        least = min(int(part.min(initial=255)) for part in labels)
+        least = min(int(part.min(initial=MOST_CLASSES)) for part in labels)
         if least > 0:
             raise DataError(
                 f"{path}: labels begin at {least}, and classes are counted from 0: subtract "
@@ -309,6 +364,6 @@ def _names(
             f"{path}: {_CLASS_NAMES} is {names.dtype} of shape {names.shape}, not strings"
         )
     texts = tuple(map(str, names))
-    if twice := [text for text in texts if texts.count(text) > 1]:
+    if twice := [text for text, count in Counter(texts).items() if count > 1]:
         raise DataError(f"{path}: {_CLASS_NAMES} has {twice[0]!r} twice: name each class once")
     return texts

@@ -29,6 +29,7 @@ from trainwright.data.cells import (
     read_cells,
 )
 from trainwright.data.dataset import (
+    MANY_NUMBERS,
     MOST_CLASSES,
     REGRESSION,
     TASKS,
@@ -37,6 +38,7 @@ from trainwright.data.dataset import (
     Split,
     alike_names,
     joined,
+    label_type,
     moments,
     standardised,
 )
@@ -369,7 +371,7 @@ def _is_regression(cells: Cells, target: str, task: str | None) -> bool:
                 "--task classification for classes with these names",
             )  # fmt: skip
         return False
-    return fractions or len(set(values)) > MOST_CLASSES
+    return fractions or len(set(values)) > MANY_NUMBERS
 
 
 def _present_targets(cells: Cells, target: str) -> list[str]:
@@ -562,13 +564,14 @@ def _classes(cells: Cells, target: str) -> list[str]:
         raise DataError(
             f"{cells.path}: column {target!r} has one class, {names[0]!r}: choose another --target"
         )
-    if len(names) > MOST_CLASSES:
+    # Many targets that hardly repeat are names, texts or dates of rows and no classes of them.
+    if len(names) > MOST_CLASSES or MANY_NUMBERS < len(names) > len(spelled) / 2:
         raise cells.error(
-            0,
-            target,
-            f"is one of {len(names):,} different targets; at most {MOST_CLASSES} classes are told "
-            "apart: choose another --target, or --task regression for numbers",
-        )
+            0, target, f"is one of {len(names):,} different targets in "
+            f"{amount(len(spelled), 'row')}; at most {MOST_CLASSES:,} classes are told apart, of "
+            "two rows or more on average: choose another --target, or --task regression for "
+            "numbers",
+        )  # fmt: skip
     return names
 
 
@@ -683,7 +686,7 @@ def _labels(cells: Cells, preparation: Preparation) -> npt.NDArray[Any] | None:
         if cell is None or (place := places.get(_spelled(cell))) is None:
             raise cells.error(row, target, f"is no class of the model: {', '.join(classes[:20])}")
         labels.append(place)
-    return np.array(labels, np.uint8)
+    return np.array(labels, label_type(len(classes)))
 
 
 # --- pictures -----------------------------------------------------------------------------------
@@ -714,7 +717,7 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
         raise DataError(f"{path} has {what}: put the pictures of each class into a folder")
     if len(classes) > MOST_CLASSES:
         raise DataError(
-            f"{path} has {amount(len(classes), 'folder')}, at most {MOST_CLASSES} are classes"
+            f"{path} has {amount(len(classes), 'folder')}, at most {MOST_CLASSES:,} are classes"
         )
     if test is None:
         order, count = cut_off_test(path, len(train.images))
@@ -761,10 +764,13 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
 
 def _picture_labels(
     pictures: Pictures, classes: Sequence[str], path: Path
-) -> npt.NDArray[np.uint8] | None:
+) -> npt.NDArray[Any] | None:
     if pictures.classes is None:
         return None
+    places = {name: place for place, name in enumerate(classes)}
     for name in pictures.classes:
-        if name not in classes:
-            raise DataError(f"{path}: folder {name!r} is no class; there are {', '.join(classes)}")
-    return np.array([classes.index(name) for name in pictures.classes], np.uint8)
+        if name not in places:
+            raise DataError(
+                f"{path}: folder {name!r} is no class; there are {', '.join(classes[:20])}"
+            )
+    return np.array([places[name] for name in pictures.classes], label_type(len(classes)))

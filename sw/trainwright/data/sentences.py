@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.data.cells import lines_of
-from trainwright.data.dataset import MOST_CLASSES, DataError, DataSet, Split
+from trainwright.data.dataset import MOST_CLASSES, DataError, DataSet, Split, label_type
 from trainwright.data.npz import cut_off_test
 from trainwright.support.text import amount
 
@@ -125,12 +125,11 @@ def load_sentences(path: Path) -> DataSet:
         raise DataError(f"{path} has no labels: each line is a label, a tab and a text")
     counts = Counter(word for words in train.words for word in words)
     vocabulary = sorted(counts, key=lambda word: (-counts[word], word))
-    classes = sorted(set(train.labels))
+    classes, known = sorted(set(train.labels)), set(train.labels)
     if not 2 <= len(classes) < MOST_CLASSES:
         raise DataError(
             f"{path} has {amount(len(classes), 'different label')}, from 2 to "
-            f"{MOST_CLASSES - 1} are "
-            "classes: correct the labels"
+            f"{MOST_CLASSES - 1:,} are classes: correct the labels"
         )
     longest = max(map(len, (*train.words, *test.words)))
     notes = [
@@ -138,7 +137,7 @@ def load_sentences(path: Path) -> DataSet:
         f"of up to {amount(longest, 'word')}; {amount(len(vocabulary), 'different word')}, "
         f"{amount(len(classes), 'label')}"
     ]
-    if unseen := [label for label in test.labels if label not in classes]:
+    if unseen := [label for label in test.labels if label not in known]:
         notes.append(
             f"labels of {amount(len(unseen), 'test line')} are in no training line, such as "
             f"{unseen[0]!r}: class {OTHER}"
@@ -162,14 +161,14 @@ def _tag_classes(train: Sentences, test: Sentences, notes: list[str]) -> dict[st
     """Return the classes of words, where the words of both splits have labels."""
     if train.tags is None or test.tags is None:
         return {}
-    tags = sorted({tag for line in train.tags for tag in line})
+    known = {tag for line in train.tags for tag in line}
+    tags = sorted(known)
     if len(tags) >= MOST_CLASSES:
         raise DataError(
             f"{train.path}: words have {amount(len(tags), 'different label')}, at most "
-            f"{MOST_CLASSES - 1} "
-            "can be classes: correct seq.out"
+            f"{MOST_CLASSES - 1:,} can be classes: correct seq.out"
         )
-    unseen = [tag for line in test.tags for tag in line if tag not in tags]
+    unseen = [tag for line in test.tags for tag in line if tag not in known]
     notes.append(
         f"words have {amount(len(tags), 'label')}"
         + (f"; others of {amount(len(unseen), 'test word')} are class {OTHER}" if unseen else "")
@@ -184,7 +183,7 @@ def _tag_classes(train: Sentences, test: Sentences, notes: list[str]) -> dict[st
 
 def load_sentence_samples(
     path: Path, preparation: Mapping[str, Any]
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8] | None, npt.NDArray[np.int16] | None]:
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[Any] | None, npt.NDArray[np.int16] | None]:
     """Read the lines of a file, or the test part of a folder, by a model's vocabulary.
 
     Returns numbers of words, labels of lines and labels of words.
@@ -236,7 +235,7 @@ def _numbers(lines: Sentences, preparation: Mapping[str, Any]) -> npt.NDArray[np
     return numbers
 
 
-def _labels(lines: Sentences, preparation: Mapping[str, Any]) -> npt.NDArray[np.uint8] | None:
+def _labels(lines: Sentences, preparation: Mapping[str, Any]) -> npt.NDArray[Any] | None:
     """Return the class of each line; of a label that the model does not know, `OTHER`."""
     if lines.labels is None or "classes" not in preparation:
         return None
@@ -247,4 +246,5 @@ def _labels(lines: Sentences, preparation: Mapping[str, Any]) -> npt.NDArray[np.
             raise DataError(
                 f"{lines.path}: label {label!r} is no class of the model: {', '.join(classes[:20])}"
             )
-    return np.array([places[x if x in places else OTHER] for x in lines.labels], np.uint8)
+    numbers = [places[x if x in places else OTHER] for x in lines.labels]
+    return np.array(numbers, label_type(len(classes)))

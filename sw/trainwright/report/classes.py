@@ -25,12 +25,19 @@ class ClassResult:
 
 
 def class_results(evaluation: Evaluation, names: Sequence[str]) -> list[ClassResult]:
-    """Return a result for each name, from the confusion matrix."""
-    matrix = evaluation.confusion(len(names))
+    """Return a result for each name."""
+    labels, guesses = evaluation.labels, evaluation.predictions
+    right = labels == guesses
+    # A matrix of thousands of classes would have half a gigabyte: pairs that occur are counted.
+    counts = [np.bincount(part, minlength=len(names)) for part in (labels, guesses, labels[right])]
+    pairs = np.stack([labels[~right], guesses[~right]], 1)
+    mistaken: dict[int, tuple[int, int]] = {}
+    for (label, guess), count in zip(*np.unique(pairs, axis=0, return_counts=True), strict=True):
+        if count > mistaken.get(int(label), (0, 0))[0]:
+            mistaken[int(label)] = int(count), int(guess)
     results = []
     for n, name in enumerate(names):
-        samples, taken, correct = int(matrix[n].sum()), int(matrix[:, n].sum()), int(matrix[n, n])
-        wrong = np.where(np.arange(len(names)) == n, 0, matrix[n])
+        samples, taken, correct = (int(part[n]) for part in counts)
         results.append(
             ClassResult(
                 name=name,
@@ -38,7 +45,7 @@ def class_results(evaluation: Evaluation, names: Sequence[str]) -> list[ClassRes
                 correct=correct,
                 accuracy=correct / samples if samples else None,
                 precision=correct / taken if taken else None,
-                mistaken_for=names[int(wrong.argmax())] if wrong.any() else None,
+                mistaken_for=names[mistaken[n][1]] if n in mistaken else None,
             )
         )
     return results

@@ -22,6 +22,10 @@ _SIZE = 5.2, 3.2
 """Inches: 570 points wide, so that text of 10 points is read in a column of 400 points too."""
 
 
+MOST_DRAWN = 32
+"""Classes of a confusion matrix whose names can be read in the picture."""
+
+
 def _axes(title: str, x: str, y: str, height: float = _SIZE[1]) -> Any:
     return dress(new_figure(_SIZE[0], height).subplots(), title, x, y)
 
@@ -163,14 +167,34 @@ def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
         label = name if named else None
         above.step(steps, [r.exponent for r in records], where="post", **style)
         below.plot(steps, [100 * r.saturated for r in records], label=label, **style)
-    below.legend(frameon=False, fontsize=8, ncols=3, title="those that saturate most")
+    # Curves may peak anywhere in the panel: below it the legend covers none.
+    figure.legend(
+        *below.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
+        title="those that saturate most", loc="outside lower center",
+    )  # fmt: skip
     return to_png(figure)
 
 
 def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
-    """Draw the confusion matrix of the test samples, each row in percent of its class."""
-    matrix = evaluation.confusion(len(names))
-    share = 100 * matrix / np.maximum(1, matrix.sum(1, keepdims=True))
+    """Draw the confusion matrix of the test samples, each row in percent of its class.
+
+    Of more than `MOST_DRAWN` classes those with the most mistakes are drawn.
+    """
+    labels, guesses = evaluation.labels, evaluation.predictions
+    shown, title = np.arange(len(names)), "Test samples (numbers are samples)"
+    if len(names) > MOST_DRAWN:
+        wrong = labels != guesses
+        mistakes = np.bincount(labels[wrong], minlength=len(names))
+        mistakes += np.bincount(guesses[wrong], minlength=len(names))
+        shown = np.sort(np.argsort(-mistakes, kind="stable")[:MOST_DRAWN])
+        title = f"{MOST_DRAWN} of {len(names):,} classes, with the most mistakes"
+    both = np.isin(labels, shown) & np.isin(guesses, shown)
+    places = [np.searchsorted(shown, part[both]) for part in (labels, guesses)]
+    matrix = np.zeros((len(shown), len(shown)), np.int64)
+    np.add.at(matrix, (places[0], places[1]), 1)
+    samples = np.bincount(labels, minlength=len(names))[shown]
+    share = 100 * matrix / np.maximum(1, samples[:, None])
+    names = tuple(names[n] for n in shown)
     figure = new_figure(_SIZE[0], 4.7)
     axes = figure.subplots()
     axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
@@ -179,7 +203,7 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
         range(len(names)), names, rotation=45 if long else 0, ha="right" if long else "center"
     )
     axes.set_yticks(range(len(names)), names)
-    axes.set(title="Test samples (numbers are samples)", xlabel="taken for", ylabel="is")
+    axes.set(title=title, xlabel="taken for", ylabel="is")
     for (row, column), count in np.ndenumerate(matrix):
         if count:
             color = "white" if share[row, column] > 55 else "black"

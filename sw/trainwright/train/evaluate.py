@@ -18,6 +18,9 @@ from trainwright.train.loss import head_logits
 from trainwright.train.model import Model
 from trainwright.train.spans import f1
 
+MOST_IN_MATRIX = 1024
+"""Classes of a confusion matrix that is written: a million counts, 2 to 3 MB of JSON."""
+
 
 @dataclass(frozen=True)
 class Regression:
@@ -116,6 +119,12 @@ class Evaluation:
         matrix = np.zeros((classes, classes), np.int64)
         np.add.at(matrix, (self.labels, self.predictions), 1)
         return matrix
+
+    def confusion_lists(self, classes: int) -> list[list[int]] | None:
+        """Return the matrix for JSON; None for a regression, or where it would be very large."""
+        if self.regression is not None or classes > MOST_IN_MATRIX:
+            return None
+        return self.confusion(classes).tolist()
 
 
 def outside_of(names: Sequence[str]) -> int:

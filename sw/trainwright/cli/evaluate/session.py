@@ -65,7 +65,8 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
     name = options.dataset or own_data(options.data) or origin.dataset
     preparation = origin.preparation
     if name not in OWN:
-        known = preparation if name == origin.dataset else None
+        numbered = {"names": origin.class_names} if name == "npz" else None
+        known = (preparation or numbered) if name == origin.dataset else None
         return load_data_set(name, options.data, fetch=options.download, preparation=known), True
     if options.data is None:
         raise DataError(
@@ -187,7 +188,7 @@ def _accuracy(
     figures = {
         "test_accuracy": evaluation.accuracy,
         "classes": results,
-        "confusion": evaluation.confusion(len(names)).tolist(),
+        "confusion": evaluation.confusion_lists(len(names)),
     }
     counted, score = data.samples_are, ""
     if evaluation.words is not None:

@@ -70,9 +70,7 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: figures.Summary) ->
         **_sizes(job),
         "settings": state.settings.to_dict(),
         "memory": memory,
-        "confusion": None
-        if evaluation.regression
-        else evaluation.confusion(state.network.classes).tolist(),
+        "confusion": evaluation.confusion_lists(state.network.classes),
     }
     folder.write(RESULT, to_json(result) + "\n")
     folder.finish()

@@ -1,0 +1,82 @@
+"""Data of more than 256 classes: what is read, and what is counted and drawn of them."""
+
+import numpy as np
+import pytest
+
+from trainwright.accelerator import Counters
+from trainwright.data import OwnOptions, load_data_set, load_samples
+from trainwright.report import pictures as pictures_of_run
+from trainwright.report.classes import class_results
+from trainwright.report.pictures import draw_confusion
+from trainwright.train.evaluate import Evaluation
+
+
+def load(path, **options):
+    return load_data_set("table", path, own=OwnOptions(**options))
+
+
+def table(path, rows, head):
+    path.write_text("".join(f"{line}\n" for line in (head, *map(",".join, rows))))
+    return path
+
+
+def test_table_texts_and_pictures_have_more_than_256_classes(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rows = [(str(n % 7), f"c{n % 300:03}") for n in range(1500)]
+    data = load(table(tmp_path / "t.csv", rows, "x,y"))
+    assert data.classes == 300
+    told = [data.class_names[label] for label in data.test.labels]
+    assert told == [rows[n][1] for n in np.random.RandomState(0).permutation(1500)[1200:]]
+    again = load_samples(tmp_path / "t.csv", data.preparation).labels
+    assert [data.class_names[label] for label in again] == [kind for _, kind in rows]
+    lines = tmp_path / "l.txt"
+    lines.write_text("".join(f"{kind}\ta word {x}\n" for x, kind in rows))
+    read = load_data_set("text", lines)
+    assert [read.class_names[label] for label in read.test.labels] == told
+    for n in range(300):
+        folder = tmp_path / "p" / f"k{n:03}"
+        folder.mkdir(parents=True)
+        for m in range(2):
+            image.new("L", (2, 2), n % 256).save(folder / f"{m}.png")
+    pictures = load_data_set("pictures", tmp_path / "p")
+    assert pictures.classes == 300 and pictures.train.labels.max() == 299
+    for split in pictures.splits:
+        assert (split.images[:, 0, 0] == split.labels % 256).all()
+    regression = [(a, str(int(b[1:]))) for a, b in rows]
+    assert load(table(tmp_path / "n.csv", regression, "x,y")).scale is not None
+    asked = load(tmp_path / "n.csv", task="classification")
+    assert asked.scale is None and asked.classes == 300
+
+
+def test_class_results_of_many_classes_are_those_of_the_matrix():
+    random = np.random.RandomState(4)
+    labels, guesses = random.randint(0, 50, (2, 4000))
+    guesses[::2] = labels[::2]
+    labels[labels == 9] = 8  # a class without a sample
+    evaluation = Evaluation(guesses, labels, Counters(), 1.0)
+    matrix = evaluation.confusion(50)
+    for n, result in enumerate(class_results(evaluation, list(map(str, range(50))))):
+        wrong = matrix[n].copy()
+        wrong[n] = 0
+        assert result.samples == matrix[n].sum() and result.correct == matrix[n, n]
+        assert result.precision == matrix[n, n] / matrix[:, n].sum()
+        assert result.mistaken_for == (str(wrong.argmax()) if wrong.any() else None)
+    assert evaluation.confusion_lists(1024) is not None
+    assert evaluation.confusion_lists(1025) is None
+
+
+def test_confusion_of_many_classes_draws_those_with_mistakes(monkeypatch):
+    labels = np.repeat(np.arange(300), 2)
+    guesses = labels.copy()
+    guesses[[40, 41, 43]] = 77  # both samples of class 20, one of 21
+    figures = []
+    monkeypatch.setattr(pictures_of_run, "to_png", lambda f: figures.append(f) or b"")
+    names = [f"n{n}" for n in range(300)]
+    draw_confusion(Evaluation(guesses, labels, Counters(), 1.0), names)
+    (axes,) = figures[0].axes
+    shown = [text.get_text() for text in axes.get_yticklabels()]
+    assert len(shown) == 32 and {"n20", "n21", "n77"} <= set(shown)
+    assert axes.get_title().startswith("32 of 300 classes")
+    counts = {(t.get_position(), t.get_text()) for t in axes.texts}
+    assert ((shown.index("n77"), shown.index("n20")), "2") in counts
+    assert ((shown.index("n77"), shown.index("n21")), "1") in counts
