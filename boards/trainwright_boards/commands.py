@@ -18,7 +18,7 @@ from trainwright.cli.screen import folded, screen_width
 from trainwright.network import BUILT_IN, Network, load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.errors import file_errors
-from trainwright.support.text import suggestion
+from trainwright.support.text import read_integer, suggestion
 from trainwright_boards.board import BLOCK, MEMORIES, SDRAM, Board
 from trainwright_boards.catalogue import BOARDS, find_board
 from trainwright_boards.catalogue.zynq import EXPORTS
@@ -612,7 +612,7 @@ def _load(args: argparse.Namespace) -> int:
 
 def _address(text: str) -> int:
     try:
-        return int(text, 0)
+        return read_integer(text, 0)
     except ValueError:
         message = f"must be an address such as 0x60000000, not {text!r}"
         raise argparse.ArgumentTypeError(message) from None

@@ -48,7 +48,7 @@ SUFFIX = ".fst"
 
 def parse_range(text: str) -> tuple[int, int]:
     """Read ``12`` or ``12..15``, ends included."""
-    match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    match = re.fullmatch(r"([0-9]+)(?:\.\.([0-9]+))?", text)
     if match is None:
         raise ValueError(f"must be a number such as 12, or a range such as 12..15, not {text!r}")
     first = int(match[1])

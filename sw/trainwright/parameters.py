@@ -11,7 +11,7 @@ from msgspec import Meta
 from trainwright.formats import OPERAND_WIDTH, Coded, Fixed, Format, parse_coded, parse_list
 from trainwright.support.files import packaged
 from trainwright.support.settings import POWERS, OneOf, check
-from trainwright.support.text import suggestion
+from trainwright.support.text import read_integer, suggestion
 
 
 def _require(condition: bool, message: str) -> None:
@@ -460,7 +460,7 @@ def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
             values[name] = text
             continue
         try:
-            values[name] = int(text, 0)
+            values[name] = read_integer(text, 0)
         except ValueError:
             raise ValueError(f"{name} must be an integer, as in {name}=8, not {text!r}") from None
     return without_gone(values)

@@ -174,6 +174,9 @@ def test_design_names_of_converted_design_are_those_of_a_file(waving, parameters
 
 def test_parse_range_reads_number_and_span_and_refuses_others():
     assert (parse_range("7"), parse_range("7..9")) == ((7, 7), (7, 9))
+    for text in ("٣", "1..３"):
+        with pytest.raises(ValueError, match="must be a number such as 12"):
+            parse_range(text)
     for text in ("", "x", "-1", "3..", "9..7", "1...2", "1.5"):
         with pytest.raises(ValueError, match=r"must (be|begin)"):
             parse_range(text)

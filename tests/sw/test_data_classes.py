@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from trainwright.accelerator import Counters
-from trainwright.data import OwnOptions, load_data_set, load_samples
+from trainwright.data import DataError, OwnOptions, load_data_set, load_samples
 from trainwright.report import pictures as pictures_of_run
 from trainwright.report.classes import class_results
 from trainwright.report.pictures import draw_confusion
+from trainwright.support.figure import label, literal, new_figure, to_png
 from trainwright.train.evaluate import Evaluation
 
 
@@ -80,3 +81,74 @@ def test_confusion_of_many_classes_draws_those_with_mistakes(monkeypatch):
     counts = {(t.get_position(), t.get_text()) for t in axes.texts}
     assert ((shown.index("n77"), shown.index("n20")), "2") in counts
     assert ((shown.index("n77"), shown.index("n21")), "1") in counts
+
+
+def test_table_of_few_rows_with_numbers_that_hardly_repeat_is_a_regression(tmp_path):
+    prices = table(tmp_path / "p.csv", [(str(n % 7), str(n * 37)) for n in range(170)], "x,y")
+    assert load(prices).scale is not None
+    assert load(prices, task="classification").classes == 170
+    grades = table(tmp_path / "g.csv", [(str(n % 7), str(n % 17)) for n in range(40)], "x,y")
+    assert load(grades).classes == 17
+    few = table(tmp_path / "f.csv", [(str(n % 7), str(n % 16)) for n in range(20)], "x,y")
+    assert load(few).classes == 16
+
+
+def test_table_of_texts_does_not_propose_a_regression(tmp_path):
+    rows = [(str(n % 7), f"k{n % 3}") for n in range(30)]
+    assert "regression" not in " ".join(load(table(tmp_path / "t.csv", rows, "x,y")).notes)
+    rows = [(str(n % 7), f"{n % 3}") for n in range(30)]
+    assert "--task regression" in " ".join(load(table(tmp_path / "n.csv", rows, "x,y")).notes)
+
+
+def test_text_without_labels_is_classified_and_not_learnt(tmp_path):
+    path = tmp_path / "l.txt"
+    path.write_text("".join(f"{'ab'[n % 2]}\tword{n % 3} more\n" for n in range(20)))
+    preparation = load_data_set("table", path).preparation
+    assert preparation is not None
+    bare = tmp_path / "bare.txt"
+    bare.write_text("word1 more\n\nword2 more\n")
+    samples = load_samples(bare, preparation)
+    assert samples.labels is None and len(samples.images) == 2
+    labelled = load_samples(path, preparation).images
+    assert (samples.images == labelled[[1, 2]]).all()
+    with pytest.raises(DataError, match="line 1: 'word1 more' is not a label, a tab and a text"):
+        load_data_set("table", bare)
+    bare.write_text("a\tword1 more\nword2 more\n")
+    with pytest.raises(DataError, match="line 2: 'word2 more' is not a label"):
+        load_samples(bare, preparation)
+
+
+def test_errors_of_eval_name_remedies_that_eval_has(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for n in range(10):
+        folder = tmp_path / "p" / "ab"[n % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        image.new("L", (4, 4), n * 20).save(folder / f"{n}.png")
+    preparation = load_data_set("pictures", tmp_path / "p").preparation
+    assert preparation is not None
+    image.new("L", (5, 4)).save(tmp_path / "p" / "a" / "odd.png")
+    for path in (tmp_path / "p", tmp_path / "p" / "a" / "odd.png"):
+        with pytest.raises(DataError, match="resize them, or train with --image-size"):
+            load_samples(path, preparation)
+    with pytest.raises(DataError, match="was trained on a folder of pictures, "):
+        load_samples(table(tmp_path / "t.csv", [("1", "2")], "a,b"), preparation)
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [
+        ("$x$", r"\$x\$"), (r"$\foo{$", r"\$\foo{\$"), ("_hidden", " _hidden"),
+        ("日本", r"\u65e5\u672c"), ("été", "été"), ("a\n b", "a b"),
+        ("x" * 300, "x" * 23 + "…"),
+    ],
+)  # fmt: skip
+def test_names_in_pictures_are_short_and_no_formulas(name, drawn, recwarn):
+    assert label(name) == drawn
+    figure = new_figure(2, 2)
+    axes = figure.subplots()
+    axes.plot([1, 2], label=label(name))
+    axes.set(title=label(name), xlabel=literal(name[:30]))
+    axes.legend()
+    to_png(figure)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [drawn]
+    assert not recwarn.list

@@ -442,7 +442,7 @@ def test_npz_with_likely_mistake_has_a_note(tmp_path, changes, note):
 
 
 def test_npz_of_one_set_says_how_many_samples_are_held_back(tmp_path):
-    note = "has one set: 4 of its 20 samples are the test split"
+    note = "has one set: the test split is 4 of its 20 samples"
     assert note in doubtful(tmp_path / "a.npz", x=IMAGES, y=LABELS)
 
 

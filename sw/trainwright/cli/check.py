@@ -19,7 +19,7 @@ PRODUCT_TYPES = ("fp32-i8", "fp64-i8", "fp128-i8")
 
 
 def _sizes(text: str) -> tuple[int, int, int]:
-    sizes = re.fullmatch(r"(\d{1,5})x(\d{1,5})x(\d{1,5})", text)
+    sizes = re.fullmatch(r"([0-9]{1,5})x([0-9]{1,5})x([0-9]{1,5})", text)
     if not sizes or "0" in sizes.groups():
         raise ValueError(f"must be MxKxN, such as 32x64x16, not {text!r}")
     m, k, n = map(int, sizes.groups())

@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 
 from trainwright.cli.command import CommandBody
 from trainwright.support.settings import Natural, Positive, SettingField, setting_of, settings_of
+from trainwright.support.text import read_integer, read_number
 
 Kind = TypeVar("Kind")
 _METAVARS: dict[type, str] = {int: "N", float: "X"}
+_READERS: dict[type, Callable[[str], Any]] = {int: read_integer, float: read_number}
 
 
 def reader(setting: SettingField) -> Callable[[str], Any]:
@@ -26,7 +28,7 @@ def reader(setting: SettingField) -> Callable[[str], Any]:
         try:
             if setting.option.parse:
                 return setting.option.parse(text)
-            value = setting.kind(text)
+            value = _READERS.get(setting.kind, setting.kind)(text)
         except ValueError as error:
             noun = {int: "an integer", float: "a number"}.get(setting.kind)
             message = f"must be {noun}, not {text!r}" if noun else str(error)

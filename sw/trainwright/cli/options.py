@@ -15,6 +15,7 @@ from trainwright.parameters import (
     parse_overrides,
 )
 from trainwright.support.settings import Natural, OneOf, Option, Positive, SettingsModel
+from trainwright.support.text import read_integer
 
 if TYPE_CHECKING:
     from trainwright.posit.format import PositFormat
@@ -36,7 +37,8 @@ def parse_ranks(text: str) -> Ranks:
     """Read ranks as ``12,5,13|16``: a layer's separated by commas, layers by bars."""
     try:
         ranks = tuple(
-            tuple(map(int, layer.split(","))) if layer.strip() else () for layer in text.split("|")
+            tuple(map(read_integer, layer.split(","))) if layer.strip() else ()
+            for layer in text.split("|")
         )
         if not any(ranks) or min(min(layer, default=1) for layer in ranks) < 1:
             raise ValueError

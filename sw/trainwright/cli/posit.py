@@ -10,6 +10,7 @@ from trainwright.cli.options import JsonOptions
 from trainwright.cli.output import show
 from trainwright.support.settings import Option
 from trainwright.support.tables import table
+from trainwright.support.text import read_integer
 
 if TYPE_CHECKING:
     from trainwright.posit.explain import Explanation
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def _code(text: str) -> int:
     try:
-        return int(text, 0)
+        return read_integer(text, 0)
     except ValueError:
         raise ValueError(f"must be an integer, not {text!r}") from None
 

@@ -210,8 +210,8 @@ def _notes(path: Path, splits: Mapping[str, Split], used: Sequence[str]) -> tupl
     if len(used) < len(_SPLITS[0]):
         train, test = (len(splits[part]) for part in ("train", "test"))
         notes.append(
-            f"{path} has one set: {test:,} of its {amount(train + test, 'sample')} are the test "
-            "split"
+            f"{path} has one set: the test split is {test:,} of its "
+            f"{amount(train + test, 'sample')}"
         )
     return tuple(notes)
 

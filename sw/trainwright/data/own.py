@@ -70,6 +70,9 @@ TARGETS = ("target", "label", "class")
 REACH = 3.0
 """Standard deviations on either side of a column's mean that its 256 levels cover: 99.7 % of a
 normal distribution, and a step of 1/43 of a deviation."""
+LEAST_AMOUNTS = 16
+"""Different numbers of a target from which on they are amounts, if most occur once: fewer may be
+the classes of a first try with a few rows."""
 MOST_FAR = 0.05
 """Share of a column's values beyond `REACH` above which a note asks for their unit: a normal
 distribution has a share of 0.003, heavy tails 0.02."""
@@ -99,7 +102,8 @@ Preparation = Mapping[str, Any]
 def parse_image_size(text: str) -> tuple[int, int]:
     """Read rows and columns as ``28x28``. Raises ``ValueError``."""
     rows, _, columns = text.lower().partition("x")
-    if not (rows.isdecimal() and columns.isdecimal() and 0 < int(rows) * int(columns) <= 1 << 20):
+    is_whole = text.isascii() and rows.isdecimal() and columns.isdecimal()
+    if not is_whole or not 0 < int(rows) * int(columns) <= 1 << 20:
         raise ValueError(f"must be ROWSxCOLUMNS such as 28x28, not {text!r}")
     return int(rows), int(columns)
 
@@ -113,7 +117,7 @@ class OwnOptions(SettingsModel):
     """for a table: what to predict (default: target, label, class, or the last column)"""
     task: Annotated[str | None, OneOf(TASKS)] = None
     """for a table: predict a class or a number (default: a number where the targets have fractions
-    or are over 256 different numbers)"""
+    or are over 256 different numbers, or over 16 most of which occur once)"""
     ignore: Annotated[tuple[str, ...], Option(metavar="COLUMN")] = ()
     """for a table: columns to leave out"""
     category: Annotated[tuple[str, ...], Option(metavar="COLUMN")] = ()
@@ -154,6 +158,9 @@ class OwnSamples:
         return np.pad(tags, ((0, 0), ("classes" in preparation, 0)))
 
 
+_TRAIN_RESIZED = "resize them, or train with --image-size ROWSxCOLUMNS, which eval then applies"
+
+
 def own_kind(root: Path, *, sequences: bool = False) -> str | None:
     """Return "table", "text" or "pictures" for a path that is data of a user's own, else None.
 
@@ -183,12 +190,17 @@ def load_own(path: Path, options: OwnOptions, kind: str) -> DataSet:
     return _table_data(path, options)
 
 
+_KINDS = {"table": "a table", "text": "a file of text", "pictures": "a folder of pictures"}
+
+
 def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
     """Read samples as `preparation` makes bytes of them. Raises `DataError`."""
     try:
         kind = own_kind(path, sequences=preparation["kind"] == "text")
         if kind != preparation["kind"]:
-            raise DataError(f"the model was trained on a {preparation['kind']}, {path} is none")
+            raise DataError(
+                f"the model was trained on {_KINDS[preparation['kind']]}, {path} is none"
+            )
         if kind == "text":
             return OwnSamples(*load_sentence_samples(path, preparation))
         if kind == "table":
@@ -199,13 +211,14 @@ def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
             return OwnSamples(images, labels, notes=tuple(notes))
         size = preparation["rows"], preparation["columns"]
         pictures = read_pictures(
-            path, size if preparation["resized"] else None, preparation["channels"]
-        )
+            path, size if preparation["resized"] else None, preparation["channels"],
+            remedy=_TRAIN_RESIZED,
+        )  # fmt: skip
         if pictures.images.shape[1:] != (size[0], size[1] * preparation["channels"]):
             rows, columns = pictures.size
             raise DataError(
                 f"{path} has pictures of {rows} x {columns}, the model is for {size[0]} x "
-                f"{size[1]}: train with --image-size {size[0]}x{size[1]} to have all resized"
+                f"{size[1]}: {_TRAIN_RESIZED}"
             )
         labels = _picture_labels(pictures, preparation["classes"], path)
         notes = contrast_notes(path, {TEST: pictures.images})
@@ -219,12 +232,19 @@ def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
 # --- tables -------------------------------------------------------------------------------------
 
 
-def _cells(path: Path) -> Cells:
-    """Return the table; a file of text has one line a sample, its label, a tab and the text."""
+def _cells(path: Path, *, to_train: bool = False) -> Cells:
+    """Return the table; a file of text has one line a sample, its label, a tab and the text.
+
+    Without a single tab the lines of a text have no labels, and are to be classified.
+    """
     if path.suffix.lower() != TEXT:
         return read_cells(path)
     lines = lines_of(path)
     columns: dict[str, list[str | None]] = {"text": [], "label": []}
+    if not to_train and not any("\t" in line for line in lines):
+        rows = [(f"line {n}", line) for n, line in enumerate(lines, 1) if line.strip()]
+        if rows:
+            return Cells(path, {"text": [line for _, line in rows]}, [place for place, _ in rows])
     places = []
     for place, line in enumerate(lines, 1):
         if not line.strip():
@@ -271,7 +291,7 @@ def _spelled(text: str) -> str:
 
 
 def _table_data(path: Path, options: OwnOptions) -> DataSet:
-    cells = _cells(path)
+    cells = _cells(path, to_train=True)
     if not cells.columns:
         raise DataError(f"{path} has no column with a name: give names in the first line")
     target = _target(cells, options.target)
@@ -301,7 +321,7 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     else:
         classes = _classes(cells, target)
         aim = f"{amount(len(classes), 'class')} from column {target!r}"
-        if options.task is None and all(name[-1].isdigit() for name in classes):
+        if options.task is None and all(number(name) is not None for name in classes):
             aim += " (--task regression predicts the number)"
     columns = [_column(cells, name, order[:-test], name in categories) for name in inputs]
     preparation = {"kind": "table", "columns": columns, "target": target, "classes": classes}
@@ -371,7 +391,9 @@ def _is_regression(cells: Cells, target: str, task: str | None) -> bool:
                 "--task classification for classes with these names",
             )  # fmt: skip
         return False
-    return fractions or len(set(values)) > MANY_NUMBERS
+    different = len(set(values))
+    # Few rows have few different numbers: classes would have hardly two samples each.
+    return fractions or different > MANY_NUMBERS or LEAST_AMOUNTS < different > len(values) / 2
 
 
 def _present_targets(cells: Cells, target: str) -> list[str]:

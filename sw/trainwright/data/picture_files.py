@@ -47,12 +47,14 @@ def is_picture_folder(root: Path) -> bool:
 
 
 def read_pictures(
-    root: Path, size: tuple[int, int] | None = None, channels: int | None = None
-) -> Pictures:
+    root: Path, size: tuple[int, int] | None = None, channels: int | None = None, *,
+    remedy: str = "give --image-size ROWSxCOLUMNS to have all resized",
+) -> Pictures:  # fmt: skip
     """Read a picture, a folder of pictures, or a folder with a subfolder for each class.
 
     `size` resizes every picture; `channels` is 1 (grey) or 3, by default 3 where any has colour.
-    Raises `DataError` that names the file.
+    ``remedy`` ends the error about pictures of several sizes. Raises `DataError` that names the
+    file.
     """
     if find_spec("PIL") is None:
         raise DataError(
@@ -90,7 +92,7 @@ def read_pictures(
         if picture.size != first:
             raise DataError(
                 f"{path} is {picture.size[1]} x {picture.size[0]} and {paths[0][0].name} "
-                f"{first[1]} x {first[0]}: give --image-size ROWSxCOLUMNS to have all resized"
+                f"{first[1]} x {first[0]}: {remedy}"
             )
     images = np.stack([np.asarray(picture.convert(mode)) for picture in loaded])
     classes = [folder for _, folder in paths if folder is not None]

@@ -23,7 +23,7 @@ class Fixed(Format):
     bits: int
 
     coded = False
-    spelling = re.compile(r"fixed\s*\(\s*(\d{1,9})\s*\)")
+    spelling = re.compile(r"fixed\s*\(\s*([0-9]{1,9})\s*\)")
     allowed = "fixed(W) with W from {} to {}".format(*WIDTHS)
 
     @classmethod

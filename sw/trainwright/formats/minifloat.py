@@ -49,7 +49,7 @@ class Minifloat(Coded):
     exponent_bits: int
     fraction_bits: int
 
-    spelling = re.compile(r"float\s*\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)")
+    spelling = re.compile(r"float\s*\(\s*([0-9]{1,9})\s*,\s*([0-9]{1,9})\s*\)")
     allowed = f"float(E,M) with {SIZES}"
     zero_only = True
 

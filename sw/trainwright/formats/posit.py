@@ -36,7 +36,7 @@ class Posit(Coded):
     es: int
     clamped: bool = False
 
-    spelling = re.compile(r"posit\s*\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)(c?)")
+    spelling = re.compile(r"posit\s*\(\s*([0-9]{1,9})\s*,\s*([0-9]{1,9})\s*\)(c?)")
     allowed = (
         "posit(N,ES) with N from {} to {} and ES from {} to {}, posit(N,ES)c, which saturates at "
         "the largest posit that fits an operand of 18 bits"

@@ -22,7 +22,7 @@ from trainwright.functions.record import (
     Scale,
     place_of,
 )
-from trainwright.support.text import shown, suggestion
+from trainwright.support.text import read_number, shown, suggestion
 
 if TYPE_CHECKING:
     import torch
@@ -224,7 +224,7 @@ def function_of(text: str) -> Function:
         )
     parts = [part for part in (match[2] or "").split(",") if part.strip()]
     try:
-        return _DEFINITIONS[name].make(*map(float, parts))
+        return _DEFINITIONS[name].make(*map(read_number, parts))
     except ValueError as error:
         raise FunctionError(f"{shown(text)}: {error}") from error
 

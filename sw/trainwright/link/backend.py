@@ -299,7 +299,7 @@ class SerialAccelerator(LinkAccelerator):
         port, _, baud = target.partition("@")
         if not port:
             raise ValueError("name the board's port, as in serial:/dev/ttyUSB0")
-        if baud and not (baud.isdecimal() and int(baud) > 0):
+        if baud and not (baud.isascii() and baud.isdecimal() and int(baud) > 0):
             raise ValueError(f"the rate behind @ must be a positive integer, not {baud!r}")
         line = SerialLine(port, baud=int(baud) if baud else DEFAULT_BAUD)
         super().__init__(parameters, line)

@@ -15,6 +15,7 @@ from trainwright.accelerator.register_files import SIZE as REGISTER_BYTES
 from trainwright.link.backend import HostedAccelerator
 from trainwright.link.protocol import WORD_BYTES, Request
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.text import read_integer
 
 Words = npt.NDArray[np.uint32]
 PHYSICAL = "/dev/mem"
@@ -133,7 +134,7 @@ def parse_place(text: str, file: str, size: int) -> tuple[str, int, int]:
     try:
         if match is None:
             raise ValueError
-        offset, given = (int(match[name] or "0", 0) for name in ("offset", "size"))
+        offset, given = (read_integer(match[name] or "0", 0) for name in ("offset", "size"))
     except ValueError:
         raise ValueError(f"{text!r} is no FILE@OFFSET+SIZE, as in {EXAMPLE}") from None
     place = match["file"] or file, offset, given or size

@@ -72,6 +72,8 @@ def parse_number(text: str) -> Fraction | None:
     if number.lstrip("+-") in ("nar", "nan", "inf", "infinity"):
         return None
     try:
+        if not number.isascii():  # digits of other scripts, which Fraction takes
+            raise ValueError
         return _of_hexadecimal(number) if "0x" in number else Fraction(number)
     except (ValueError, ZeroDivisionError, OverflowError):
         raise PositError(

@@ -57,7 +57,8 @@ class PositFormat(WordFormat):
 
         Raises ``PositError``.
         """
-        match = re.fullmatch(r"(?:posit)?\s*(\()?\s*(\d+)\s*,\s*(\d+)\s*(?(1)\))", text.strip())
+        pattern = r"(?:posit)?\s*(\()?\s*([0-9]+)\s*,\s*([0-9]+)\s*(?(1)\))"
+        match = re.fullmatch(pattern, text.strip())
         if match is None:
             raise PositError(f"a posit format is written n,es such as 16,2, not {text!r}")
         return cls(int(match[2]), int(match[3]))

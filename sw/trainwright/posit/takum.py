@@ -33,7 +33,7 @@ class TakumFormat(WordFormat):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the format named by ``takum16`` or ``takum(16)``. Raises ``PositError``."""
-        match = re.fullmatch(r"takum\s*(\()?\s*(\d{1,3})\s*(?(1)\))", text.strip())
+        match = re.fullmatch(r"takum\s*(\()?\s*([0-9]{1,3})\s*(?(1)\))", text.strip())
         if match is None:
             raise PositError(f"a takum format is written takum16, not {text!r}")
         return cls(int(match[2]))

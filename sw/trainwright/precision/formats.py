@@ -125,7 +125,7 @@ NAMES = (*_FORMATS, "posit8", "posit16", "posit32", "posit(n,es)")
 
 
 def _posit(name: str) -> PrecisionFormat:
-    match = re.fullmatch(r"posit(\d+)|posit\((\d+), ?(\d+)\)", name)
+    match = re.fullmatch(r"posit([0-9]+)|posit\(([0-9]+), ?([0-9]+)\)", name)
     if match is None:
         raise PrecisionError(f"unknown number format {name!r}; there are {', '.join(NAMES)}")
     width, es = (int(match[2]), int(match[3])) if match[2] else (int(match[1]), 2)

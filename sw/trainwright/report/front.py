@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.ticker import StrMethodFormatter
 
-from trainwright.support.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, literal, new_figure, to_png
 from trainwright.support.tables import markdown
 
 OBJECTIVES = {"test_accuracy": -1, "model_bits": 1, "cycles": 1, "luts": 1}
@@ -102,7 +102,7 @@ def draw_front(settings: Sequence[Setting]) -> bytes:
         shown = [(dominated, "o", _GREY, "dominated")] if dominated else []
         for k, s in enumerate(front):
             mark, colour = _MARKS[k // len(_FRONT) % len(_MARKS)], _FRONT[k % len(_FRONT)]
-            shown.append(([s], mark, colour, s.name if k < _MOST_NAMED else ""))
+            shown.append(([s], mark, colour, literal(s.name) if k < _MOST_NAMED else ""))
         for group, mark, colour, label in shown:
             axes.errorbar(
                 [getattr(s, side) for s in group], [100 * s.test_accuracy for s in group],

@@ -9,7 +9,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 
 from trainwright.data import DataSet
 from trainwright.network import Network
-from trainwright.support.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, label, new_figure, to_png
 from trainwright.support.text import amount
 from trainwright.train.batches import class_names
 from trainwright.train.evaluate import Evaluation, Regression
@@ -94,7 +94,8 @@ def draw_r2(history: History) -> bytes:
 
 def draw_predictions(regression: Regression, target: str) -> bytes:
     """Draw numbers predicted for test samples over their targets, and the line of exact ones."""
-    axes = _axes("Test samples", f"{target} in the data", f"{target} predicted", height=4.7)
+    name = label(target)
+    axes = _axes("Test samples", f"{name} in the data", f"{name} predicted", height=4.7)
     both = np.concatenate([regression.targets, regression.predictions])
     ends = [both.min(), both.max()]
     axes.plot(ends, ends, color="#999999", linewidth=1, label="exact")
@@ -164,9 +165,13 @@ def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
             "linewidth": 1.4 if named else 0.6,
             "zorder": 3 if named else 2,
         }
-        label = name if named else None
         above.step(steps, [r.exponent for r in records], where="post", **style)
-        below.plot(steps, [100 * r.saturated for r in records], label=label, **style)
+        below.plot(
+            steps,
+            [100 * r.saturated for r in records],
+            label=label(name) if named else None,
+            **style,
+        )
     # Curves may peak anywhere in the panel: below it the legend covers none.
     figure.legend(
         *below.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
@@ -194,7 +199,7 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
     np.add.at(matrix, (places[0], places[1]), 1)
     samples = np.bincount(labels, minlength=len(names))[shown]
     share = 100 * matrix / np.maximum(1, samples[:, None])
-    names = tuple(names[n] for n in shown)
+    names = tuple(label(names[n]) for n in shown)
     figure = new_figure(_SIZE[0], 4.7)
     axes = figure.subplots()
     axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
@@ -231,12 +236,12 @@ def draw_samples(
         else:  # a pixel's values are adjacent in its row
             pixels = image.reshape(len(image), -1, data.channels)
             axes.imshow(pixels / data.full_scale, vmin=0, vmax=1)
-        label = names[int(evaluation.labels[index])]
-        guess = names[int(evaluation.predictions[index])]
-        if label == guess:
-            axes.set_title(label, fontsize=9, color="#228833")
+        known, guess = (int(part[index]) for part in (evaluation.labels, evaluation.predictions))
+        if known == guess:
+            axes.set_title(label(names[known]), fontsize=9, color="#228833")
         else:
-            axes.set_title(f"{guess}\nis {label}", fontsize=8, color="#bb2233")
+            title = f"{label(names[guess])}\nis {label(names[known])}"
+            axes.set_title(title, fontsize=8, color="#bb2233")
     return to_png(figure)
 
 

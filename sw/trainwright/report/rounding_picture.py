@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.ticker import StrMethodFormatter
 
-from trainwright.support.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, literal, new_figure, to_png
 from trainwright.train.rounding import PriorPoint, Rounded
 
 
@@ -37,7 +37,7 @@ def draw_rounding(
     marks = zip("DPXv*hd", (*COLOURS[3:], COLOURS[1]), strict=False)
     for (name, points), (mark, colour) in zip(other_runs.items(), marks, strict=False):
         axes.plot([p.model_bits for p in points], [100 * p.accuracy for p in points], mark,
-                  color=colour, markersize=8, label=name)  # fmt: skip
+                  color=colour, markersize=8, label=literal(name))  # fmt: skip
     axes.annotate(
         f"tolerance {chosen.tolerance:g}", (chosen.model_bits, 100 * chosen.accuracy),
         textcoords="offset points", xytext=(8, -12), fontsize=8,

@@ -36,6 +36,25 @@ def suggestion(word: str, choices: Iterable[str]) -> str:
     return f"; did you mean {known[close[0]]!r}?" if close else ""
 
 
+def read_integer(text: str, base: int = 10) -> int:
+    """Read an integer in digits 0 to 9, where ``int`` takes those of other scripts, too.
+
+    Raises ``ValueError``.
+    """
+    return int(_ascii(text), base)
+
+
+def read_number(text: str) -> float:
+    """Read a number in digits 0 to 9, as `read_integer`. Raises ``ValueError``."""
+    return float(_ascii(text))
+
+
+def _ascii(text: str) -> str:
+    if not text.isascii():
+        raise ValueError(f"must be a number in digits 0 to 9, not {shown(text)}")
+    return text
+
+
 def plural(count: float, noun: str) -> str:
     """Return the form of a noun after a count: "sample", "samples", "batches", "entries".
 

@@ -16,7 +16,7 @@ from trainwright.support.settings import OneOf, Option, Positive
 
 # -- qr --------------------------------------------------------------------------------------------
 def _size(text: str) -> tuple[int, int]:
-    sizes = re.fullmatch(r"(\d+)x(\d+)", text)
+    sizes = re.fullmatch(r"([0-9]+)x([0-9]+)", text)
     if not sizes or not 1 <= int(sizes[2]) <= int(sizes[1]):
         raise ValueError(f"must be ROWSxCOLUMNS, rows >= columns >= 1, not {text!r}")
     return int(sizes[1]), int(sizes[2])
