@@ -242,7 +242,7 @@ def test_sequential_sums_with_one_row_at_every_scale(fmt):
             assert torch.equal(got, products.matmul(x, other, fmt, "sequential")), scale
 
 
-@pytest.mark.parametrize("columns", [1, 16, 17, 63, 65, 100, 129])
+@pytest.mark.parametrize("columns", [1, 16, 17, 63, 65, 97, 128, 161, 225])
 def test_sequential_products_of_any_width(columns):
     x, y = (values_of(normal_codes(size, P16, 3), P16) for size in ((5, 65), (65, columns)))
     got = products.matmul(x, y, P16, "sequential")

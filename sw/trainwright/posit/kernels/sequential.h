@@ -6,10 +6,14 @@
    addition and one subtraction of a power of two; elsewhere it is the rule of lanes.h. */
 
 #define DEPTH 64
-#define WIDEST 64
 #if defined(__AVX512BW__) && !defined(DOUBLE)
 #define TABLED 1
+/* Eight vectors of sums: each product and sum waits some 19 cycles for the one before, and a
+   processor that starts four vector instructions in a cycle runs dry with four vectors. */
+#define WIDEST 128
 #include <immintrin.h>
+#else
+#define WIDEST 64 /* 128 would take all registers of AVX2 */
 #endif
 
 /* Constants for the quick rounding; numbers are twice their value, so that the exponent field of one
@@ -165,6 +169,9 @@ static void any_block(REAL *restrict sums, const REAL *restrict a,
                             const REAL *restrict panel, int depth, int width, int way,
                             grid g, const quick *q) {
     switch (width) {
+#ifdef TABLED
+        WAYS(128)
+#endif
         WAYS(64)
         WAYS(32)
         WAYS(16)
@@ -178,7 +185,8 @@ static void product(const REAL *a, const REAL *b, REAL *c, int64_t m, int64_t de
     REAL panel[DEPTH * WIDEST], sums[WIDEST];
     for (int64_t j = 0; j < columns;) {
         const int64_t left = columns - j;
-        const int width = left > 32 ? 64 : left > 16 ? 32 : 16;
+        /* 128 sums take less time than twice 64, from 97 columns on. */
+        const int width = WIDEST > 64 && left > 96 ? 128 : left > 32 ? 64 : left > 16 ? 32 : 16;
         const int used = left < width ? (int)left : width;
         for (int64_t k = 0; k < depth; k += DEPTH) {
             const int steps = depth - k < DEPTH ? (int)(depth - k) : DEPTH;
