@@ -181,6 +181,35 @@ def test_input_that_is_no_tensor_is_a_type_error_with_a_remedy(value, compiled):
         model(value)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's own, of its prototypes
+@pytest.mark.parametrize("compiled", [False, True])
+def test_input_of_another_layout_or_no_dimension_is_one_error_with_a_remedy(compiled):
+    model = compile(_module(), batch=16) if compiled else _module()
+    x = torch.rand(3, 64)
+    with pytest.raises(ValueError, match=r"a single number, .* takes tensors \(\.\.\., 64\)"):
+        model(torch.tensor(1.0))
+    for value in (x.to_sparse(), x.to_sparse_csr(), x.to_mkldnn()):
+        with pytest.raises(TypeError, match=rf"layout {value.layout}: .* x\.to_dense\(\)"):
+            model(value)
+    for layout in (torch.strided, torch.jagged):
+        value = torch.nested.nested_tensor([x, x[:2]], layout=layout)
+        with pytest.raises(TypeError, match=r"nested tensor: .*to_padded_tensor"):
+            model(value)
+
+
+@pytest.mark.filterwarnings("ignore:each layer of Sequential")
+def test_lazy_parts_of_a_compiled_model_are_made_by_its_first_call():
+    torch.manual_seed(0)
+    model = compile(
+        torch.nn.Sequential(tnn.TTLinear(32, 20, rank=4), torch.nn.ReLU(), torch.nn.LazyLinear(3)),
+        batch=4,
+    )
+    assert [row.name for row in model.report().layers] == ["0"]
+    model(torch.rand(4, 32)).sum().backward()
+    assert [row.bits for row in model.report().layers if row.module == "Linear"] == [32 * 63]
+    assert model[2].weight.grad is not None
+
+
 def test_module_with_a_compiled_part_is_one_error_that_names_the_part():
     whole = torch.nn.Sequential(compile(_module(), batch=16), tnn.TTLinear(10, 10, rank=2))
     with pytest.raises(CompileError, match=r"0 of Sequential is compiled already: .* 0\.module"):

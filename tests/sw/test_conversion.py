@@ -325,3 +325,15 @@ def test_subclass_of_layer_goes_to_torch_by_its_own_method_only():
     assert type(result[0]) is nn.Linear and result[0].gain == 2
     with pytest.raises(TypeError, match=r"layer '0' is a OwnForward.*to_dense\(\)"):
         tnn.to_torch(nn.Sequential(OwnForward(32)))
+
+
+def test_pruned_bias_is_one_error_and_goes_to_torch_once_the_pruning_is_removed():
+    model = nn.Sequential(tnn.TTLinear(32, 32, rank=4, numbers="float32"))
+    nn.init.ones_(model[0].bias)
+    prune.l1_unstructured(model[0], "bias", 0.5)
+    with pytest.raises(RuntimeError, match=r"bias of layer '0' .*prune\.remove"):
+        tnn.to_torch(model)
+    x = torch.rand(3, 32)
+    wanted = model(x)
+    prune.remove(model[0], "bias")
+    torch.testing.assert_close(tnn.to_torch(model)(x), wanted)

@@ -44,7 +44,8 @@ def test_fold_of_frozen_norms_keeps_the_results():
     torch.manual_seed(0)
     mlp = torch.nn.Sequential(
         torch.nn.Linear(6, 5, bias=False), torch.nn.BatchNorm1d(5), torch.nn.ReLU(),
-        torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4),
+        torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Tanh(),
+        torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3, affine=False),
     )  # fmt: skip
     for model, x in ((mlp, torch.randn(7, 6)), (Block(), torch.randn(2, 3, 9, 9))):
         statistics(model)

@@ -10,6 +10,7 @@ import warnings
 import pytest
 import torch
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_module_state, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import parametrize, prune
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -649,3 +650,72 @@ def test_forward_mode_gradient_of_a_layer_is_the_product_with_its_weight(numbers
         dual = layer(torch.autograd.forward_ad.make_dual(x, tangent))
         result = torch.autograd.forward_ad.unpack_dual(dual).tangent
     torch.testing.assert_close(result, tangent @ layer.weight.T, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("compiled", (False, True))
+def test_factors_in_memory_that_others_hold_are_changed_there(compiled):
+    """Hold a factor as a flat buffer or another process would: a step and a load reach it."""
+    layer = tnn.TTLinear(32, 32, rank=4).share_memory()
+    model = trainwright.compile(layer, batch=4) if compiled else layer
+    held, x = layer.factors[0].data.view(-1), torch.rand(4, 32)
+    step = 2.0 ** float(layer.factor_exponents[0])
+    held[3] = 100 * step  # beyond the words of 4 bits, -8 to 7
+    model(x).sum().backward()
+    assert held[3] == 7 * step and (held != 0).sum() > 1
+    before = held.clone()
+    torch.optim.SGD(model.parameters(), lr=1e-3).step()
+    model(x)
+    assert not torch.equal(held, before)
+    model.load_state_dict({k: v * 0 for k, v in model.state_dict().items()})
+    assert not held.any()
+    layer.set_factors([torch.ones_like(factor) for factor in layer.factors])
+    assert bool((held == 1).all()) and all(factor.is_shared() for factor in layer.factors)
+
+
+def test_shared_factors_whose_rank_changes_stay_shared_with_a_warning():
+    layer = tnn.TTLinear(32, 32, rank=4, numbers="float32").share_memory()
+    state = tnn.TTLinear(32, 32, rank=2, numbers="float32").state_dict()
+    with pytest.warns(UserWarning, match="other processes keep the factors of before"):
+        layer.load_state_dict(state)
+    assert all(factor.is_shared() for factor in layer.factors) and layer.ranks == (2,)
+
+
+@pytest.mark.parametrize("training", (False, True))
+@pytest.mark.parametrize("kind", ("float32", "fixed", "compiled"))
+def test_vectorised_jacobian_of_a_layer_is_its_weight(kind, training):
+    layer = tnn.TTLinear(20, 12, rank=4, numbers="float32" if kind == "float32" else "fixed")
+    model = trainwright.compile(layer, batch=4) if kind == "compiled" else layer
+    x = torch.randn(4, 20)
+    model(x).sum().backward()
+    model.train(training)
+    own = torch.autograd.functional.jacobian(model, x, vectorize=True)
+    wanted = torch.zeros(4, 12, 4, 20)
+    for sample in range(4):
+        wanted[sample, :, sample] = layer.to_dense().weight.detach()
+    assert own.shape == wanted.shape and (own - wanted).norm() < 1e-3 * wanted.norm()
+
+
+@pytest.mark.parametrize("kind", ("float32", "fixed", "compiled"))
+def test_gradients_computed_together_are_those_computed_alone(kind):
+    layer = tnn.TTLinear(20, 12, rank=4, numbers="float32" if kind == "float32" else "fixed")
+    model = trainwright.compile(layer, batch=4) if kind == "compiled" else layer
+    x, given = torch.randn(4, 20, requires_grad=True), torch.randn(5, 4, 12)
+    model(x).sum().backward()
+    model.eval()
+    y, wanted_of = model(x), [x, *model.parameters()]
+    together = torch.autograd.grad(y, wanted_of, given, is_grads_batched=True, retain_graph=True)
+    alone = [torch.autograd.grad(y, wanted_of, each, retain_graph=True) for each in given]
+    for own, wanted in zip(together, zip(*alone, strict=True), strict=True):
+        torch.testing.assert_close(own, torch.stack(wanted), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch scripts parts of its own
+def test_graph_of_a_rounding_layer_is_one_error_and_of_a_float_layer_its_products():
+    x = torch.rand(3, 32)
+    for record in (lambda m: make_fx(m)(x), lambda m: torch.func.linearize(m, x)):
+        layer, _ = layer_and_input("linear")
+        layer(x)
+        with pytest.raises(RuntimeError, match=r"trainwright\.to_torch\(model\)"):
+            record(layer.eval())
+    layer, _ = layer_and_input("linear", "float32")
+    torch.testing.assert_close(make_fx(layer)(x)(x), layer(x))

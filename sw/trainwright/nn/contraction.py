@@ -15,7 +15,13 @@ from typing import Any
 
 import torch
 
-from trainwright.nn.untyped import in_forward_mode, node, refuse_second_gradients, traced
+from trainwright.nn.untyped import (
+    in_forward_mode,
+    node,
+    refuse_second_gradients,
+    traced,
+    without_batch_dim,
+)
 
 CHUNK = 1 << 17
 """Elements of W that are made at once, in a CPU's cache."""
@@ -64,6 +70,10 @@ class _Apply(torch.autograd.Function):
         refuse_second_gradients()
         x, left, right = ctx.saved_tensors
         dy, size = gradients[0], x.shape[1]  # (p, B, q)
+        if without_batch_dim(dy) is not None:  # nothing of ordinary tensors may be written
+            matrices = (left @ right).view(len(dy), size, dy.shape[2])
+            dw = (x.T @ dy).reshape(len(left), right.shape[1])
+            return (dy @ matrices.transpose(1, 2)).sum(0), dw @ right.T, left.T @ dw, None, None
         dx = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
         dleft, dright = torch.empty_like(left), torch.zeros_like(right)
         for chunk, rows, w in _chunks(len(dy), left, right):

@@ -557,6 +557,11 @@ def to_torch(model: torch.nn.Module) -> torch.nn.Module:
 
 def _dense_of(name: str, layer: TensorTrain) -> torch.nn.Module:
     """Return a layer's dense counterpart; ``TypeError`` for a forward of the user's own."""
+    if "bias" in vars(layer):
+        raise RuntimeError(
+            f"the bias of layer {name!r} is computed by a hook (pruning): call "
+            'torch.nn.utils.prune.remove(layer, "bias") first'
+        )
     kind = type(layer)
     changed = "forward" in vars(layer) or kind.forward is not TensorTrain.forward
     if changed and kind.to_dense in _TO_DENSE:

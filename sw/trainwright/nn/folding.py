@@ -76,6 +76,9 @@ def _fold(layer: torch.nn.Module | None, name: str, norm: Any) -> None:
         )
     own: Any = layer
     fuse = fuse_linear_bn_weights if wanted is torch.nn.Linear else fuse_conv_bn_weights
-    given = (own.weight, own.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight)
-    weight, bias = fuse(*given, norm.bias)
+    # fuse_linear_bn_weights knows no norm without scales and shifts of its own.
+    scale = torch.ones_like(norm.running_var) if norm.weight is None else norm.weight
+    shift = torch.zeros_like(norm.running_mean) if norm.bias is None else norm.bias
+    given = (own.weight, own.bias, norm.running_mean, norm.running_var, norm.eps)
+    weight, bias = fuse(*given, scale, shift)
     own.weight, own.bias = weight, bias

@@ -9,7 +9,7 @@ import torch
 from trainwright.network import NetworkError
 from trainwright.nn.shapes import image_sizes, is_size, kernel_sizes, likely
 from trainwright.nn.tensor_train import Device, Numbers, Rank, TensorTrain
-from trainwright.nn.untyped import recording, traced
+from trainwright.nn.untyped import recording, require_features, traced
 from trainwright.support.text import amount
 
 
@@ -67,9 +67,8 @@ class TTLinear(TensorTrain):
 
     def _outputs(self, x: torch.Tensor) -> torch.Tensor:
         """Map (..., in_features) to (..., out_features); ``ValueError`` for another size."""
-        if not recording() and x.shape[-1] != self.columns:  # a record has one size anyway
-            size = amount(x.shape[-1], "feature")
-            raise ValueError(f"inputs have {size}, this layer takes {self.columns}")
+        if not recording():  # a record has one size anyway
+            require_features(x, self.columns, "this layer")
         x = self.entered(x)
         if self.padding_columns:
             x = torch.nn.functional.pad(x, (0, self.padding_columns))

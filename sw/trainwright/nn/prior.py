@@ -1,5 +1,6 @@
 """The rank priors of the trainer as terms of any loss, and the cutting of parameters."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import cache, wraps
 from typing import Any
@@ -46,14 +47,25 @@ def prior(factors: Sequence[torch.Tensor], form: str) -> torch.Tensor:
 
 
 def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
-    """Give a parameter values of another shape.
+    """Give a parameter values, of another shape or of its own.
 
+    Values of its own shape are copied, as other processes and buffers may hold the same memory.
     The node that accumulates its gradient remembers the old shape while a graph of an earlier
     step is alive (a loss that was not deleted); torch makes a new one where the type changes.
+    Warns if the parameter was in memory that processes share: the others keep the old values.
     """
-    if parameter.shape != values.shape:
-        _watch_optimisers()
-        _watch_averages()
+    if parameter.shape == values.shape:
+        parameter.data.copy_(values)
+        return
+    _watch_optimisers()
+    _watch_averages()
+    if parameter.device.type == "cpu" and parameter.is_shared():
+        values.share_memory_()
+        warnings.warn(
+            "ranks of factors in shared memory have changed, and other processes keep the factors "
+            "of before: start these processes after the change",
+            stacklevel=4,
+        )
     other = torch.float64 if values.dtype is not torch.float64 else torch.float32
     parameter.data = values.to(other)
     parameter.data = values

@@ -13,7 +13,7 @@ import torch
 from trainwright.driver import fitting_exponent
 from trainwright.fixed.quantise import dequantise, extremes, quantise
 from trainwright.formats import Format
-from trainwright.nn.untyped import node
+from trainwright.nn.untyped import node, with_batch_dim, without_batch_dim
 
 LEAST = -1022
 """Least exponent: words x 2^-1022 are the normal numbers of float64, in which they are scaled."""
@@ -110,7 +110,14 @@ class _GradientRounded(_PassingThrough):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return node(_RoundedAtItsScale, gradients[0], *ctx.options), None, None, None
+        together = without_batch_dim(gradients[0])
+        if together is None:
+            rounded_gradient = node(_RoundedAtItsScale, gradients[0], *ctx.options)
+        else:
+            samples, level = together
+            each = [node(_RoundedAtItsScale, sample, *ctx.options) for sample in samples]
+            rounded_gradient = with_batch_dim(each, level)
+        return rounded_gradient, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:

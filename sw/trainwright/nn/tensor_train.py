@@ -43,8 +43,9 @@ from trainwright.nn.untyped import (
     transforming,
     unrounded,
     without_autocast,
+    without_batch_dim,
 )
-from trainwright.train.connect import clip
+from trainwright.train.connect import held_range
 from trainwright.train.initial import deviation, fresh_exponent, of_deviation
 from trainwright.train.pretrained import quantisation
 from trainwright.train.ranks import kept_columns, strengths
@@ -311,7 +312,8 @@ class TensorTrain(torch.nn.Module):
             self.factor_exponents.copy_(torch.tensor(exponents))
         for factor, exponent in zip(self.all_factors, exponents, strict=True):
             if is_parameter(factor):
-                factor.data = clip(factor.data, exponent, fmt)
+                # In place: another process, or a flat buffer, may hold the same memory.
+                factor.data.clamp_(*held_range(exponent, fmt))
 
     def used_exponents(self) -> list[int]:
         """Return the exponents that a forward pass rounds the factors with.
@@ -563,7 +565,8 @@ class TensorTrain(torch.nn.Module):
         return result
 
     def _watch_gradient(self, gradient: torch.Tensor) -> None:
-        self.gradient_columns.watch(self._title, gradient, self.feature_axis)
+        if without_batch_dim(gradient) is None:
+            self.gradient_columns.watch(self._title, gradient, self.feature_axis)
 
     @property
     def _title(self) -> str:
@@ -741,7 +744,9 @@ class TensorTrain(torch.nn.Module):
             names if not apart else (), self.factors, self.layer.factor_shapes, strict=not apart
         ):
             given = state_dict.get(name)
-            if given is not None and given.dim() == 4 and tuple(given.shape[1:3]) == (j, i):
+            if given is None or given.dim() != 4 or given.shape == factor.shape:
+                continue
+            if tuple(given.shape[1:3]) == (j, i):
                 replace_data(factor, factor.new_empty(given.shape))
         if f"{prefix}weight" in state_dict:  # with strict=False torch would load the bias alone
             error_msgs.append(

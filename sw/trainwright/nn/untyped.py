@@ -1,12 +1,15 @@
 """Typed access to what torch leaves untyped, and the reasons behind it."""
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
+
+from trainwright.support.text import amount
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,12 +45,26 @@ def require_module(value: object) -> None:
 
 
 def require_tensor(value: object) -> None:
-    """Raise ``TypeError`` for inputs of a layer that are no tensor."""
+    """Raise ``TypeError`` for inputs of a layer that are no dense tensor."""
     if not isinstance(value, torch.Tensor):
         raise TypeError(
             f"inputs must be a torch.Tensor, not {type(value).__name__}: convert them, "
             "torch.as_tensor(x)"
         )
+    if value.is_nested:
+        raise TypeError(
+            "inputs are a nested tensor: convert them, torch.nested.to_padded_tensor(x, 0.0)"
+        )
+    if value.layout is not torch.strided:
+        raise TypeError(f"inputs have the layout {value.layout}: convert them, x.to_dense()")
+
+
+def require_features(x: torch.Tensor, size: int, layer: str) -> None:
+    """Raise ``ValueError`` for inputs whose last dimension is not ``size``; ``layer`` takes it."""
+    if not x.dim():
+        raise ValueError(f"inputs are a single number, {layer} takes tensors (..., {size})")
+    if x.shape[-1] != size:
+        raise ValueError(f"inputs have {amount(x.shape[-1], 'feature')}, {layer} takes {size}")
 
 
 def refuse_second_gradients() -> None:
@@ -81,9 +98,36 @@ def is_batched(values: torch.Tensor) -> bool:
     return False
 
 
+_PROXIES = partial(_torch._C._get_dispatch_mode, _torch._C._TorchDispatchModeKey.PROXY)
+"""Returns the mode in which tensors stand for the values of a graph that is made; else None."""
+
+
+def without_batch_dim(values: torch.Tensor) -> tuple[torch.Tensor, int] | None:
+    """Return the samples of gradients that autograd computes together, and their level.
+
+    None where ``values`` are no such: ``torch.autograd.grad(..., is_grads_batched=True)`` and
+    ``jacobian(..., vectorize=True)`` hide the first dimension by an older vmap than torch.func's.
+    """
+    if not _torch._C._functorch.is_legacy_batchedtensor(values):
+        return None
+    level: int = _torch._C._vmapmode_increment_nesting() - 1
+    _torch._C._vmapmode_decrement_nesting()
+    return _torch._remove_batch_dim(values, level, 1, 0), level
+
+
+def with_batch_dim(samples: Sequence[torch.Tensor], level: int) -> torch.Tensor:
+    """Return results of the samples of ``without_batch_dim`` as one tensor that hides them."""
+    return _torch._add_batch_dim(torch.stack(list(samples)), 0, level)
+
+
 def recording() -> bool:
-    """Return whether torch records operations for use without Python (jit.trace, export, ONNX)."""
-    return _torch.jit.is_tracing() or torch.compiler.is_exporting()
+    """Return whether torch records operations for use without Python.
+
+    So do jit.trace, export and ONNX, and make_fx, which ``torch.func.linearize`` calls.
+    """
+    if torch.compiler.is_compiling():  # dynamo cannot look for the mode
+        return _torch.jit.is_tracing() or torch.compiler.is_exporting()
+    return _torch.jit.is_tracing() or _PROXIES() is not None
 
 
 def dynamo_traces() -> bool:

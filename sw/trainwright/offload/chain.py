@@ -7,11 +7,17 @@ from typing import Any
 import torch
 
 from trainwright.nn import TTConv2d, TTLinear
-from trainwright.nn.untyped import autocast_type, refuse_second_gradients, require_tensor
+from trainwright.nn.untyped import (
+    autocast_type,
+    refuse_second_gradients,
+    require_features,
+    require_tensor,
+    with_batch_dim,
+    without_batch_dim,
+)
 from trainwright.offload.machine import AcceleratorHandle
 from trainwright.offload.segment import CallSamples, Segment, StepMoves
 from trainwright.offload.stretch import Stretch
-from trainwright.support.text import amount
 
 
 class _Step(torch.autograd.Function):
@@ -36,18 +42,40 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         refuse_second_gradients()
         segment: Segment = ctx.segment
-        given = [None if g is None else g.to("cpu", torch.float64) for g in gradients]
-        with segment.machine.lock:
-            results = segment.backward(ctx.call, given)
-        values = [results.inputs, *results.factors, *results.biases]
-        return (
-            None,
-            None,
-            *(  # torch rounds them to the type of what they are of
-                value if value is None or device.type == "cpu" else value.to(device)
-                for value, device in zip(values, ctx.devices, strict=True)
-            ),
-        )
+        together = [None if g is None else without_batch_dim(g) for g in gradients]
+        levels = [both[1] for both in together if both is not None]
+        if not levels:
+            return None, None, *_gradients(segment, ctx, gradients)
+        # Gradients that autograd computes together, as for a Jacobian, come one after another.
+        count = next(len(both[0]) for both in together if both is not None)
+        each = [
+            _gradients(
+                segment,
+                ctx,
+                [
+                    g if both is None else both[0][k]
+                    for g, both in zip(gradients, together, strict=True)
+                ],
+            )
+            for k in range(count)
+        ]
+        joined = [
+            None if values[0] is None else with_batch_dim(values, levels[0])
+            for values in zip(*each, strict=True)
+        ]
+        return None, None, *joined
+
+
+def _gradients(segment: Segment, ctx: Any, gradients: Sequence[Any]) -> list[Any]:
+    """Return the gradients of the inputs and of the parameters, None where there is none."""
+    given = [None if g is None else g.to("cpu", torch.float64) for g in gradients]
+    with segment.machine.lock:
+        results = segment.backward(ctx.call, given)
+    values = [results.inputs, *results.factors, *results.biases]
+    return [  # torch rounds them to the type of what they are of
+        value if value is None or device.type == "cpu" else value.to(device)
+        for value, device in zip(values, ctx.devices, strict=True)
+    ]
 
 
 class Chain:
@@ -125,9 +153,7 @@ class Chain:
 
     def _rows(self, x: torch.Tensor, within: bool) -> tuple[torch.Tensor, ...]:
         size = self.layers[self.stretch.first].columns
-        if x.shape[-1] != size:
-            given = amount(x.shape[-1], "feature")
-            raise ValueError(f"inputs have {given}, the first layer takes {size}")
+        require_features(x, size, "the first layer")
         segment = self.segment(None, within=within)
         if x.dim() == 2:
             return _run(segment, x)

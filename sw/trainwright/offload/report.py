@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from trainwright.nn import TensorTrain
 from trainwright.nn.model import trains
@@ -183,7 +184,7 @@ def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport
     }
     rows: list[LayerReport] = []
     for name, part in named_modules(module):
-        own = sum(p.numel() for p in part.parameters(recurse=False))
+        own = sum(0 if is_lazy(p) else p.numel() for p in part.parameters(recurse=False))
         if id(part) in inside or not (own or isinstance(part, TensorTrain)):
             continue
         if isinstance(part, TensorTrain):

@@ -21,12 +21,13 @@ def clip(value: torch.Tensor, exponent: int, fmt: Format) -> torch.Tensor:
     Outside that range the quantised factor no longer moves while the master weight would run away.
     Some formats hold weights within fewer steps (``Format.factor_steps``).
     """
-    return value.clamp(*_held(exponent, fmt))
+    return value.clamp(*held_range(exponent, fmt))
 
 
 @lru_cache
 # The range is asked for at every step and every factor, and depends on two small keys.
-def _held(exponent: int, fmt: Format) -> tuple[float, float]:
+def held_range(exponent: int, fmt: Format) -> tuple[float, float]:
+    """Return the least and the greatest master weight that ``clip`` leaves."""
     least, greatest = fmt.integer_limits
     if fmt.factor_steps is not None:
         # The largest words of such a format are sparse and far out: weights there grow until
