@@ -175,7 +175,6 @@ def _assert_defined(data, chosen, plan, network=None):
 @pytest.mark.parametrize(
     ("network", "p", "batch", "message"),
     [
-        (DIGITS, P, 8, "take batches of a multiple of 16, not of 8; give one with --batch"),
         (
             replace(DIGITS, widths=replace(DIGITS.widths, factor=9)),
             replace(P, factor_width=16), 16, "take factors of up to 8 bits, not 9; use --upd",

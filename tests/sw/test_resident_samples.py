@@ -60,6 +60,8 @@ class Set:
     [
         (DIGITS, 16, 8, 0, 1),
         (DIGITS, 48, 4, 160, 1),  # 16 pixels of all samples at a time
+        (DIGITS, 40, 4, 160, 1),
+        (DIGITS, 20, 8, 0, 1),
         (SMALL, 16, 4, 88, 1),  # a sample at a time
         (SMALL, 16, 4, 490, 1),  # 8 of them
         pytest.param(FASHION, 16, 4, 88, 1, marks=pytest.mark.slow),
@@ -78,6 +80,7 @@ def test_resident_samples_batch_is_in_memory_as_if_written(network, batch, pixel
     ("batch", "gaps", "draws"),
     [
         (16, (), [0]),
+        (20, (), [0, 64]),
         (64, (), [0, 64, 128, 192]),  # rows of four groups of samples, one behind the other
         (64, ((150, 160), (310, 320), (1000, 16384)), [0, 64, 160, 224]),  # two and two
     ],
@@ -105,7 +108,8 @@ def check_batches(network, batch, pixels, occupied, *, part=1, whole=False):
         program = samples_program(driver.memory, data, occupied, whole=whole)
         inside, outside = (driver.step.buffers[name] for name in (SAMPLES_INSIDE, SAMPLES_OUTSIDE))
         read = rows_read(driver.step, inside)
-        columns = slice(read.start * 16 // batch, read.stop * 16 // batch)
+        blocks = -(-batch // 16)
+        columns = slice(read.start // blocks, read.stop // blocks)
         assert columns.stop - columns.start == size // part
         for number in range(1, 4):
             golden.run(program, 0)
@@ -114,6 +118,8 @@ def check_batches(network, batch, pixels, occupied, *, part=1, whole=False):
             assert (stored[:batch] == inputs).all()
             stored = inside.unpack(golden.read(inside.address, inside.size))
             assert (stored[:, columns] == inputs[:, columns]).all()
+            raw = golden.read(inside.address, inside.size).reshape(size, blocks * 16)
+            assert not raw[columns, batch:].any()  # sums over lanes read them
             assert (driver.rows(TARGETS) == target_rows(labels, 10, 16)).all()
     return program
 

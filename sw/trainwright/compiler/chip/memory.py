@@ -254,7 +254,7 @@ def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:
     what = f"{network.name}: loss and update on the chip"
     require_chip(layout.network, step.batch, p)
     # Any other plan has factors in layouts of its own, which the update does not write. Plans in
-    # rows take as many lanes as the passes, and batches of whole rows (``rows.require_loop``).
+    # rows take as many lanes as the passes (``rows.require_loop``).
     if step.plan not in IN_ROWS.values():
         raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")
     if [len(columns) for columns in kept] != [rank for ranks in network.ranks for rank in ranks]:

@@ -231,7 +231,9 @@ class _Images(_Batch):
         super().__init__(work, data, (IDENTITY,))
         step = self._step
         self.input_bits = step.network.widths.activation - 1
-        self._blocks = step.batch // LANES
+        self._blocks = -(-step.batch // LANES)
+        # Rows of whole blocks: the transpose of missing samples fills lanes with zeros.
+        self._rows = self._blocks * LANES
         read = rows_read(step, step.buffers[SAMPLES_INSIDE])
         # Row r of ``x.i`` belongs to pixel r // blocks; whole groups of 16 pixels are transposed at
         # once.
@@ -243,14 +245,20 @@ class _Images(_Batch):
         """Fetch all samples to regions of the scratchpad of one size, and store them to ``x.s``."""
         blocks, pad, rows = self._blocks, self.work.pad, LANES * self._per
         parts = [n for n in range(1, blocks + 1) if not blocks % n]
-        pieces = (min(len(self._columns), PIECE) * self._step.batch,) * PLACES
+        pieces = (min(len(self._columns), PIECE) * self._rows,) * PLACES
         # As few regions as fit: free rows lie in gaps, and a region cannot span two of them.
         fitting = (n for n in parts if pad.has_room((*(blocks // n * rows,) * n, *pieces)))
         parted = next(fitting, parts[-1])
         places = [pad.allocate(SAMPLES_OUTSIDE, blocks // parted * rows) for _ in range(parted)]
         groups = (range(place.start, place.stop, rows) for place in places)
+        self._clear(places[-1].stop, self._per)
         self._fetch(LANES, [*chain.from_iterable(groups)])
         return places
+
+    def _clear(self, stop: int, per: int) -> None:
+        """Clear the rows of missing samples, ``per`` of each: the last ones before ``stop``."""
+        if rest := (self._rows - self._step.batch) * per:
+            self.work.zeros(stop - rest, rest)
 
     def _store(self, place: int, first: int, count: int) -> None:
         used = self._sample_bytes // (LANES * self.work.buffer(SAMPLES_OUTSIDE).element_bytes)
@@ -264,11 +272,12 @@ class _Images(_Batch):
         """
         if not self._columns:
             return
-        batch, work = self._step.batch, self.work
+        batch, padded, work = self._step.batch, self._rows, self.work
         # Two places: PE1 fills one while the other is stored.
         size, places = (min(len(self._columns), PIECE), PLACES) if whole else self._pieces()
-        results = [work.pad.allocate(SAMPLES_INSIDE, size * batch, top=True) for _ in range(places)]
-        loaded = [work.rows(SAMPLES_OUTSIDE, size * batch, Bank.SAMPLES)
+        rows = size * padded
+        results = [work.pad.allocate(SAMPLES_INSIDE, rows, top=True) for _ in range(places)]
+        loaded = [work.rows(SAMPLES_OUTSIDE, rows, Bank.SAMPLES)
                   for _ in range(0 if whole else places)]  # fmt: skip
         for number, first in enumerate(range(self._columns.start, self._columns.stop, size)):
             count, to = min(size, self._columns.stop - first), results[number % places]
@@ -277,12 +286,13 @@ class _Images(_Batch):
                 piece, per = loaded[number % places], count
                 levels = (TransferLevel(batch, self._sample_bytes, per),)
                 work.load(SAMPLES_OUTSIDE, first=first, rows=per, to=piece, levels=levels)
+                self._clear(piece.start + padded * per, per)
                 sources = [piece.start]
             blocks = self._blocks // len(sources)
             for n, source in enumerate(sources):
                 work.transposes(
                     source, to.start + n * blocks,
-                    (Level(count, g=1, z=batch), Level(blocks, g=LANES * per, z=1)),
+                    (Level(count, g=1, z=padded), Level(blocks, g=LANES * per, z=1)),
                     source=per, to=self._blocks, tensor=SAMPLES_INSIDE,
                 )  # fmt: skip
             self._store_inside(first, count, to)
@@ -293,12 +303,12 @@ class _Images(_Batch):
         Two pieces as large as there is room for, so that one is loaded while the other is
         transposed; one piece where two would be smaller than ``FEW`` rows.
         """
-        all_of_them, batch = len(self._columns), self._step.batch
+        all_of_them, padded = len(self._columns), self._rows
         for many, least in ((PLACES, FEW), (1, 1)):
             count = min(all_of_them, TOGETHER)
             while count >= min(least, all_of_them):
                 many = min(many, -(-all_of_them // count))
-                if self.work.pad.has_room((count * batch,) * (2 * many)):
+                if self.work.pad.has_room((count * padded,) * (2 * many)):
                     return count, many
                 # Halving keeps pieces of nearly equal size; the last one may be smaller.
                 count = count // 2 if count > 1 else 0

@@ -90,9 +90,9 @@ def update_program(
         # operands.
         if not number and any(job.part.index < 0 or not job.live.packed for job in jobs):
             work.constant(IDENTITY)
-            for job in jobs:
-                if job.lanes < LANES:
-                    work.first_lanes(job.lanes)
+            for lanes in (lanes for job in jobs for lanes in job.spreads.values()):
+                if lanes < LANES:
+                    work.first_lanes(lanes)
         if number + 1 < len(chunks):
             chunks[number + 1].load()
         ready, done = done[:-1], done[-1:]
@@ -172,13 +172,19 @@ class _PartJob:
         self._held.clear()
 
     @property
-    def lanes(self) -> int:
-        """Lanes of a bias's row that hold samples; the other lanes must hold 0."""
-        buffer = self.work.memory.everything.get(self.part.name)
-        if self.part.index >= 0 or not isinstance(buffer, PackedBuffer):
-            return LANES
-        outer = buffer.outer
-        return min(LANES, prod(outer.piece.counts[a] for a in outer.layout.lanes))
+    def spreads(self) -> dict[str, int]:
+        """Buffers of a bias, with the lanes of a row that hold samples: other lanes must hold 0.
+
+        Whole rows of samples and a last row that is not full read buffers of their own.
+        """
+        step, name = self.work.memory.step, self.part.name
+        names = step.aliases.get(name, (name,)) if self.part.index < 0 else ()
+        buffers = {alias: step.buffers.get(alias) for alias in names}
+        outers = {n: b.outer if isinstance(b, PackedBuffer) else None for n, b in buffers.items()}
+        return {
+            n: min(LANES, prod(outer.piece.counts[a] for a in outer.layout.lanes)) if outer
+            else LANES for n, outer in outers.items()
+        }  # fmt: skip
 
     def chunks(self) -> list["_Chunk"]:
         """Return the part as chunks of about ``CHUNK`` rows."""
@@ -262,11 +268,13 @@ class _PartJob:
         spread = self._rows(part.name, part.rows * LANES, Bank.IMAGES)
         work.transpose(self.factors, spread.start, blocks=part.rows, source=(1, 0), to=(LANES, 1),
                        tensor=f"{part.name} spread")  # fmt: skip
-        if self.lanes < LANES:
-            whole, spread = spread, self._rows(part.name, spread.count, Bank.IMAGES)
-            work.products(whole.start, work.first_lanes(self.lanes).start, spread.start,
-                          spread.count, tensor=f"{part.name} in its lanes")  # fmt: skip
-        self.images.append((part.name, spread.start, part.size))
+        for name, lanes in self.spreads.items():
+            own = spread
+            if lanes < LANES:
+                own = self._rows(part.name, spread.count, Bank.IMAGES)
+                work.products(spread.start, work.first_lanes(lanes).start, own.start,
+                              spread.count, tensor=f"{part.name} in its lanes")  # fmt: skip
+            self.images.append((name, own.start, part.size))
 
 
 @dataclass(frozen=True)

@@ -155,10 +155,6 @@ def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None
     # A row of the state is a row of the scratchpad: passes and transposes count on it.
     if p.lanes != LANES:
         raise CompileError(f"{what} take {LANES} lanes, not {p.lanes}; use lanes={LANES}")
-    if batch % LANES and network.tokens == 1:
-        raise CompileError(
-            f"{what} take batches of a multiple of {LANES}, not of {batch}; give one with --batch"
-        )
 
 
 def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None:

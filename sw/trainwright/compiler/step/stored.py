@@ -15,7 +15,7 @@ from functools import cache
 from itertools import islice, takewhile
 from pathlib import Path
 
-from trainwright.compiler.base.compiled import AUTO, FOLLOWED
+from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed, is_spent
@@ -51,12 +51,12 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _SUFFIX = ".step"
 
 
-def _batches(batch: int, unit: int) -> Iterator[list[int]]:
-    """Yield lists of smaller batches that are multiples of a unit, the smallest first."""
-    smaller = [batch // 4**n // unit * unit for n in range(MOST_BATCHES, 0, -1)]
+def _batches(batch: int) -> Iterator[list[int]]:
+    """Yield lists of smaller batches, the smallest first."""
+    smaller = [batch // 4**n for n in range(MOST_BATCHES, 0, -1)]
     yield [n for n in smaller if n]
     # Where not even the smallest of these fits.
-    yield [n for n in (unit * 4**k for k in range(MOST_BATCHES)) if n < (smaller[0] or batch)]
+    yield [n for n in (4**k for k in range(MOST_BATCHES)) if n < (smaller[0] or batch)]
 
 
 def _sizes(p: AcceleratorParameters) -> Iterator[AcceleratorParameters]:
@@ -74,12 +74,12 @@ def _presets(p: AcceleratorParameters) -> Iterator[str]:
 
 
 def with_remedies(
-    error: DoesNotFitError, batch: int, p: AcceleratorParameters, trial: Trial, *, unit: int = 1
+    error: DoesNotFitError, batch: int, p: AcceleratorParameters, trial: Trial
 ) -> DoesNotFitError:
     """Return the error with a batch, a scratchpad and a preset that were tried and do fit.
 
-    Batches are multiples of ``unit``. What an error guesses from the rows that one tensor lacks
-    is often wrong: other tensors grow with the batch, and slices with the scratchpad.
+    What an error guesses from the rows that one tensor lacks is often wrong: other tensors grow
+    with the batch, and slices with the scratchpad.
     """
 
     def fits(samples: int, q: AcceleratorParameters) -> bool:
@@ -91,7 +91,7 @@ def with_remedies(
 
     remedies: list[str] = []
     # Small batches first: they take less to compile, and a larger one is tried if they fit.
-    fitting = (list(takewhile(lambda n: fits(n, p), tried)) for tried in _batches(batch, unit))
+    fitting = (list(takewhile(lambda n: fits(n, p), tried)) for tried in _batches(batch))
     if smaller := next(filter(None, fitting), None):
         remedies.append(f"use a batch of {smaller[-1]}, which fits")
     if larger := next((q for q in _sizes(p) if fits(batch, q)), None):
@@ -213,10 +213,8 @@ def cached_step(
             return error
         enter_phase("does not fit: smaller batches and larger scratchpads are tried")
         most = min(effort, TRIAL_EFFORT)
-        # Networks of tokens have sequences in rows, of which a batch may have any number.
-        unit = p.lanes if plan in FOLLOWED and network.tokens == 1 else 1
         with followed(MOST_TRIALS, hopeless=most):
-            return with_remedies(error, batch, p, lambda n, q: compiled(n, q, most), unit=unit)
+            return with_remedies(error, batch, p, lambda n, q: compiled(n, q, most))
 
     if os.environ.get(SWITCH) == "0":
         return make()
