@@ -22,6 +22,7 @@ from trainwright_hw.build.convert import (
     to_rtlil,
 )
 from trainwright_hw.compute.pe2.fetch import OperandFetch
+from trainwright_hw.control.exponent_file import ExponentFile
 
 LEAST = {
     "lanes": 4,
@@ -114,6 +115,13 @@ def test_zeros_in_memories_are_left_out():
     text = component_to_rtlil(Tables())
     assert len(re.findall(r"^\s+memory width 4 size 2 ", text, re.MULTILINE)) == 2
     assert re.findall(r"cell \$meminit_v2 .*?DATA (\S+)", text, re.DOTALL) == ["8'10010000"]
+
+
+def test_exponent_file_keeps_the_zeros_of_its_exponents():
+    """Slot 0 is read as 0 and never written; `above` is written before it is read."""
+    text = component_to_rtlil(ExponentFile(AcceleratorParameters(exponents=16, vector_engine=1)))
+    contents = re.findall(r"cell \$meminit_v2 .*?DATA (\S+)", text, re.DOTALL)
+    assert contents == [f"{16 * 8}'" + 16 * 8 * "0"]
 
 
 def _numbered(text: str) -> str:

@@ -12,6 +12,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable, IOPort, Signal
 
 from trainwright_hw.arith.multiplier import DevicePlatform
+from trainwright_hw.control.exponent_file import KEEPS_ZEROS
 
 
 def rtlil_text(
@@ -23,6 +24,8 @@ def rtlil_text(
     sources: bool = False,
 ) -> str:
     """Convert like ``amaranth.back.rtlil.convert``, without memory contents that are all zero.
+
+    A memory with the attribute ``KEEPS_ZEROS`` keeps its zeros.
 
     Amaranth would create an object for each of their millions of bits, a third of a conversion's
     time. ``ports`` default to those of the design's signature. ``sources`` adds the file and line
@@ -52,7 +55,7 @@ def _without_zeros() -> Iterator[None]:
     emit = rtlil.ModuleEmitter.emit_memory
 
     def emit_contents(self, cell_idx, cell):
-        if any(cell.init):
+        if any(cell.init) or KEEPS_ZEROS in cell.attributes:
             emit(self, cell_idx, cell)
 
     rtlil.ModuleEmitter.emit_memory = emit_contents

@@ -111,8 +111,8 @@ def component_to_rtlil(
     ``sources`` adds the file and line of each cell and wire. Raises ``ConversionError`` where two
     ports would have the same name.
 
-    Memories that start as zeros start undefined instead: no block relies on the zeros, and
-    megabytes of them cost yosys and the simulators minutes.
+    Memories that start as zeros start undefined instead, except the exponent file, whose slot 0 is
+    never written: megabytes of zeros cost yosys and the simulators minutes.
     """
     ports = flat_ports(component.signature, component)
     design = component

@@ -28,6 +28,8 @@ SHIFT_WIDTH = 6
 ALIGNMENT_WIDTH = 4
 PLACE_WIDTH = 5
 """Bits of the number of a CODE's word; SCALES stores its entries in these words."""
+KEEPS_ZEROS = "keeps_zeros"
+"""Attribute of a memory whose zeros are written to RTLIL; others start undefined."""
 WORD_OF = {field.name: n for n, word in enumerate(ENTRY_WORDS) for field in word}
 """Number of the word of an entry that holds a field."""
 
@@ -105,8 +107,9 @@ class ExponentFile(wiring.Component):
         slots = self._parameters.exponents
         width = exact_log2(slots)
         attrs = {"ram_style": "distributed"}
+        # Nothing writes slot 0, so that its 0 must be there from the start.
         m.submodules.exponents = exponents = Memory(
-            shape=signed(EXPONENT_WIDTH), depth=slots, init=[], attrs=attrs
+            shape=signed(EXPONENT_WIDTH), depth=slots, init=[], attrs=attrs | {KEEPS_ZEROS: 1}
         )
         m.submodules.above = above = Memory(shape=1, depth=slots, init=[], attrs=attrs)
         readers = [memory.read_port(domain="comb") for memory in (exponents, above)]
