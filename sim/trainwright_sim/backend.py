@@ -307,7 +307,7 @@ class RtlAccelerator:
                 pass
             control.check(simulator, program, p)
             seconds = time.perf_counter() - begin
-            statistics = control.statistics(simulator, p.statistics_depth)
+            statistics = control.statistics(simulator, p)
             counters = control.counters(simulator)
         traces = simulator.traces(p) if trace else None
         commands = simulator.commands() if trace else None

@@ -91,7 +91,7 @@ class RtlStepper(Stepping):
             with accelerator.started(part.program, address, trace=True) as simulator:
                 yield from self._stops(part, simulator, accelerator.cycles(simulator, 1))
                 control.check(simulator, part.program, self._p)
-                counted = control.statistics(simulator, self._p.statistics_depth)
+                counted = control.statistics(simulator, self._p)
             for total, values in zip(self._totals, counted, strict=True):
                 total[list(part.slots)] += values[: len(part.slots)]
         self._ended = True

@@ -97,7 +97,7 @@ class AcceleratorParameters:
     """Rows in all banks together, at least 16 a bank."""
     program_depth: Annotated[int, Meta(ge=1, le=1 << 12, extra=POWERS)] = 512
     """Descriptors the program memory holds."""
-    statistics_depth: Annotated[int, Meta(ge=1, le=256, extra=POWERS)] = 64
+    statistics_depth: Annotated[int, Meta(ge=1, le=1 << 10, extra=POWERS)] = 64
     """Slots of sum|q| and saturation counts."""
     nest_levels: Annotated[int, Meta(ge=3, le=10)] = 10
     """Levels of a contraction descriptor's loop nest."""
@@ -119,7 +119,7 @@ class AcceleratorParameters:
     sample_loads: Annotated[bool | int, FLAG] = False
     """Whether LOAD fetches samples of a data set too, in an order that it draws, and expands their
     pixels of 4 or 8 bits."""
-    exponents: Annotated[int, OneOf((0, 16, 32, 64, 128, 256, 512))] = 0
+    exponents: Annotated[int, OneOf((0, 16, 32, 64, 128, 256, 512, 1024))] = 0
     """Slots of the exponent file, from which programs take their shifts."""
     wide_tensors: Annotated[bool | int, FLAG] = False
     """Whether results of 9 to 16 bits can be written, by digits, where words have 8 bits."""

@@ -30,7 +30,7 @@ from trainwright_hw.control.repetition import SEED_STEP, Repetition
 from trainwright_hw.control.statistics_slots import StatisticsSlots
 
 PARAMETERS = {
-    "512": AcceleratorParameters(exponents=512, vector_engine=1),
+    "1024": AcceleratorParameters(exponents=1024, vector_engine=1),
     "16": AcceleratorParameters(exponents=16, vector_engine=1, statistics_depth=16),
     "bytes": AcceleratorParameters(exponents=16, word_width=8, statistics_depth=16),
     "posits": AcceleratorParameters(exponents=32, formats=("posit(8,0)",)),

@@ -96,7 +96,7 @@ class Machine:
             ]
             self.counters[name] = low | high << 32
         for slot in range(self.p.statistics_depth):
-            at = registers.STATISTICS_BASE + 16 * slot
+            at = registers.statistics_base(self.p) + 16 * slot
             words = [await host.read(ctx, at + offset) for offset in (0, 4, 8, 12)]
             self.slots.append((words[0] | words[1] << 32, *words[2:]))
 

@@ -91,7 +91,7 @@ class IcarusAccelerator:
         after = "".join(line for line in lines if not line.startswith("//"))
         rows = np.frombuffer(bytes.fromhex(after), np.uint8)
         self.bytes = rows.reshape(-1, self.parameters.beat_bytes)[:, ::-1].reshape(-1).copy()
-        statistics = control.statistics(port, self.parameters.statistics_depth)
+        statistics = control.statistics(port, self.parameters)
         return Run(*statistics, control.counters(port))
 
     def close(self) -> None:

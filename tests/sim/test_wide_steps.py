@@ -1,6 +1,7 @@
 """Steps alone of networks with many exponents, or many classes: simulated hardware and golden."""
 
 import pytest
+from sequence_networks import encoders_768
 from test_joint_labels import joint
 from test_many_classes import of_images, of_tokens
 
@@ -22,6 +23,15 @@ CASES = {
     ),
     "words of 300 classes": (of_tokens(300, [20, 15], words=True), 2, 2),
 }
+
+
+def test_step_alone_of_two_encoders_of_hidden_size_768_equals_golden():
+    network, rows = encoders_768(2), ["scratchpad_rows=32768"]
+    p = accelerator_parameters(rows, network, alone=True)
+    assert (p.exponents, p.statistics_depth) == (1024, 512)
+    with RtlAccelerator(p, memory_bytes=1 << 26) as rtl:
+        result = check_training(network, 1, rtl, seed=3, steps=2)
+    assert result.comparison.mismatches == {} and result.host_writes == 0
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -151,12 +151,12 @@ def test_field_added_to_a_copy_is_in_record_and_header(tmp_path):
         function = getattr(probe, name)
         function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_void_p]
         assert function(words.ctypes.data) == value
-    assert ctypes.c_int.in_dll(probe, "place").value == 983
+    assert ctypes.c_int.in_dll(probe, "place").value == 988
     assert ctypes.c_int.in_dll(probe, "width").value == 5
 
 
 def test_field_added_to_a_copy_is_in_the_reference():
-    assert rows(Longer.layout)[-1] == "| 987:983 | `damping` | 5 | left shift of nothing |"
+    assert rows(Longer.layout)[-1] == "| 992:988 | `damping` | 5 | left shift of nothing |"
 
 
 def test_field_added_to_a_copy_is_in_the_listing():

@@ -49,8 +49,11 @@ P = AcceleratorParameters()
         ({"scratchpad_rows": 1 << 21}, "scratchpad_rows must be .* to 131072, not 2097152"),
         ({"program_depth": 100}, "program_depth must be a power of two from 1 to 4096, not 100"),
         ({"program_depth": 1 << 13}, "program_depth must be .* to 4096, not 8192"),
-        ({"statistics_depth": 48}, "statistics_depth must be a power of two from 1 to 256, not 48"),
-        ({"statistics_depth": 512}, "statistics_depth must be .* to 256, not 512"),
+        (
+            {"statistics_depth": 48},
+            "statistics_depth must be a power of two from 1 to 1024, not 48",
+        ),
+        ({"statistics_depth": 2048}, "statistics_depth must be .* to 1024, not 2048"),
         ({"nest_levels": 2}, "nest_levels must be from 3 to 10, not 2"),
         ({"nest_levels": 11}, "nest_levels must be from 3 to 10, not 11"),
         ({"loop_depth": 0}, "loop_depth must be from 1 to 8, not 0"),

@@ -30,6 +30,7 @@ from trainwright.program.descriptors import (
     layout_width,
 )
 from trainwright.program.encoding import (
+    MAGIC,
     VERSION,
     ProgramError,
     decode,
@@ -457,7 +458,7 @@ def header(data: bytes, **changes: int | bytes) -> bytes:
 
 def resealed(body: bytes) -> bytes:
     count = len(body) // DESCRIPTOR_BYTES
-    return struct.pack("<4sHHIII", b"TRWP", 6, 0, count, P.fingerprint, zlib.crc32(body)) + body
+    return struct.pack("<4sHHIII", MAGIC, VERSION, 0, count, P.fingerprint, zlib.crc32(body)) + body
 
 
 @pytest.fixture(scope="module")
@@ -467,7 +468,7 @@ def digits_file() -> bytes:
 
 def test_program_header_is_checked(digits_file):
     magic, version, reserved, count, fingerprint, crc = struct.unpack_from("<4sHHIII", digits_file)
-    assert (magic, version, reserved) == (b"TRWP", 6, 0)
+    assert (magic, version, reserved) == (b"TRWP", 7, 0)
     assert 128 * count + 20 == len(digits_file)
     assert (fingerprint, crc) == (P.fingerprint, zlib.crc32(digits_file[20:]))
 
@@ -480,11 +481,11 @@ def test_program_header_is_checked(digits_file):
         (lambda data: header(data, magic=b"ELF\x00"), "not a program file: .* write it again with"),
         (
             lambda data: header(data, version=1),
-            "of version 1, this trainwright reads version 6; write it again",
+            "of version 1, this trainwright reads version 7; write it again",
         ),
         (
-            lambda data: header(data, version=5),
-            "of version 5, this trainwright reads version 6; write it again",
+            lambda data: header(data, version=6),
+            "of version 6, this trainwright reads version 7; write it again",
         ),
         (
             lambda data: header(data, reserved=0x100),

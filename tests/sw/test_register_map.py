@@ -2,13 +2,22 @@
 
 import ctypes
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from trainwright.accelerator.register_files import c_header, reference, svd, system_rdl, words
-from trainwright.accelerator.registers import REGISTERS, STATUS_FIELDS, Error
+from trainwright.accelerator.registers import (
+    EXPONENTS_BASE,
+    REGISTERS,
+    STATISTICS_BASE,
+    STATUS_FIELDS,
+    Error,
+    exponents_base,
+    statistics_base,
+)
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.native import library
 from trainwright.support.native.cache import Cache
@@ -16,8 +25,9 @@ from trainwright.support.native.tools import ToolError, compiler
 
 PLAIN = AcceleratorParameters()
 RESIDENT = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1, address_checks=1)
+WIDE = AcceleratorParameters(vector_engine=1, exponents=1024, statistics_depth=1024)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "accelerator.md"
-BOTH = pytest.mark.parametrize("p", [PLAIN, RESIDENT], ids=["plain", "resident"])
+EACH = pytest.mark.parametrize("p", [PLAIN, RESIDENT, WIDE], ids=["plain", "resident", "wide"])
 
 
 def places(p: AcceleratorParameters) -> dict[str, int]:
@@ -29,11 +39,20 @@ def places(p: AcceleratorParameters) -> dict[str, int]:
     }
 
 
-@BOTH
+@EACH
 def test_register_words_of_an_accelerator_have_addresses_of_their_own(p):
     addresses = list(places(p).values())
     assert len(set(addresses)) == len(addresses)
     assert all(address % 4 == 0 and address < 0x10000 for address in addresses)
+
+
+def test_register_arrays_of_large_accelerators_have_places_of_their_own():
+    at = places(WIDE)
+    assert (at["EXPONENT0"], at["EXPONENT1023"]) == (0x2000, 0x2FFC)
+    assert (at["SUM_LOW0"], at["UNDERFLOWS1023"]) == (0x4000, 0x7FFC)
+    assert (exponents_base(WIDE), statistics_base(WIDE)) == (at["EXPONENT0"], at["SUM_LOW0"])
+    at = places(replace(WIDE, exponents=512, statistics_depth=256))
+    assert (at["EXPONENT0"], at["SUM_LOW0"]) == (EXPONENTS_BASE, STATISTICS_BASE)
 
 
 def test_register_fields_of_the_table_do_not_overlap():
@@ -43,7 +62,7 @@ def test_register_fields_of_the_table_do_not_overlap():
         assert sum(masks) == sum(1 << bit for bit in range(32) if any(m >> bit & 1 for m in masks))
 
 
-@BOTH
+@EACH
 def test_register_map_in_svd_has_every_word(p):
     addresses = {}
     for place in ElementTree.fromstring(svd(p)).find(".//registers") or ():
@@ -57,7 +76,7 @@ def test_register_map_in_svd_has_every_word(p):
     assert addresses == places(p)
 
 
-@BOTH
+@EACH
 def test_register_map_in_system_rdl_has_every_word_and_field(p, tmp_path):
     rdl = pytest.importorskip("systemrdl", reason="systemrdl-compiler is not installed")
     (tmp_path / "map.rdl").write_text(system_rdl(p))

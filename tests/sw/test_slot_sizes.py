@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from sequence_networks import classifier
+from sequence_networks import classifier, encoders_768
 from test_compile_heads import TABLE
 
 import trainwright.compiler.chip.exponents as chip_exponents
@@ -23,7 +23,7 @@ from trainwright.parameters import AcceleratorParameters
 
 pytestmark = pytest.mark.usefixtures("programs_once")
 LARGEST = AcceleratorParameters(
-    vector_engine=1, exponents=MOST_EXPONENTS, statistics_depth=256, sample_loads=1
+    vector_engine=1, exponents=MOST_EXPONENTS, statistics_depth=1024, sample_loads=1
 )
 NETWORKS = {
     "digits": load_network("digits"),
@@ -47,16 +47,22 @@ def test_expected_slots_cover_those_of_the_compiled_step_closely(name):
 
 @pytest.mark.parametrize(
     "name, sizes",
-    [("digits", (64, 64)), ("tagger-64", (256, 128)), ("encoder-768", (512, 256))],
+    [
+        ("digits", (64, 64)),
+        ("tagger-64", (256, 128)),
+        ("encoder-768", (512, 256)),
+        ("two encoders", (1024, 512)),
+    ],
 )
 def test_default_accelerator_has_the_slots_that_a_network_needs(name, sizes):
-    p = accelerator_parameters([], load_network(name), alone=True)
+    network = encoders_768(2) if name == "two encoders" else load_network(name)
+    p = accelerator_parameters([], network, alone=True)
     assert (p.exponents, p.statistics_depth) == sizes
 
 
 def test_slots_of_a_network_beyond_the_largest_accelerator_are_the_most(monkeypatch):
-    monkeypatch.setattr(chip_exponents, "slots_expected", lambda network: (513, 257))
-    most = {"exponents": MOST_EXPONENTS, "statistics_depth": 256}
+    monkeypatch.setattr(chip_exponents, "slots_expected", lambda network: (1025, 1025))
+    most = {"exponents": MOST_EXPONENTS, "statistics_depth": 1024}
     assert slots_lacking(NETWORKS["digits"], {}) == most
     assert slots_lacking(NETWORKS["digits"], most) == {}
 
@@ -75,10 +81,12 @@ def test_more_exponents_than_any_file_are_left_to_the_host():
     network = NETWORKS["digits"]
     step = compile_step(network, 16, LARGEST, plan=IN_ROWS[AUTO])
     many = [str(n) for n in range(MOST_EXPONENTS)]
-    with pytest.raises(CompileError, match="has 512; the largest has 512; exponents=0 leaves loss"):
+    with pytest.raises(
+        CompileError, match="has 1024; the largest has 1024; exponents=0 leaves loss"
+    ):
         ExponentSlots.of((step.forward, step.backward), many, LARGEST)
     few = AcceleratorParameters(vector_engine=1, exponents=256, sample_loads=1)
     with pytest.raises(CompileError, match="has 256; use one with exponents=512"):
         ExponentSlots.of((step.forward, step.backward), many[:256], few)
-    with pytest.raises(CompileError, match=r"\d+ statistics slots, .* 256; the largest has 256;"):
-        ExponentSlots.of((step.forward, step.backward) * 16, [], LARGEST)
+    with pytest.raises(CompileError, match=r"\d+ statistics slots, .* has 1024; the largest has"):
+        ExponentSlots.of((step.forward, step.backward) * 64, [], LARGEST)

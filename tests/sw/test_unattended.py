@@ -229,7 +229,7 @@ def test_ends_of_starts():
 def test_cards_are_read_as_written():
     with GoldenAccelerator(P, memory_bytes=2 * PAGE) as board:
         assert read_card(board) is None
-        names = {f"l{n // 32}.G{n % 8}.G{n % 32}.x.da": n for n in range(512)}
+        names = {f"l{n // 32}.G{n % 8}.G{n % 32}.x.da": n for n in range(1024)}
         card = Card(data="d", run="r", network="digits", ranks=[[3], [4]], exponents=names)
         write_card(board, card)
         assert read_card(board) == card and not board.read(0, PAGE).any()
@@ -238,6 +238,9 @@ def test_cards_are_read_as_written():
             data[place] = value
             board.write(card_address(board), data)
             assert read_card(board) is None
+        words = np.random.default_rng(1).bytes(2 * PAGE).hex()
+        with pytest.raises(AcceleratorError, match="of 1 tensors, 4095 fit; give layers shorter"):
+            write_card(board, replace(card, exponents={words: 1}))
             write_card(board, card)
         write_card(board, None)
         assert read_card(board) is None

@@ -8,7 +8,6 @@ from amaranth.utils import exact_log2
 from trainwright.accelerator.registers import (
     CONTROL,
     COUNTERS_BASE,
-    EXPONENTS_BASE,
     FINGERPRINT,
     IDENTITY,
     IDENTITY_VALUE,
@@ -17,7 +16,6 @@ from trainwright.accelerator.registers import (
     ORDER,
     PROGRAM_ADDRESS,
     PROGRAM_LENGTH,
-    STATISTICS_BASE,
     STATISTICS_BYTES,
     STATUS,
     STATUS_FIELDS,
@@ -25,6 +23,8 @@ from trainwright.accelerator.registers import (
     TIMES,
     WATCHDOG,
     WINDOW,
+    exponents_base,
+    statistics_base,
 )
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import NUMBER_WIDTH
@@ -35,6 +35,7 @@ from trainwright_hw.control.engine_ports import (
     HostSlot,
     OrderPort,
     StepPort,
+    slot_width,
     totals_layout,
     window_layout,
 )
@@ -92,7 +93,7 @@ class Registers(wiring.Component):
                 "watchdog": Out(WATCHDOG_WIDTH),
                 "values": In(Values()),
                 "read": Out(1),
-                "slot": Out(8),
+                "slot": Out(slot_width(parameters)),
                 "read_done": In(1),
                 "totals": In(totals_layout(parameters)),
                 "interrupt": Out(1),
@@ -180,8 +181,8 @@ class Registers(wiring.Component):
 
     def _exponent(self, address: Value) -> tuple[Value, Value]:
         """Return whether an address belongs to an exponent, and the exponent's slot."""
-        width, base = exact_log2(self.parameters.exponents), EXPONENTS_BASE >> 2
-        if 1 << width <= base:
+        width, base = exact_log2(self.parameters.exponents), exponents_base(self.parameters) >> 2
+        if not base % (1 << width):
             return address[width:] == base >> width, address[:width]
         # An array twice as large as its base is long: the base is not aligned to its size, so the
         # slots count from base (first half) to 3 * base, and the highest bit is inverted.
@@ -206,7 +207,7 @@ class Registers(wiring.Component):
         bus = self.bus
         slot_shift = exact_log2(STATISTICS_BYTES // 4)
         slot_width = exact_log2(self.parameters.statistics_depth)
-        base = STATISTICS_BASE >> 2
+        base = statistics_base(self.parameters) >> 2
         in_statistics = Signal()
         # Statistics have another latency than plain registers, so the two answers are kept apart.
         word, total = Signal(LITE_DATA_WIDTH), Signal(LITE_DATA_WIDTH)

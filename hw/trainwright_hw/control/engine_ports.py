@@ -3,6 +3,7 @@
 from amaranth.hdl import Module, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from trainwright.accelerator.registers import PAGE_SHIFT
 from trainwright.parameters import AcceleratorParameters
@@ -59,6 +60,14 @@ def totals_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     return data.StructLayout({"sum": SUM_WIDTH, **dict.fromkeys(counts, SATURATIONS_WIDTH)})
 
 
+def slot_width(parameters: AcceleratorParameters) -> int:
+    """Return the bits of the number of a statistics slot, as engines and the host's side carry it.
+
+    Accelerators of up to 256 slots have the same hardware as with commands of 8 bits of it.
+    """
+    return max(8, exact_log2(parameters.statistics_depth))
+
+
 def window_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     """Lay out the first and last page of the external memory that programs may touch."""
     # Pages, not bytes: a comparison of few bits fits into the cycle of a burst's address.
@@ -70,7 +79,8 @@ class StatisticsPort(wiring.Signature):
     """Stream of items, one per command, that are added to statistics slots."""
 
     def __init__(self, parameters: AcceleratorParameters):
-        layout = data.StructLayout({"slot": SLOT_WIDTH, **totals_layout(parameters).members})
+        slot = slot_width(parameters)
+        layout = data.StructLayout({"slot": slot, **totals_layout(parameters).members})
         super().__init__({"item": Out(stream.Signature(layout))})
 
 

@@ -7,7 +7,12 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.control.engine_ports import StatisticsPort, TakenSum, totals_layout
+from trainwright_hw.control.engine_ports import (
+    StatisticsPort,
+    TakenSum,
+    slot_width,
+    totals_layout,
+)
 from trainwright_hw.stream.round_robin import RoundRobin
 
 
@@ -32,7 +37,7 @@ class StatisticsSlots(wiring.Component):
                 "clear": In(1),
                 "busy": Out(1),
                 "read": In(1),
-                "slot": In(8),
+                "slot": In(slot_width(parameters)),
                 "read_done": Out(1),
                 "totals": Out(self._layout),
                 **({"taken": In(TakenSum())} if parameters.exponents else {}),

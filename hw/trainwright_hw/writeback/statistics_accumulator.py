@@ -8,11 +8,10 @@ from amaranth.lib.wiring import In, Out
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.format import LaneFormat
 from trainwright_hw.control.command_contexts import COMMANDS
-from trainwright_hw.control.engine_ports import StatisticsPort, totals_layout
+from trainwright_hw.control.engine_ports import StatisticsPort, slot_width, totals_layout
 from trainwright_hw.stream.delay_line import delay_line
 from trainwright_hw.writeback.row_sums import RowSums, row_flags
 
-SLOT_WIDTH = 8
 ENGINES = 2
 STAGES = 4
 """Cycles from a row to the totals: magnitudes; sums of four lanes; sum of the row; total."""
@@ -39,7 +38,7 @@ class StatisticsAccumulator(wiring.Component):
                 "valid": In(1),
                 "engine": In(1),
                 "final": In(1),
-                "slot": In(SLOT_WIDTH),
+                "slot": In(slot_width(parameters)),
                 "word": In(signed(parameters.result_width)).array(lanes),
                 **{flag: In(1).array(lanes) for flag in row_flags(arithmetic).values()},
                 "port": Out(StatisticsPort(parameters)),

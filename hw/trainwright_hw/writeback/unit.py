@@ -10,7 +10,7 @@ from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits
 from trainwright_hw.arith.select import select
 from trainwright_hw.control.command_contexts import per_engine
-from trainwright_hw.control.engine_ports import StatisticsPort
+from trainwright_hw.control.engine_ports import StatisticsPort, slot_width
 from trainwright_hw.storage.ports import WritePort
 from trainwright_hw.stream.delay_line import delay_line, skew
 from trainwright_hw.writeback.digits import highest_level
@@ -90,8 +90,10 @@ class WriteBack(wiring.Component):
         engines = (self.pe1, self.pe2)
         settings = {
             name: per_engine(m, engines, lambda port, name=name: port.command[name], name)
-            for name in ("slot", "z_row_stride", *arithmetic.settings.values())
+            for name in ("z_row_stride", *arithmetic.settings.values())
         }
+        width = slot_width(p)
+        slot = per_engine(m, engines, lambda port: port.command.slot[:width], "slot")
         self._schedule(m, slots, results, settings["z_row_stride"])
 
         # Everything that belongs to a slot travels with it: when an engine's value arrives, the
@@ -127,7 +129,7 @@ class WriteBack(wiring.Component):
             statistics.valid.eq(leaving.pe1 | leaving.pe2),
             statistics.engine.eq(leaving.pe2),
             statistics.final.eq(leaving.final),
-            statistics.slot.eq(settings["slot"](leaving.pe2, leaving.context)),
+            statistics.slot.eq(slot(leaving.pe2, leaving.context)),
             results.push.eq(leaving.pe1 | leaving.pe2),
             results.engine.eq(leaving.pe2),
             results.address.eq(leaving.address),

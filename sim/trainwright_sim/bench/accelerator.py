@@ -83,7 +83,7 @@ class AcceleratorBench(TestBench):
             raise AcceleratorError(f"STATUS is {status:#x}")
         counters = Counters(*await self.host.read_counters())
         slots = self.parameters.statistics_depth
-        words = await self.host.read_words(registers.STATISTICS_BASE, 4 * slots)
+        words = await self.host.read_words(registers.statistics_base(self.parameters), 4 * slots)
         await self.host.write(registers.CONTROL, 2)
         assert not self.get("interrupt")
         return Run(

@@ -90,7 +90,7 @@ def _require_samples(parameters: AcceleratorParameters) -> None:
 def exponents(port: RegisterPort, parameters: AcceleratorParameters) -> list[int]:
     """Read the exponent file, by slot; ``AcceleratorError`` where there is none."""
     _require_file(parameters)
-    words = port.read_registers(registers.EXPONENTS_BASE, parameters.exponents)
+    words = port.read_registers(registers.exponents_base(parameters), parameters.exponents)
     return words.view(np.int32).tolist()
 
 
@@ -104,8 +104,9 @@ def set_exponents(
     """
     _require_file(parameters)
     ExponentFile(parameters.exponents).set(values)
+    base = registers.exponents_base(parameters)
     for slot, value in enumerate(values):
-        port.write_register(registers.EXPONENTS_BASE + WORD_BYTES * slot, value & 0xFFFFFFFF)
+        port.write_register(base + WORD_BYTES * slot, value & 0xFFFFFFFF)
 
 
 def hand_over(source: RegisterPort, to: RegisterPort, parameters: AcceleratorParameters) -> None:
@@ -193,10 +194,13 @@ def counters(port: RegisterPort) -> Counters:
     return Counters(**values)
 
 
-def statistics(port: RegisterPort, depth: int) -> tuple[Counts, Counts, Counts]:
-    """Read sums, saturations and underflows of the last run, (depth,) each."""
+def statistics(
+    port: RegisterPort, parameters: AcceleratorParameters
+) -> tuple[Counts, Counts, Counts]:
+    """Read sums, saturations and underflows of the last run, a value a slot each."""
+    depth = parameters.statistics_depth
     count = depth * registers.STATISTICS_BYTES // WORD_BYTES
-    words = port.read_registers(registers.STATISTICS_BASE, count).astype(np.int64)
+    words = port.read_registers(registers.statistics_base(parameters), count).astype(np.int64)
     words = words.reshape(depth, -1)
     return words[:, 0] | words[:, 1] << 32, words[:, 2], words[:, 3]
 
@@ -212,7 +216,7 @@ def _refused(port: RegisterPort, d: Descriptor, parameters: AcceleratorParameter
     elif isinstance(d, MoveScales):
         # A step down is refused only if the exponent was above its floor.
         file.above = [True] * parameters.exponents
-        sums, _, _ = statistics(port, parameters.statistics_depth)
+        sums, _, _ = statistics(port, parameters)
         # entries before the refused one have cleared their sums
         entry = next(e for e in d.entries if sums[e.statistics])
         file.move(entry, int(sums[entry.statistics]))

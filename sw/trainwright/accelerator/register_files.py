@@ -5,6 +5,7 @@ parameters: registers that it lacks are left out.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from xml.etree import ElementTree
 
@@ -33,6 +34,7 @@ def words(p: AcceleratorParameters) -> Iterator[HostRegister]:
     for register in REGISTERS:
         if not register.elements(p):
             continue
+        register = replace(register, offset=register.place(p))
         if register.words == 1:
             yield register
             continue
@@ -193,9 +195,11 @@ def reference() -> list[str]:
     for register in REGISTERS:
         size = "64 bits, low word first: " if register.words == 2 else ""
         array = f"slot n at + {register.step} n: " if register.step else ""
+        place = f"; at {register.far:#x} with `{register.count}` over {register.near}"
+        far = place if register.far else ""
         needs = f"with `{register.needs}`: " if register.needs else ""
         fixed = register.reset if isinstance(register.reset, int) else 0
         reset = f"; {fixed:#x} after a reset" if fixed else ""
-        text = (needs + array + size + meaning(register) + reset).replace("|", "\\|")
+        text = (needs + array + size + meaning(register) + far + reset).replace("|", "\\|")
         lines.append(f"| 0x{register.offset:03X} | {register.name} | {register.access} | {text} |")
     return lines

@@ -59,6 +59,10 @@ class HostRegister:
     block: str = ""
     """Name of the array of blocks that the register belongs to; without one the register itself
     is repeated."""
+    near: int = 0
+    """Most elements of an array at ``offset``; 0: any number."""
+    far: int = 0
+    """Offset of an array of more elements than ``near``."""
 
     def reset_value(self, p: AcceleratorParameters) -> int:
         """Return the value after a reset."""
@@ -70,6 +74,10 @@ class HostRegister:
             return 0
         return getattr(p, self.count) if self.count else 1
 
+    def place(self, p: AcceleratorParameters) -> int:
+        """Return the offset in the map of an accelerator."""
+        return self.far if self.near and self.elements(p) > self.near else self.offset
+
 
 IDENTITY_VALUE = 0x54525733
 """Value of IDENTITY: "TRW3"."""
@@ -79,6 +87,10 @@ PAGE_SHIFT = 12
 STATISTICS_BASE = 0x1000
 STATISTICS_BYTES = 16
 """Bytes of a statistics slot."""
+# Larger arrays would overlap at the places of smaller ones. Their own places are multiples of their
+# sizes, so that bits of the address are the number of a slot.
+_FAR_EXPONENTS = 0x2000
+_FAR_STATISTICS = 0x4000
 
 _ENGINES = ("LOAD", "STORE", "PE1", "PE2")
 _COUNTED = {
@@ -104,6 +116,7 @@ class SlotOptions(TypedDict):
     count: str
     step: int
     block: str
+    near: int
 
 
 def _last_page(p: AcceleratorParameters) -> int:
@@ -160,17 +173,23 @@ def _registers() -> Iterator[HostRegister]:
                    "exponent of a slot: 8 bits, signed, sign-extended where it is read; written "
                    "between runs (else ignored), when its tensor is not known to be above its "
                    "floor; a reset leaves them",
-                   needs="exponents", count="exponents", step=4)  # fmt: skip
+                   needs="exponents", count="exponents", step=4, near=512,
+                   far=_FAR_EXPONENTS)  # fmt: skip
     slots: SlotOptions = {
         "count": "statistics_depth", "step": STATISTICS_BYTES, "block": "STATISTICS",
+        "near": 256,
     }  # fmt: skip
-    yield HostRegister("SUM", STATISTICS_BASE, "R", "sum of |q| of a slot", words=2, **slots)
-    yield HostRegister("SATURATIONS", STATISTICS_BASE + 8, "R", "saturations of a slot", **slots)
-    yield HostRegister("UNDERFLOWS", STATISTICS_BASE + 12, "R",
-                   "underflows of a slot (0 without posits)", **slots)  # fmt: skip
+    for offset, name, meaning, words in (
+        (0, "SUM", "sum of |q| of a slot", 2),
+        (8, "SATURATIONS", "saturations of a slot", 1),
+        (12, "UNDERFLOWS", "underflows of a slot (0 without posits)", 1),
+    ):
+        yield HostRegister(name, STATISTICS_BASE + offset, "R", meaning, words=words,
+                           far=_FAR_STATISTICS + offset, **slots)  # fmt: skip
 
 
 REGISTERS = tuple(_registers())
+_BY_NAME = {register.name: register for register in REGISTERS}
 _OFFSETS = {register.name: register.offset for register in REGISTERS}
 STATUS_FIELDS = {
     field.name: field for row in REGISTERS if row.name == "STATUS" for field in row.fields
@@ -193,6 +212,17 @@ TIMES = _OFFSETS["TIMES"]
 STEP = _OFFSETS["STEP"]
 WINDOW = _OFFSETS["WINDOW_FIRST"]
 EXPONENTS_BASE = _OFFSETS["EXPONENT"]
+
+
+def exponents_base(p: AcceleratorParameters) -> int:
+    """Return the byte address of exponent 0: ``EXPONENTS_BASE`` for up to 512 exponents."""
+    return _BY_NAME["EXPONENT"].place(p)
+
+
+def statistics_base(p: AcceleratorParameters) -> int:
+    """Return the byte address of statistics slot 0: ``STATISTICS_BASE`` for up to 256 slots."""
+    return _BY_NAME["SUM"].place(p)
+
 
 CONTROL_START = _CONTROL["START"]
 CONTROL_CLEAR = _CONTROL["CLEAR"]

@@ -6,13 +6,13 @@ tell how far the run is: registers have the step, the exponents and the sums of 
 
 import hashlib
 import json
-import zlib
+import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from trainwright.accelerator import Accelerator
+from trainwright.accelerator import Accelerator, AcceleratorError
 from trainwright.support.plain import NONSENSE, of_plain
 
 PAGE = 4096
@@ -79,10 +79,17 @@ def card_address(accelerator: Accelerator) -> int:
 
 
 def write_card(accelerator: Accelerator, card: Card | None) -> None:
-    """Put ``card`` in its place, or nothing: then the memory is no run's."""
-    text = b"" if card is None else MAGIC + zlib.compress(json.dumps(asdict(card)).encode(), 9)
-    # Names of 512 exponents take 12 KiB as they are, and 3 compressed: most begin alike.
-    assert len(text) < PAGE, "a card fits a page"
+    """Put ``card`` in its place, or nothing: then the memory is no run's.
+
+    Raises ``AcceleratorError`` where the names of tensors are too long for a page.
+    """
+    # Names of 1,000 tensors take 19 KiB as they are, 5 by zlib and 3.5 by lzma: most begin alike.
+    text = b"" if card is None else MAGIC + lzma.compress(json.dumps(asdict(card)).encode())
+    if card and len(text) >= PAGE:
+        raise AcceleratorError(
+            f"the card of the run takes {len(text)} bytes with the names of "
+            f"{len(card.exponents)} tensors, {PAGE - 1} fit; give layers shorter names"
+        )
     page = np.zeros(PAGE if card else len(MAGIC), np.uint8)
     page[: len(text)] = np.frombuffer(text, np.uint8)
     accelerator.write(card_address(accelerator), page)
@@ -95,10 +102,10 @@ def read_card(accelerator: Accelerator) -> Card | None:
     place = card_address(accelerator)
     if accelerator.read(place, len(MAGIC)).tobytes() != MAGIC:
         return None
-    stream = zlib.decompressobj()
+    stream = lzma.LZMADecompressor()
     try:
         text = stream.decompress(accelerator.read(place, PAGE).tobytes()[len(MAGIC) :])
         is_whole = stream.eof and not any(stream.unused_data)
         return of_plain(Card, json.loads(text)) if is_whole else None
-    except (*NONSENSE, zlib.error):
+    except (*NONSENSE, lzma.LZMAError):
         return None

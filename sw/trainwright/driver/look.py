@@ -73,7 +73,10 @@ def look(accelerator: Observed) -> Look:
     if state == "idle":
         return known
     done = _done(card, step, times, running=state == "running")
-    base = registers.STATISTICS_BASE + registers.STATISTICS_BYTES * card.loss_slot
+    base = (
+        registers.statistics_base(accelerator.parameters)
+        + registers.STATISTICS_BYTES * card.loss_slot
+    )
     low, high, correct, _ = accelerator.read_registers(base, 4).tolist()
     samples = round(done * card.batch * card.labels)
     units = low | high << 32

@@ -203,7 +203,7 @@ class HostedAccelerator:
         self._under_way = False
         control.check(self, program, p)
         seconds = time.perf_counter() - begin
-        return Run(*control.statistics(self, p.statistics_depth), control.counters(self), seconds)
+        return Run(*control.statistics(self, p), control.counters(self), seconds)
 
     def _is_busy(self) -> bool:
         return bool(self.read_register(registers.STATUS) & registers.STATUS_BUSY)

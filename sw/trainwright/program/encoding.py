@@ -16,7 +16,7 @@ from trainwright.program.table import check_codes, decoded, encoded_fields, name
 from trainwright.program.validation import check_program
 
 MAGIC = b"TRWP"
-VERSION = 6
+VERSION = 7
 HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fingerprint, crc
 
 

@@ -28,9 +28,9 @@ REGISTERS = 8
 REGISTER_WIDTH = 32
 ORDER_WIDTH = 24
 """Bits of a sample's number in its data set."""
-SLOT_WIDTH = 8
+SLOT_WIDTH = 10
 """Bits of the number of a statistics slot."""
-EXPONENT_SLOT_WIDTH = 9
+EXPONENT_SLOT_WIDTH = 10
 """Bits of the number of a slot of the exponent file."""
 FORMAT_WIDTH = 3
 """Bits of the number of a format: 0 fixed point, n the n-th posit of the accelerator."""

@@ -51,6 +51,7 @@ from trainwright_hw.control.engine_ports import (
     EngineStatus,
     StatisticsPort,
     command_layout,
+    slot_width,
     whole_layout,
 )
 from trainwright_hw.control.exponent_file import PLACE_WIDTH as WORD_PLACE_WIDTH
@@ -194,7 +195,8 @@ class VectorEngine(wiring.Component):
         )  # valid for a cycle when COPY begins
         count = Signal(PLACE_WIDTH)
         copying, start = Signal(), Signal()
-        held = {name: Signal(len(given[name]), name=name) for name in HELD}
+        widths = {name: len(given[name]) for name in HELD} | {"slot": slot_width(self._parameters)}
+        held = {name: Signal(width, name=name) for name, width in widths.items()}
         final = Signal(PLACE_WIDTH)
         with m.If(copying):
             m.d.sync += [

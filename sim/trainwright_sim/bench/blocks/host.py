@@ -160,12 +160,12 @@ async def every_bit_of_an_address(dut):
     await tb.host.write(registers.PROGRAM_LENGTH, value)
     await tb.host.write(registers.CONTROL, 1)
     slots = registers.STATISTICS_BYTES * tb.parameters.statistics_depth
-    used = {*range(registers.COUNTERS_BASE + 8 * len(COUNTERS)),
-            *range(registers.STATISTICS_BASE, registers.STATISTICS_BASE + slots)}  # fmt: skip
+    base = registers.statistics_base(tb.parameters)
+    used = {*range(registers.COUNTERS_BASE + 8 * len(COUNTERS)), *range(base, base + slots)}
     tb.set(**{f"events_{name}": 1 for name in COUNTERS})
     await tb.run()
     for bit in range(2, LITE_ADDRESS_WIDTH):
-        for counter in range(registers.COUNTERS_BASE, registers.STATISTICS_BASE, 8):
+        for counter in range(registers.COUNTERS_BASE, base, 8):
             if (register := counter ^ 1 << bit) not in used and counter in used:
                 assert await tb.host.read(register) == 0
         other, start = registers.PROGRAM_LENGTH ^ 1 << bit, registers.CONTROL ^ 1 << bit
@@ -331,11 +331,11 @@ async def slots(dut, stall: str):
     await tb.until(lambda: all(port.idle for port in tb.ports))
     await tb.run(8)
     for slot, (total, saturations, underflows) in enumerate(expected):
-        at = registers.STATISTICS_BASE + registers.STATISTICS_BYTES * slot
+        at = registers.statistics_base(tb.parameters) + registers.STATISTICS_BYTES * slot
         words = await tb.host.read_words(at, 4)
         assert words == [total & 0xFFFFFFFF, total >> 32, saturations, underflows]
     await tb.host.write(registers.CONTROL, 1)
-    assert await tb.host.read(registers.STATISTICS_BASE) == 0
+    assert await tb.host.read(registers.statistics_base(tb.parameters)) == 0
 
 
 @cocotb.test()
@@ -353,7 +353,7 @@ async def some_slots(dut):
         await tb.until(lambda: all(port.idle for port in tb.ports))
         await tb.run(8)
         for slot, total in enumerate(expected):
-            at = registers.STATISTICS_BASE + registers.STATISTICS_BYTES * slot
+            at = registers.statistics_base(tb.parameters) + registers.STATISTICS_BYTES * slot
             assert await tb.host.read(at) == total
 
 
