@@ -28,7 +28,9 @@ def test_table_texts_and_pictures_have_more_than_256_classes(tmp_path):
     assert data.classes == 300
     told = [data.class_names[label] for label in data.test.labels]
     assert told == [rows[n][1] for n in np.random.RandomState(0).permutation(1500)[1200:]]
+    assert data.preparation is not None
     again = load_samples(tmp_path / "t.csv", data.preparation).labels
+    assert again is not None
     assert [data.class_names[label] for label in again] == [kind for _, kind in rows]
     lines = tmp_path / "l.txt"
     lines.write_text("".join(f"{kind}\ta word {x}\n" for x, kind in rows))
