@@ -15,6 +15,7 @@ from trainwright.cli.options import (
     with_formats,
     with_ranks,
 )
+from trainwright.support.text import amount
 from trainwright_boards.board import SDRAM
 from trainwright_boards.catalogue import BOARDS, find_board
 
@@ -88,8 +89,8 @@ def _run(args: argparse.Namespace) -> int:
             f"{figures['cycles']:,} cycles, {figures['milliseconds']:.3g} ms, "
             f"{figures['predicted_cycles']:,} predicted; {figures['mac_utilisation']:.1%} "
             f"utilisation\n{figures['bytes_read']:,} bytes read, {figures['bytes_written']:,} "
-            f"written\ncompared {figures['tensors']} tensors, {figures['values']:,} values: "
-            f"{figures['mismatches']} mismatches"
+            f"written\ncompared {amount(figures['tensors'], 'tensor')}, "
+            f"{amount(figures['values'], 'value')}: {amount(figures['mismatches'], 'mismatch')}"
         )
     return 1 if figures["mismatches"] else 0
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.support.text import amount
 from trainwright_boards.canonical import Cell, Machine, Net
 
 SEED = 1
@@ -31,7 +32,7 @@ def difference(before: Machine, after: Machine) -> str | None:
 def _different_ports(before: Machine, after: Machine) -> str | None:
     for name in sorted(before.ports.keys() | after.ports.keys()):
         old, new = (
-            f"{direction}, {len(nets)} bits"
+            f"{direction}, {amount(len(nets), 'bit')}"
             for direction, nets in (m.ports.get(name, ("absent", ())) for m in (before, after))
         )
         if old != new:

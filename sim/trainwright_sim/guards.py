@@ -25,6 +25,7 @@ from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.report.memory import accelerator_memory
 from trainwright.support.files import write_whole
+from trainwright.support.text import amount
 from trainwright_hw.build.convert import TOP, yosys_command
 from trainwright_hw.build.synthesis import ecp5_passes, write_adders
 from trainwright_sim.bench.catalogue import BENCHES
@@ -306,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [name for name, figure in FIGURES.items() if args.all or not figure.is_dear]
         measured = measure(chosen)
         lines = compare(recorded, measured)
-        print("\n".join(lines or [f"{len(measured)} figures, all as recorded"]))
+        print("\n".join(lines or [f"{amount(len(measured), 'figure')}, all as recorded"]))
         if args.write:
             kept = {name: recorded[name] for name in FIGURES if name in recorded}
             merged = {**kept, **measured}

@@ -39,6 +39,7 @@ from trainwright.support.errors import file_errors
 from trainwright.support.files import check_folder, write_whole
 from trainwright.support.native.cache import Cache
 from trainwright.support.settings import OneOf, Option
+from trainwright.support.text import amount
 
 if TYPE_CHECKING:
     from trainwright.check.parts import PreparedPart, RandomStep
@@ -292,7 +293,7 @@ def _check_rows(rows: tuple[int, int], free: range, accelerator: Accelerator) ->
     room = len(free) // row_bytes(accelerator, (0, 0))
     if rows[1] - rows[0] + 1 > room:
         raise OptionError(
-            f"--rows: external memory has room for {room} rows behind the step's data"
+            f"--rows: external memory has room for {amount(room, 'row')} behind the step's data"
         )
 
 

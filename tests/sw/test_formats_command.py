@@ -196,7 +196,7 @@ def test_reproduced_and_given_again(folder, tmp_path, capsys):
     assert (tmp_path / "f" / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
     assert main(arguments) == 0
     captured = capsys.readouterr()
-    assert "2 of 2 runs are finished" in captured.err and FORMATS["posit-8"] in captured.out
+    assert "finished: 2 of 2 runs" in captured.err and FORMATS["posit-8"] in captured.out
 
 
 def test_formats_command_tabulates_finished_runs(folder, tmp_path, capsys):

@@ -139,6 +139,8 @@ def test_toml_of_other_systems_is_read(tmp_path):
     path = tmp_path / "n.toml"
     path.write_bytes(TOML.replace("\n", "\r\n").encode())
     assert load_network(str(path)) == network_from_dict(tomllib.loads(TOML))
+    path.write_bytes(b"\xef\xbb\xbf" + TOML.encode())
+    assert load_network(str(path)) == network_from_dict(tomllib.loads(TOML))
 
 
 # Numbers and messages.

@@ -115,7 +115,7 @@ def test_listing_transfer_lines_have_every_field():
         address_register=4,
         tensor="x",
     )
-    assert "x: mem[0x01f000+R4] -> pad[64]  3 beats, 1 bytes an element" in line_of(load)
+    assert "x: mem[0x01f000+R4] -> pad[64]  3 beats, 1 byte an element" in line_of(load)
     assert "for 5(mem+128,local+3)" in line_of(load)
     store = Transfer(operation=Operation.STORE, address=16, local=7, beats=2, tensor="y")
     assert "y: pad[7] -> mem[0x000010]  2 beats, 2 bytes an element" in line_of(store)

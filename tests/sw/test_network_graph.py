@@ -126,7 +126,7 @@ SIDES = [{"name": "left", "columns": [0, 2]}, {"name": "right", "columns": [2, 5
         ((KERNEL | {"kernel": [5, 5], "inputs": [25, 1]}, FLAT), {},
          r"layer 1: a window of \[5, 5\] is larger than 'x' of \[4, 4\]"),
         ((STEM, {"pool": [2, 2]}, HEAD), {},
-         "n2: a window is of an image, 'l1' is the 6 outputs of a layer without one"),
+         "n2: a window is of an image, 'l1' is 6 outputs of a layer without one"),
         ((STEM | {"padding": [1, 1]}, HEAD), {},
          "layer 1: stride and padding are of a convolution: give it a kernel"),
     ],

@@ -300,7 +300,7 @@ def test_sweep_writes_results_and_picture(tmp_path, monkeypatch, capsys):
     report = json.loads(captured.out)
     assert [row["status"] for row in report["trials"]] == ["finished", "finished", "unfinished"]
     assert [s["front"] for s in report["settings"]] == [False, True]
-    assert "2 of 3 runs are finished" in captured.err
+    assert "finished: 2 of 3 runs" in captured.err
     assert "interrupted; the same command goes on" in captured.err
     assert json.loads((tmp_path / "o" / "results.json").read_text()) == report
     table = (tmp_path / "o" / "table.md").read_text().splitlines()

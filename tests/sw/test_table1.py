@@ -74,7 +74,7 @@ def test_finished_runs_are_kept(done, folder, capsys):
     assert main(options(folder, done, "--json")) == 0
     captured = capsys.readouterr()
     assert list(json.loads(captured.out)) == ["float", "fixed-prior"]
-    assert "2 of 2 runs are finished" in captured.err
+    assert "finished: 2 of 2 runs" in captured.err
     assert (done / "float" / "seed-0" / "result.json").stat().st_mtime_ns == before
 
 

@@ -11,6 +11,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import AcceleratorOptions, accelerator_parameters
 from trainwright.support.errors import file_errors
 from trainwright.support.files import check_folder, write_whole
+from trainwright.support.text import amount
 
 DESCRIPTION = """\
 Write the accelerator as one file of Verilog-2005 (module trainwright), for any simulator and
@@ -90,7 +91,7 @@ def summary(figures: dict) -> str:
     """Put the figures into one line."""
     return (
         f"{figures['file']}: module {figures['module']}, {figures['multipliers']} multipliers, "
-        f"{len(figures['ports'])} ports, {figures['lines']} lines"
+        f"{amount(len(figures['ports']), 'port')}, {figures['lines']:,} lines"
     )
 
 

@@ -9,6 +9,7 @@ from random import Random
 from time import perf_counter
 
 from trainwright.support.native.cache import Cache, default_folder
+from trainwright.support.text import amount
 from trainwright_sim.bench.runner import BenchError, unavailable
 from trainwright_sim.mutation import score
 from trainwright_sim.mutation.blocks import BLOCKS
@@ -119,7 +120,10 @@ def _run(chosen: dict[str, list[int]], args: argparse.Namespace) -> tuple[Found,
             print(text, flush=True)
 
     count, began = sum(map(len, chosen.values())), perf_counter()
-    tell(f"{count} mutants of {len(chosen)} blocks; no block is begun after {args.minutes:g} min")
+    tell(
+        f"{count} mutants of {amount(len(chosen), 'block')}; "
+        f"no block is begun after {args.minutes:g} min"
+    )
     cache = Cache(default_folder() / "mutants")
     outcomes: Found = {}
     scores: list[Score] = []
@@ -167,7 +171,7 @@ def _report(outcomes: Found, scores: Sequence[Score], left: int, args: argparse.
           f"{len(unexplained)} of {total.survived} survivors without a reason, "
           f"{total.seconds:.0f} s")  # fmt: skip
     if left:
-        print(f"{left} blocks are left: run it again to go on")
+        print(f"left: {amount(left, 'block')}; run it again to go on")
     return status
 
 

@@ -20,6 +20,7 @@ from trainwright.program.descriptors import Program
 from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.settings import OneOf, Option
+from trainwright.support.text import amount
 
 PARTS = ("forward", "backward", "samples", "step", "evaluation")
 SUFFIX = ".trwp"
@@ -115,7 +116,10 @@ def _run(options: ListingOptions) -> int:
         program = programs[part].program
         if options.save is not None:
             _save(options.save, part, program)
-        print(f"; {part}: {len(program.descriptors)} descriptors, {programs[part].macs:,} MACs")
+        print(
+            f"; {part}: {amount(len(program.descriptors), 'descriptor')}, "
+            f"{programs[part].macs:,} MACs"
+        )
         sys.stdout.write(listing(program) if options.wide else _narrow(listing(program, short)))
     return 0
 

@@ -39,6 +39,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.network import host_operands, keep_name
 from trainwright.network import Network
 from trainwright.program.fields import DESCRIPTOR_BYTES
+from trainwright.support.text import amount
 
 Result = TypeVar("Result")
 Occupied = Callable[[Written], int]
@@ -221,8 +222,8 @@ class Driver:
         room = self.step.buffers[f"program.{which}"].size // DESCRIPTOR_BYTES
         if needed > room:
             raise AcceleratorError(
-                f"with its seed the program has {needed} descriptors, there is room for {room}; "
-                "use fewer layers or factors"
+                f"with its seed the program has {amount(needed, 'descriptor')}, there is room for "
+                f"{room}; use fewer layers or factors"
             )
 
     def forward(

@@ -38,6 +38,7 @@ from trainwright.onchip.state import ChipState
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.fields import DESCRIPTOR_BYTES
+from trainwright.support.text import amount
 
 
 def lay_out_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
@@ -62,8 +63,9 @@ def _too_big(data: SampleRecords, accelerator: Accelerator, step: int) -> Accele
     beside = f", {step} of them the step's" if step else ""
     smaller = "--pixels 4, or " if data.pixels > 4 else ""
     return AcceleratorError(
-        f"{data.total} samples of {data.record_bytes} bytes are {data.total * data.record_bytes}, "
-        f"the accelerator has {accelerator.memory_bytes} bytes of external memory{beside}; use "
+        f"{amount(data.total, 'sample')} of {data.record_bytes} bytes: "
+        f"{data.total * data.record_bytes}, the accelerator has {accelerator.memory_bytes} bytes "
+        f"of external memory{beside}; use "
         f"{smaller}fewer samples, or more memory (for a job --memory-bytes), or train with loss "
         "and update on the host: --accelerator exponents=0"
     )

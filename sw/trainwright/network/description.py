@@ -112,7 +112,7 @@ def load_network(name: str) -> Network:
         try:
             with path.open("rb") as file:
                 content = file.read(MOST_TEXT + 1)
-            text = content.decode()
+            text = content.decode("utf-8-sig")  # editors of Windows write a mark in front
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a text file"
             raise NetworkError(f"cannot read network file {shown(name)}: {reason}") from None

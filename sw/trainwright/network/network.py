@@ -87,10 +87,10 @@ class Network(Formatted):
     """Whether tokens of zeros are padding, which attention and pools over tokens leave out."""
 
     def __post_init__(self) -> None:
+        count = amount(len(self.layers), "layer") if self.layers else "no layers"
         require(
             1 <= len(self.layers) <= MOST_LAYERS,
-            f"network {self.name!r} has {len(self.layers) or 'no'} layers, "
-            f"there can be from 1 to {MOST_LAYERS}",
+            f"network {self.name!r} has {count}, there can be from 1 to {MOST_LAYERS}",
         )
         require(
             all(p >= i >= 1 for p, i in zip(self.padded, self.image, strict=True)),

@@ -278,7 +278,7 @@ def _attended(node: Attention, sizes_of: Mapping[str, Shape]) -> Shape:
     )
     require(
         1 <= node.heads <= sizes[0] and sizes[0] % node.heads == 0,
-        f"{node.name}: {node.heads} heads do not divide {sizes[0]} values",
+        f"{node.name}: {node.heads} heads do not divide {amount(sizes[0], 'value')}",
     )
     return (sizes[0],)
 
@@ -315,7 +315,7 @@ def _described(node: Node, shape: Shape) -> str:
     if node.name == IMAGE:
         return f"the padded image {row(shape[:2])} has {amount(prod(shape), 'pixel')}"
     if isinstance(node, Apply) and len(shape) == 1 and node.name == layer_name(node.layer):
-        return f"layer {node.layer + 1} has {prod(shape)} outputs"
+        return f"layer {node.layer + 1} has {amount(prod(shape), 'output')}"
     return f"{node.name!r} has {amount(prod(shape), 'value')} {row(shape)}"
 
 
@@ -344,7 +344,7 @@ def _windows(name: str, given: str, window: Window, known: Mapping[str, Shape]) 
     shape = known[given]
     require(
         len(shape) == 3,
-        f"{name}: a window is of an image, {given!r} is the {prod(shape)} outputs of a layer "
+        f"{name}: a window is of an image, {given!r} is {amount(prod(shape), 'output')} of a layer "
         "without one; read an input, a convolution or a pooling",
     )
     rows, columns = window.over(shape[0], shape[1])

@@ -9,6 +9,7 @@ from trainwright.fixed.random_bits import derived_seed
 from trainwright.onchip.choices import DIGIT_BITS, MOST_OUTPUTS, label_bytes
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER, SampleOrder, order_mask
 from trainwright.program.samples import PIXEL_WIDTHS
+from trainwright.support.text import amount
 
 BEAT = 16
 """Bytes of a beat of an accelerator with 16 lanes."""
@@ -83,7 +84,9 @@ def require_labels(labels: npt.NDArray[np.generic], classes: int, *, least: int 
     """Raise ``ValueError`` for a label that is no class, or under ``least``."""
     # A label beyond the classes is a byte or a digit of another class, or of none.
     if labels.size and not least <= int(labels.min()) <= int(labels.max()) < classes:
-        raise ValueError(f"labels from {labels.min()} to {labels.max()} of {classes} classes")
+        raise ValueError(
+            f"labels from {labels.min()} to {labels.max()} of {amount(classes, 'class')}"
+        )
 
 
 def target_beats(

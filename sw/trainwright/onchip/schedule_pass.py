@@ -17,6 +17,7 @@ from trainwright.kernels import Body, Register, where
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.prior_pass import WEIGHT_RAISE
 from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, RateTable
+from trainwright.support.text import amount
 
 TABLE_ROWS = ENTRIES // LANES
 POSITION, NUMBER, LOOK = range(3)
@@ -45,7 +46,7 @@ def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArra
         )
     if table.steps > MOST_STEPS:
         raise ValueError(
-            f"a schedule whose {len(table.entries)} entries hold for {table.steps} steps each; the "
+            f"a schedule of {amount(len(table.entries), 'entry')} of {table.steps} steps; the "
             f"chip counts to {MOST_STEPS}: train for fewer steps, or with a larger batch"
         )
     words = np.zeros((ROWS, LANES), np.int64)

@@ -148,7 +148,7 @@ class ExponentFile:
         if len(exponents) != len(self.exponents) or exponents[0]:
             raise ProgramError(
                 f"{amount(len(exponents), 'exponent')}, the first {exponents[:1]}: "
-                f"the file has {len(self.exponents)} slots, and slot 0 is always 0"
+                f"the file has {amount(len(self.exponents), 'slot')}, and slot 0 is always 0"
             )
         for slot, value in enumerate(exponents):
             self._require(value, f"slot {slot}")

@@ -32,6 +32,7 @@ from trainwright.program.vector import (
     Vector,
     When,
 )
+from trainwright.support.text import amount
 
 
 def _address(base: int, register: int, *, external: bool = False) -> str:
@@ -98,7 +99,7 @@ def _transfer(d: Transfer) -> str:
     if d.operation is Operation.STORE:
         arrow = f"{inside} -> {outside}"
     nest = " ".join(f"{v.count}(mem{v.address:+d},local{v.local:+d})" for v in d.levels)
-    size = f"{d.beats} beats, {d.element_bytes} bytes an element"
+    size = f"{amount(d.beats, 'beat')}, {amount(d.element_bytes, 'byte')} an element"
     return f"{arrow}  {size}" + (f"  for {nest}" if nest else "") + _when(d)
 
 
@@ -115,7 +116,7 @@ def _samples(d: Samples) -> str:
         order = f"drawn from {d.total}, epochs of {d.order_length} from {d.order_first}"
     return (
         f"{outside} -> {inside} pad[{d.targets}]  for {d.samples}(mem+{d.stride},"
-        f"local{d.local_step:+d}) {order}  {d.beats} beats of {d.pixels} bits a pixel to "
+        f"local{d.local_step:+d}) {order}  {amount(d.beats, 'beat')} of {d.pixels} bits a pixel to "
         f"{d.input_bits} bits"
     )
 
@@ -224,7 +225,7 @@ class _Reading:
 
 
 def _loop(d: Loop) -> str:
-    return f"{d.iterations} times"
+    return amount(d.iterations, "time")
 
 
 def _end(d: End) -> str:

@@ -36,6 +36,7 @@ from trainwright.program.segments import segments
 from trainwright.program.table import Limits, beyond, is_within, name_of
 from trainwright.program.vector import Code, ShiftBy, Vector
 from trainwright.program.vector_rules import check_code, require_engine
+from trainwright.support.text import amount
 
 MOST_PLACES = 1 << 22
 """Tiles or runs of a descriptor, and terms of a sum."""
@@ -112,8 +113,9 @@ def _check_loops(body: Sequence[Descriptor], p: AcceleratorParameters) -> None:
             depth -= 1
             if not depth and number + 1 - begun > most:
                 raise ProgramError(
-                    f"descriptors {begun} to {number}: a loop of {number + 1 - begun} descriptors "
-                    f"in a program that is longer than the accelerator's memory of "
+                    f"descriptors {begun} to {number}: a loop of "
+                    f"{amount(number + 1 - begun, 'descriptor')} in a program that is longer than "
+                    f"the accelerator's memory of "
                     f"{p.program_depth}; at most {max(most, 0)} fit, use one with a larger "
                     "program_depth"
                 )

@@ -9,6 +9,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor
 from trainwright.program.engines import PE1, PE2
 from trainwright.program.fields import Engine
+from trainwright.support.text import amount
 from trainwright.timing.commands import bytes_moved, work_of
 from trainwright.timing.timeline import Timeline, predict
 
@@ -161,7 +162,7 @@ def profiled(
     else:
         timeline = predict(descriptors, p)
         commands, cycles = predicted(timeline), timeline.cycles
-    name = f"{len(steps)} steps" if len(steps) > 1 else name
+    name = amount(len(steps), "step") if len(steps) > 1 else name
     rows = lines(name, descriptors, commands, p, run)
     return ProfiledProgram(name, descriptors, macs * len(steps), commands, rows, cycles, steps)
 

@@ -134,16 +134,15 @@ def _text_notes(network: Network, data: DataSet) -> list[str]:
     size = prod(vocabulary_digits(network))
     if data.full_scale > size:
         notes.append(
-            f"network {network.name!r} has a vocabulary of {size:,}: {data.full_scale - size:,} "
-            "words, the least frequent ones, are read as unknown"
+            f"network {network.name!r} has a vocabulary of {size:,}: "
+            f"{amount(data.full_scale - size, 'word')}, the least frequent, read as unknown"
         )
     unknown = int((data.test.images == UNKNOWN).sum())
     words = int((data.test.images != PADDING).sum())
     if unknown > MOST_UNKNOWN * words:
         notes.append(
             f"{unknown:,} of {amount(words, 'word')} of the test lines are in no training line: "
-            "they are "
-            "read as unknown"
+            "they are read as unknown"
         )
     return notes
 

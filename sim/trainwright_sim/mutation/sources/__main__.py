@@ -12,6 +12,7 @@ from time import perf_counter
 
 from trainwright.support.native.cache import default_folder
 from trainwright.support.native.tools import ToolError
+from trainwright.support.text import amount
 from trainwright_sim.mutation.sources import trial
 from trainwright_sim.mutation.sources.fault import Fault
 from trainwright_sim.mutation.sources.targets import ROOT, TARGETS, Target
@@ -87,7 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if args.list:
         for target in TARGETS.values():
-            print(f"{target.name}: {len(target.faults())} faults in {len(target.files)} files")
+            print(
+                f"{target.name}: {amount(len(target.faults()), 'fault')} in "
+                f"{amount(len(target.files), 'file')}"
+            )
         return 0
     try:
         results = [_run(TARGETS[name], args) for name in args.targets or TARGETS]
@@ -185,7 +189,8 @@ def _report(results: Sequence[dict], *, as_json: bool) -> int:
     for result in results:
         print("{target:14} {killed:4} killed {survived:4} survived {score:7.3f}".format(**result))
     print(f"{100 * total['score']:.1f} % of {total['killed'] + total['survived']} faults killed, "
-          f"{len(unexplained)} of {len(survivors)} survivors without a reason")  # fmt: skip
+          f"{len(unexplained)} of {amount(len(survivors), 'survivor')} "
+          "without a reason")  # fmt: skip
     return int(bool(unexplained))
 
 

@@ -13,6 +13,7 @@ from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
 from trainwright.cli.output import show, tell, to_json, write_results
 from trainwright.support.settings import OneOf, Option, Positive
+from trainwright.support.text import amount
 
 if TYPE_CHECKING:
     from trainwright.cli.sweep.processes import Engine
@@ -119,7 +120,7 @@ def _run(options: SweepOptions) -> int:
     _write(trials, failures, luts, out, as_json=options.json)
     for trial, message in failures.items():
         raise OptionError(
-            f"{len(failures)} of {len(trials)} trials failed; {trial.name}: {message}"
+            f"{len(failures):,} of {amount(len(trials), 'trial')} failed; {trial.name}: {message}"
         )
     return 130 if ended is None else 0
 
@@ -161,7 +162,7 @@ def _write(
     write_results(out, files | {"results.json": to_json(content) + "\n"})
     show(as_json, content, f"{text}table, picture and trials: {out}")
     if left := sum(row["status"] == results.UNFINISHED for row in rows):
-        print(f"{left} of {len(trials)} trials are not finished", file=sys.stderr)
+        print(f"not finished: {left:,} of {amount(len(trials), 'trial')}", file=sys.stderr)
 
 
 command = make_command(SweepOptions, _run)

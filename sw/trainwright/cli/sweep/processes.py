@@ -24,6 +24,7 @@ from trainwright.cli.output import stop_bars, teller
 from trainwright.cli.train.folder import CHECKPOINT, LOCK, RESULT
 from trainwright.support.files import write_whole
 from trainwright.support.locks import Locked, locked
+from trainwright.support.text import amount
 
 # -- a trial ---------------------------------------------------------------------------------------
 ORIGIN = "command.txt"
@@ -219,7 +220,7 @@ def complete(
         trial.check()
     tells = {trial: teller(trial.name, 30) for trial in trials if not trial.finished}
     if finished := len(trials) - len(tells):
-        print(f"{finished} of {len(trials)} runs are finished", file=sys.stderr)
+        print(f"finished: {finished:,} of {amount(len(trials), 'run')}", file=sys.stderr)
     failures = engine(trials, jobs, data, lambda trial, *steps: tells[trial](*steps))
     stop_bars()
     if failures is None:

@@ -182,7 +182,7 @@ def read_spec(path: Path) -> Spec:
     try:
         if path.stat().st_size > MOST_TEXT:
             raise OptionError(f"{path} is longer than {MOST_TEXT:,} bytes: no sweep is")
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise OptionError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # TOML's and UTF-8's errors are ValueErrors

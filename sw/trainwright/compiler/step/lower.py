@@ -40,6 +40,7 @@ from trainwright.graph.ir import Graph, urgent
 from trainwright.graph.network import SEQUENCES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
+from trainwright.support.text import amount
 from trainwright.timing import predict
 
 PLACEMENTS = 8
@@ -274,8 +275,8 @@ def _refusal(
     if misfits and rows <= p.scratchpad_rows:
         return misfits[0]
     return DoesNotFitError(
-        f"{name} has {graph.count(name)} values, {rows} {SCRATCHPAD.what} or more, there are "
-        f"{p.scratchpad_rows}, and no cut of it fits with what is computed from it",
+        f"{name} has {amount(graph.count(name), 'value')}, {rows} {SCRATCHPAD.what} or more, "
+        f"there are {p.scratchpad_rows}, and no cut of it fits with what is computed from it",
         SCRATCHPAD.advice(max(rows, p.scratchpad_rows + 1), p),
     )
 

@@ -20,6 +20,7 @@ from trainwright.mcf.experiments.hierarchy import Hierarchy, Reconstruction, rec
 from trainwright.support.files import write_whole
 from trainwright.support.finding import Progress, silent
 from trainwright.support.tensor_file import CheckpointError, decode, encode
+from trainwright.support.text import amount
 
 FORMAT = "trainwright-mcf-halfspace-2"
 PRINTED: dict[str, tuple[float, float]] = {
@@ -141,8 +142,8 @@ def train(
         progress(len(losses), epochs)
     if len(losses) > epochs:
         raise CheckpointError(
-            f"{checkpoint} is of {len(losses)} epochs, not {epochs}: choose another folder, or "
-            "remove it"
+            f"{checkpoint} is of {amount(len(losses), 'epoch')}, not {epochs}: choose another "
+            "folder, or remove it"
         )
     quality = reconstruction(all_distances(points), hierarchy.related())
     lowest = _components(points)[:, -1, 0].min().item()

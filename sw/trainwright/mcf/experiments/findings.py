@@ -11,6 +11,7 @@ from trainwright.mcf.experiments.learning import WAYS, LearningResult, train
 from trainwright.mcf.experiments.pictures import draw_embedding, draw_errors, draw_learning
 from trainwright.mcf.experiments.tables import TABLES, PaperTable
 from trainwright.support.finding import Experiment, Finding, Tell, finding
+from trainwright.support.text import amount
 
 
 def _figures(options: Any, tell: Tell) -> Finding:
@@ -56,7 +57,7 @@ def _learning_table(
         printed = loss and table.spelt(loss)
         rows.append((run.way, losses[run.way], same, *last, printed, *percents))
     head += ["paper's loss", "% right", "paper's %"]
-    return finding(f"{table.title}, {epochs:,} epochs", head, rows, runs, picture)
+    return finding(f"{table.title}, {amount(epochs, 'epoch')}", head, rows, runs, picture)
 
 
 def _embedding(options: Any, tell: Tell) -> Finding:
@@ -81,7 +82,7 @@ def _embedding(options: Any, tell: Tell) -> Finding:
         lowest = min(run.lowest for run in group)
         rows.append((way, precision, f"{paper[0]:.2f}", rank, f"{paper[1]:.3f}", lowest))
     head = ("type", "MAP, %", "paper's", "mean rank", "paper's", "least height")
-    length = f"{epochs:,} epochs, {options.seeds} seeds"
+    length = f"{amount(epochs, 'epoch')}, {amount(options.seeds, 'seed')}"
     title = f"Table 3: WordNet mammals in the half-space, {length}"
     return finding(title, head, rows, runs, {"table-3.png": draw_embedding(runs)})
 
