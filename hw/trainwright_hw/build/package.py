@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import count
 
 from amaranth.hdl import ClockDomain, Const, Elaboratable, Module, Signal
 from amaranth.lib.wiring import Flow, In, Out
@@ -54,6 +55,12 @@ CHANNELS = ("aw", "w", "b", "ar", "r")
 _WIRE = re.compile(
     r"(?P<head>  wire (?:width \d+ )?(?:input|output) )\d+(?P<tail> +\\(?P<name>\w+))"
 )
+
+_MEMORY = re.compile(
+    r"^  reg (?:\[\d+:0\] )?(?P<name>\\\S+ |\w+ )\[(?P<last>\d+):0\];\n(?!  initial begin)",
+    re.MULTILINE,
+)
+"""Declaration of a memory in Verilog that no contents follow."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +186,26 @@ def package_verilog(
     said = nullcontext() if progress is None else waiting(progress, "converting the accelerator")
     with said:
         rtlil = package_rtlil(parameters, target=target, memory_base=memory_base)
-    return rtlil_to_verilog(rtlil, system=system, progress=progress)
+    return _with_zeros(rtlil_to_verilog(rtlil, system=system, progress=progress))
+
+
+def _with_zeros(text: str) -> str:
+    """Let memories without contents start as zeros in simulators.
+
+    No result depends on them, but a simulator of four states computes unknown values from them.
+    Synthesis, for which tools define ``SYNTHESIS``, is free to choose.
+    """
+    numbers = count()
+
+    def zeros(memory: re.Match[str]) -> str:
+        row = f"\\row.{next(numbers)} "
+        steps = f"{row}= 0; {row}<= {memory['last']}; {row}= {row}+ 1"
+        return (
+            f"{memory[0]}`ifndef SYNTHESIS\n  integer {row};\n"
+            f"  initial for ({steps}) {memory['name']}[{row}] = 0;\n`endif\n"
+        )
+
+    return _MEMORY.sub(zeros, text)
 
 
 def _attributes(port: Port) -> Iterator[str]:
