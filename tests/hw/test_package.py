@@ -100,9 +100,11 @@ def test_verilog_read_by_icarus_as_verilog_2005_has_no_warnings(folder):
 MEMORIES_BENCH = """
 module bench;
   trainwright dut();
-  initial #1 if (dut.accelerator.scratchpad.banks.bank0[255 / 4] !== 0 ||
-    dut.accelerator.sequencer.file.exponents[0] !== 0 || dut.accelerator.sequencer.file.above[15] !== 0)
-    $display("unknown");
+  initial #1 begin
+    if (dut.accelerator.scratchpad.banks.bank0[63] !== 0) $display("bank");
+    if (dut.accelerator.sequencer.file.exponents[0] !== 0) $display("exponents");
+    if (dut.accelerator.sequencer.file.above[15] !== 0) $display("above");
+  end
 endmodule
 """
 
