@@ -8,10 +8,11 @@ import re
 import numpy as np
 import pytest
 import torch
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.checkpoint import checkpoint
 
 import trainwright.nn as tnn
-from trainwright import compile
+from trainwright import CompiledModule, compile
 from trainwright.compiler import CompileError
 
 
@@ -195,6 +196,19 @@ def test_input_of_another_layout_or_no_dimension_is_one_error_with_a_remedy(comp
         value = torch.nested.nested_tensor([x, x[:2]], layout=layout)
         with pytest.raises(TypeError, match=r"nested tensor: .*to_padded_tensor"):
             model(value)
+
+
+def test_dense_copy_has_no_compiled_part_whether_whole_part_or_single_layer():
+    torch.manual_seed(0)
+    for module in (tnn.TTLinear(64, 20, rank=4), _module()):
+        single = compile(module, batch=16)
+        x, wanted = torch.rand(4, 64), single.to_torch()
+        for model in (single, torch.nn.Sequential(single), AveragedModel(single)):
+            dense = tnn.to_torch(model)
+            assert not any(
+                isinstance(part, CompiledModule | tnn.TensorTrain) for part in dense.modules()
+            )
+            assert torch.equal(dense(x), wanted(x))
 
 
 @pytest.mark.filterwarnings("ignore:each layer of Sequential")

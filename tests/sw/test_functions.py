@@ -557,6 +557,73 @@ def test_kernel_in_torch_has_the_bits_of_its_integers(registered):
         quarter(torch.tensor([float("nan")]))
 
 
+@pytest.fixture
+def quarter(registered):
+    @trainwright.kernel(gradient=lambda k, upper, x: upper >> 2)
+    def quarter(k, x):
+        return x >> 2
+
+    return quarter
+
+
+def test_kernel_gradient_of_gradient_is_one_error_and_no_constant(quarter):
+    x = torch.tensor([1.0, -0.5], requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"quarter has no gradients of gradients: .* real="):
+        torch.autograd.grad(quarter(x * x).sum(), x, create_graph=True)
+    assert torch.autograd.grad(quarter(x * x).sum(), x)[0].tolist() == [0.5, -0.25]
+
+
+def test_kernel_in_torch_keeps_shapes_down_to_no_dimension(quarter):
+    for shape in ((), (0,), (1,), (2, 0, 3), (2, 3)):
+        x = torch.ones(shape, requires_grad=True)
+        y = quarter(x)
+        assert y.shape == x.shape and bool((y == 0.25).all())
+        assert torch.autograd.grad(y.sum(), x)[0].shape == x.shape
+    assert quarter(torch.ones(3, 2, device="meta")).shape == (3, 2)
+
+
+def test_kernel_over_no_features_gives_none(registered):
+    @trainwright.kernel(over="features", gradient="straight-through")
+    def above(k, x):
+        return x - k.greatest(x)
+
+    for shape in ((3, 0), (0, 3)):
+        assert above(torch.ones(shape)).shape == shape
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32, torch.float64))
+def test_kernel_of_the_largest_number_stays_finite(registered, dtype):
+    @trainwright.kernel(gradient="straight-through")
+    def same(k, x):
+        return x
+
+    most = torch.finfo(dtype).max
+    y = same(torch.tensor([most, -most], dtype=dtype))  # 127.9 steps round up to 2^7
+    assert y.tolist() == [most, -most]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's own, of its prototypes
+def test_kernel_in_torch_of_unreadable_input_is_one_error_with_remedy(quarter, registered):
+    @trainwright.kernel(over="window", gradient=lambda k, upper: upper)
+    def first(k, x):
+        return k.greatest(x)
+
+    x = torch.ones(1, 1, 4, 4)
+    for value in ([1.0], np.ones(2), 0.5, None):
+        with pytest.raises(TypeError, match=r"takes a torch\.Tensor, not .*torch\.as_tensor"):
+            quarter(value)
+    for value in (torch.eye(3).to_sparse(), torch.nested.nested_tensor([torch.ones(2)])):
+        with pytest.raises(TypeError, match=r"takes dense tensors: .*(to_dense|to_padded_tensor)"):
+            quarter(value)
+    for transform in (torch.func.vmap(quarter), torch.func.grad(lambda v: quarter(v).sum())):
+        with pytest.raises(RuntimeError, match=r"which torch\.func .* hide: .* real="):
+            transform(torch.ones(2, 3))
+    for window in (0, -2, (2, 0), (2, 2, 2), 1.5):
+        with pytest.raises(ValueError, match="window must be one or two integers"):
+            first(x, window=window)
+    assert first(x, window=2).tolist() == [[[[1.0, 1.0], [1.0, 1.0]]]]
+
+
 def test_kernel_over_channels_of_images_is_exact(registered):
     """Compare a kernel over each axis of an image with its graph, and with torch."""
 

@@ -29,10 +29,7 @@ def evaluated(function: Function, x: torch.Tensor, bits: int = OPERAND_BITS) -> 
     The axes of images (n, C, H, W) are channels, rows and columns. In all other tensors the last
     axis is features, and the axis before it is tokens.
     """
-    if not x.is_floating_point():
-        raise TypeError(
-            f"{function.text} takes floating point, not {x.dtype}: convert it, x.float()"
-        )
+    _require_numbers(function, x)
     if not function.over:
         return _Evaluated.apply(x, function, bits)
 
@@ -40,6 +37,31 @@ def evaluated(function: Function, x: torch.Tensor, bits: int = OPERAND_BITS) -> 
         return _Evaluated.apply(rows, function.sized(rows.shape[1]), bits)
 
     return over_groups(x, _places(function, x), apply, reduces=function.reduces)
+
+
+def _require_numbers(function: Function, x: object) -> None:
+    """Raise ``TypeError`` for what is no tensor of real numbers in rows.
+
+    Raises ``RuntimeError`` where torch hides the numbers that exponents are chosen by.
+    """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(
+            f"{function.text} takes a torch.Tensor, not {type(x).__name__}: convert it, "
+            "torch.as_tensor(x)"
+        )
+    if x.is_nested or x.layout is not torch.strided:
+        remedy = "torch.nested.to_padded_tensor(x, 0.0)" if x.is_nested else "x.to_dense()"
+        raise TypeError(f"{function.text} takes dense tensors: convert it, {remedy}")
+    if not x.is_floating_point():
+        raise TypeError(
+            f"{function.text} takes floating point, not {x.dtype}: convert it, x.float()"
+        )
+    torch_c: Any = torch._C
+    if torch_c._are_functorch_transforms_active() or torch.compiler.is_exporting():
+        raise RuntimeError(
+            f"{function.text} computes integers whose exponent follows the data, which torch.func "
+            "and torch.export hide: call it outside of them, or define the kernel with real="
+        )
 
 
 def over_groups(
@@ -52,7 +74,10 @@ def over_groups(
     """
     order = [n for n in range(x.dim()) if n not in places] + list(places)
     moved = x.permute(order)
-    rows = apply(moved.reshape(-1, prod(x.shape[n] for n in places)))
+    group = prod(x.shape[n] for n in places)
+    if not group and not reduces:
+        return x.clone()
+    rows = apply(moved.reshape(-1, group))
     if reduces:
         return rows[:, 0].reshape([1 if n in places else x.shape[n] for n in range(x.dim())])
     return rows.reshape(moved.shape).permute([order.index(n) for n in range(x.dim())])
@@ -62,7 +87,12 @@ def pooled(
     function: Function, x: torch.Tensor, window: int | tuple[int, int], bits: int = OPERAND_BITS
 ) -> torch.Tensor:
     """Compute a function of windows that divide images (n, C, H, W) without overlap."""
-    sides = (window, window) if isinstance(window, int) else window
+    _require_numbers(function, x)
+    sides: Any = (window, window) if isinstance(window, int | float) else window
+    if len(sides) != 2 or not all(isinstance(n, int) and n > 0 for n in sides):
+        raise ValueError(
+            f"{function.text}: window must be one or two integers of at least 1, not {window!r}"
+        )
     if function.over != ("window",):
         raise ValueError(f"{function.text} is over no window: call it without one")
     if x.dim() != 4 or any(n % side for n, side in zip(x.shape[2:], sides, strict=True)):
@@ -115,7 +145,7 @@ def applied(
         for n, words in enumerate(operands)
     }
     if not size:
-        return operands[0], scaling.exponent
+        return operands[0].copy(), scaling.exponent
     result = evaluate(kernel.traced(bits, width), rows, constants=scaling.constants).rows["z"]
     return result.ravel()[:size].reshape(shape), scaling.exponent
 
@@ -125,6 +155,9 @@ class _Evaluated(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, function: Function, bits: int) -> torch.Tensor:
+        ctx.shape = x.shape
+        if x.is_meta:
+            return x[:, :1].clone() if function.reduces else x.clone()
         at = fitting(x, bits)
         words = quantise(x.cpu(), at, bits).numpy()
         result, exponent = applied(function.forward, [words], [bits], bits, [at])
@@ -135,12 +168,19 @@ class _Evaluated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (upper,) = gradients
+        if upper.is_meta:
+            return upper.new_empty(ctx.shape), None, None
         function: Function = ctx.function
         kernel, (second, exponent) = function.backward, ctx.second
         if kernel is None:
             if function.definition.gradient is None:
                 raise RuntimeError(f"{function.definition.place}: {function.text} has no gradient")
             return upper, None, None
+        if torch.is_grad_enabled():  # torch would take the result for a constant, and say nothing
+            raise RuntimeError(
+                f"{function.text} has no gradients of gradients: call backward or grad without "
+                "create_graph=True, or define the kernel with real="
+            )
         at = fitting(upper, GRADIENT_BITS)
         words = quantise(upper.cpu(), at, GRADIENT_BITS).numpy()
         given = [np.broadcast_to(words, second.shape), second]
@@ -155,7 +195,11 @@ class _Evaluated(torch.autograd.Function):
 
 
 def _real(words: Any, exponent: int, like: torch.Tensor) -> torch.Tensor:
-    return dequantise(torch.from_numpy(np.ascontiguousarray(words)), exponent).to(like)
+    # numpy makes a row of a single number.
+    rows = torch.from_numpy(np.ascontiguousarray(words)).reshape(words.shape)
+    # Rounding up to a power of two may leave the range of the type: 65504 of float16.
+    most = torch.finfo(like.dtype).max
+    return dequantise(rows, exponent).to(torch.float64).clamp(-most, most).to(like)
 
 
 def real_of(kernel: FunctionKernel) -> Callable[..., torch.Tensor]:

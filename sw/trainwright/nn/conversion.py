@@ -531,13 +531,17 @@ def to_torch(model: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a model with ordinary dense layers in place of tensor trains.
 
     Weights and biases are those that a forward pass computes with, rounded to their bits; outputs
-    differ by the rounding of activations alone. Kept is all that ``from_torch`` keeps.
+    differ by the rounding of activations alone. Kept is all that ``from_torch`` keeps. Compiled
+    models, whole or parts, become their own dense copies.
 
     >>> to_torch(TTLinear(64, 10, rank=4))
     Linear(in_features=64, out_features=10, bias=True)
     """
     require_module(model)
+    compiled = _compiled_parts(model)
     copy = _copied(model)
+    inner = dict(zip(map(id, model.modules()), copy.modules(), strict=True))
+    copy = _set_modules(copy, {id(inner[key]): dense for key, dense in compiled.items()})
     weights: dict[int, torch.nn.Parameter] = {}
     replaced: dict[int, torch.nn.Module] = {}
     for name, layer in named_modules(copy):
@@ -553,6 +557,16 @@ def to_torch(model: torch.nn.Module) -> torch.nn.Module:
     result = _set_modules(copy, replaced)
     vars(result).pop("trainwright_summary", None)
     return result
+
+
+def _compiled_parts(model: torch.nn.Module) -> dict[int, torch.nn.Module]:
+    """Return the dense copies of the compiled models in a model, by the ``id`` of each."""
+    dense_copies: dict[int, torch.nn.Module] = {}
+    for part in model.modules():
+        if getattr(type(part), "is_compiled_model", False):
+            compiled: Any = part
+            dense_copies[id(part)] = compiled.to_torch()
+    return dense_copies
 
 
 def _dense_of(name: str, layer: TensorTrain) -> torch.nn.Module:

@@ -60,6 +60,9 @@ class CompiledModule(torch.nn.Module):
     (False, 16)
     """
 
+    is_compiled_model = True
+    """Mark for ``trainwright.to_torch``, which cannot import this class."""
+
     def __init__(self, module: torch.nn.Module, machine: AcceleratorHandle) -> None:
         super().__init__()
         # One set of parameters: the very dictionaries of the module.
