@@ -127,8 +127,3 @@ def test_more_classes_than_labels_of_two_bytes_are_one_error():
     many = of_images(MOST_OUTPUTS + 1, (128, 128))
     with pytest.raises(CompileError, match="up to 8192 classes, not 8193: use --update host"):
         require_chip(many, 16, P)
-
-
-def test_step_on_the_chip_of_a_regression_is_one_error():
-    with pytest.raises(CompileError, match="tell classes apart: a regression takes --update host"):
-        require_chip(replace(DIGITS, classes=1), 16, P)

@@ -519,7 +519,6 @@ def test_draw_all_of_a_regression_has_predictions_and_no_confusion(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--update", "chip"], "a regression takes --update host"),
         (["--scales", "all-frozen"], "takes --scales automatic or frozen"),
         (["--task", "guess"], "invalid choice: 'guess'"),
     ],

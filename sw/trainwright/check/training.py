@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from trainwright.accelerator import Accelerator
@@ -34,7 +35,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, make_layout
-from trainwright.onchip.state import ChipState, Words, limits
+from trainwright.onchip.state import ChipState, limits
 from trainwright.train.batches import chip_batch_indices, input_quantiser, vocabulary_digits
 from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.engine import TrainingTask
@@ -110,11 +111,15 @@ def weakened(state: ChipState) -> ChipState:
     return state
 
 
-def random_labels(network: Network, batch: int, random: np.random.Generator) -> Words:
+def random_labels(
+    network: Network, batch: int, random: np.random.Generator
+) -> npt.NDArray[np.generic]:
     """Return labels of samples (batch,), or of words (batch, tokens), some of which have none.
 
-    Labels of a network with heads of both are (batch, 1 + tokens).
+    Labels of a network with heads of both are (batch, 1 + tokens); a regression has targets.
     """
+    if network.is_regression:
+        return random.normal(size=batch)
     if network.labels == 1:
         return random.integers(0, network.classes, batch)
     labels = random.integers(-1, network.classes, (batch, network.labels))
@@ -142,7 +147,8 @@ def random_data(
             images = np.where(np.arange(network.tokens) < lengths, images, PADDING)
     train = Split(images, random_labels(network, count, random))
     names = tuple(map(str, range(network.classes)))
-    return DataSet("random", train, train.first(test_samples), full_scale, names)
+    scale = (0.0, 1.0) if network.is_regression else None
+    return DataSet("random", train, train.first(test_samples), full_scale, names, scale=scale)
 
 
 @dataclass(frozen=True)

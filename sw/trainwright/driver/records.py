@@ -12,7 +12,7 @@ from trainwright.compiler.chip.memory import classes_in_rows, label_kinds
 from trainwright.compiler.chip.records import RecordFormat
 from trainwright.driver.tokens import token_words
 from trainwright.network import Input, Network
-from trainwright.onchip.choices import label_bytes
+from trainwright.onchip.choices import label_bytes, no_label
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.samples import filled_up, require_labels, target_beats
 
@@ -78,7 +78,8 @@ def sample_records(
 def filled_records(step: CompiledStep, whole: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Fill records up to whole batches with blank records, which have no label."""
     network = step.network
-    none = np.full((1, network.labels) if network.labels > 1 else 1, -1)
+    shape = (1, network.labels) if network.labels > 1 else 1
+    none = np.full(shape, no_label(network.classes))
     if SAMPLES_OUTSIDE in step.buffers:
         blank = np.zeros((1, whole.shape[1]), np.uint8)
         numbered = classes_in_rows(network)

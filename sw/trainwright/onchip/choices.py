@@ -17,9 +17,18 @@ LOSS_NAMES = ("cross-entropy", "squared-error")
 OPTIMISERS = ("esgd", "momentum")
 
 
+MOST_TARGET = MOST_OUTPUTS - 1
+"""Greatest target of a regression, which takes two bytes as a label of many classes does."""
+
+
 def label_bytes(classes: int) -> int:
-    """Return the bytes of a label in memory."""
-    return 1 if classes <= BYTE_CLASSES else 2
+    """Return the bytes of a label in memory; of a regression's target, if there is one class."""
+    return 1 if 1 < classes <= BYTE_CLASSES else 2
+
+
+def no_label(classes: int) -> int:
+    """Return what stands for a sample without a label; of a regression, below all targets."""
+    return -1 if classes > 1 else -MOST_OUTPUTS
 
 
 def reads_images(network: Network) -> bool:

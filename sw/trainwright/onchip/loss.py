@@ -19,8 +19,8 @@ from trainwright.kernels.library import EVEN, exp2, log2_fraction, mantissa, rec
 from trainwright.kernels.phases import STORED, GroupLayout, GroupPass, lower_groups
 from trainwright.kernels.tables import FRACTION
 from trainwright.kernels.trace import trace_groups
-from trainwright.onchip.choices import BYTE_CLASSES, LANES, LOSS_NAMES
-from trainwright.onchip.samples import require_labels, target_rows
+from trainwright.onchip.choices import BYTE_CLASSES, LANES, LOSS_NAMES, MOST_TARGET, no_label
+from trainwright.onchip.samples import TARGET_UNIT, require_labels, target_rows
 from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
 from trainwright.program.vector import FACTOR_WIDTH
 
@@ -74,9 +74,9 @@ class Loss:
         return self.total * self.unit / max(1, self.samples)
 
 
-def in_groups(outputs: int, *, of_words: bool) -> bool:
+def in_groups(outputs: int, classes: int, *, of_words: bool) -> bool:
     """Return whether the classes of a sample are a group of rows, not lanes of a row."""
-    return of_words or outputs > LANES
+    return of_words or outputs > LANES or classes == 1
 
 
 def batch_exponent(batch: int) -> int:
@@ -185,23 +185,31 @@ def squared_error_kernel(k: Body, exponent: int | None, counting: bool, main: bo
     """Compute half the squared distance of a row's logits from 1 at the label and 0 elsewhere.
 
     The gradient is the error itself: one rounding, half to even, and saturation. Beyond
-    2^MOST_POWER every logit but 0 saturates, as it does at any greater exponent.
+    2^MOST_POWER every logit but 0 saturates, as it does at any greater exponent. A group of one row
+    is a regression: its distance is that of the output from the target.
     """
-    row = _operands(k)
-    target, at = row.target, row.at
-    if main:
-        _greatest_logit(k, row, main)
+    row = None if k.reduced and k.group == 1 else _operands(k)
+    if row is None:
+        target, logits = k.read(TARGETS, no_label(1), MOST_TARGET), k.read(LOGITS)
+    else:
+        target, logits = row.target, row.logits
+        if main:
+            _greatest_logit(k, row, main)
     if exponent is None:
         scale, shift = k.given(0, 1, 1 << MOST_POWER), k.given_shift(0)
     else:
         scale = 1 << min(max(exponent + ERROR_UNIT, 0), MOST_POWER)
         shift = min(max(-exponent - ERROR_UNIT, 0), MOST_SHIFT)
-    output = (row.logits * scale).rounded(shift, EVEN)
-    if k.reduced:
-        error = where(at, output - (1 << ERROR_UNIT), output).clip(WORD_WIDTH)
+    output = (logits * scale).rounded(shift, EVEN)
+    if row is None:
+        error = (target * -((1 << ERROR_UNIT) // TARGET_UNIT) + output).clip(WORD_WIDTH)
+        error = where((target - no_label(1)).zero, 0, error)
+    elif k.reduced:
+        error = where(row.at, output - (1 << ERROR_UNIT), output).clip(WORD_WIDTH)
     else:
         error = (target * -(1 << ERROR_UNIT) + output).clip(WORD_WIDTH)
-    error = where(target.negative, 0, error)
+    if row is not None:
+        error = where(target.negative, 0, error)
     if not counting:
         k.write(GRADIENT, error)
     square = error * error
@@ -292,7 +300,7 @@ def batch_loss(loss: str, logits: Words, exponent: int, labels: Words, classes: 
     shape, numbers = logits.shape, labels.reshape(-1, 1)
     logits = logits.reshape(len(numbers), -1)
     outputs, options = logits.shape[1], {"exponent": exponent, "counting": False, "main": True}
-    if in_groups(outputs, of_words=labels.ndim > 1):
+    if in_groups(outputs, classes, of_words=labels.ndim > 1):
         every = np.arange(classes) * np.ones_like(numbers)
         rows = {LOGITS: logits[:, :classes], TARGETS: numbers + 0 * every, NUMBERS: every}
         body = trace_groups(KERNELS[loss], classes, **options)
@@ -307,7 +315,7 @@ def batch_loss(loss: str, logits: Words, exponent: int, labels: Words, classes: 
         total=result.total,
         unit=UNITS[loss],
         correct=result.count,
-        samples=int((numbers >= 0).sum()),
+        samples=int((numbers > no_label(classes)).sum()),
     )
 
 

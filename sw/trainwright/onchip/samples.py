@@ -6,15 +6,21 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.fixed.random_bits import derived_seed
-from trainwright.onchip.choices import DIGIT_BITS, MOST_OUTPUTS, label_bytes
+from trainwright.onchip.choices import (
+    DIGIT_BITS,
+    MOST_OUTPUTS,
+    MOST_TARGET,
+    label_bytes,
+    no_label,
+)
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER, SampleOrder, order_mask
 from trainwright.program.samples import PIXEL_WIDTHS
 from trainwright.support.text import amount
 
 BEAT = 16
 """Bytes of a beat of an accelerator with 16 lanes."""
-NO_LABEL = -1
-"""Label of a sample, or of a word, that has none."""
+TARGET_UNIT = 1 << 10
+"""Units of a regression's target in a standard deviation."""
 __all__ = [
     "BEAT", "PIXEL_WIDTHS", "epoch_order", "expanded", "filled_up", "first_of", "order_at",
     "records", "sample_bytes", "stored_pixels", "target_rows",
@@ -70,7 +76,7 @@ def records(
         raise ValueError(f"records have targets of 1 to {most} classes, not {classes}")
     if int(pixels.max(initial=0)) >> width:
         raise ValueError(f"a pixel of {pixels.max()} has more than {width} bits")
-    require_labels(labels, classes, least=0)
+    require_labels(labels, classes, least=no_label(classes) + 1)
     size = sample_bytes(pixels.shape[1], width)
     whole = np.zeros((len(pixels), (size - BEAT) * 8 // width), np.uint8)
     whole[:, : pixels.shape[1]] = pixels
@@ -80,13 +86,28 @@ def records(
     return np.concatenate([whole, targets], 1)
 
 
-def require_labels(labels: npt.NDArray[np.generic], classes: int, *, least: int = NO_LABEL) -> None:
+def require_labels(
+    labels: npt.NDArray[np.generic], classes: int, *, least: int | None = None
+) -> None:
     """Raise ``ValueError`` for a label that is no class, or under ``least``."""
+    least = no_label(classes) if least is None else least
+    most = classes - 1 if classes > 1 else MOST_TARGET
     # A label beyond the classes is a byte or a digit of another class, or of none.
-    if labels.size and not least <= int(labels.min()) <= int(labels.max()) < classes:
+    if labels.size and not least <= int(labels.min()) <= int(labels.max()) <= most:
         raise ValueError(
             f"labels from {labels.min()} to {labels.max()} of {amount(classes, 'class')}"
         )
+
+
+def label_words(labels: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
+    """Return labels as integers: classes, or targets of a regression in units of 1 / TARGET_UNIT.
+
+    Targets are rounded half to even and saturate at ``MOST_TARGET``, 8 deviations of the data.
+    """
+    if labels.dtype.kind != "f":
+        return labels.astype(np.int64)
+    units = np.rint(labels.astype(np.float64) * TARGET_UNIT)
+    return units.clip(-MOST_TARGET, MOST_TARGET).astype(np.int64)
 
 
 def target_beats(
@@ -121,7 +142,7 @@ def digit_rows(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def target_rows(labels: npt.NDArray[np.int64], classes: int, lanes: int) -> npt.NDArray[np.int64]:
     """Return a row a sample: 1 at its label, 0 at other classes, -1 where there is no class.
 
-    A label of ``NO_LABEL`` is none. Raises ``ValueError`` for labels that are no classes.
+    A label of -1 is none. Raises ``ValueError`` for labels that are no classes.
     """
     require_labels(labels, classes)
     targets = np.where(np.arange(lanes) < classes, 0, -1) * np.ones((len(labels), 1), np.int64)

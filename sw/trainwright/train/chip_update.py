@@ -13,11 +13,12 @@ from trainwright.onchip.layout import LANES, WeightLayout, make_layout
 from trainwright.onchip.loss import LOSSES, Loss
 from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable, make_rates
+from trainwright.onchip.samples import label_words
 from trainwright.onchip.state import ChipState, UpdateStep, limits
 from trainwright.train.interfaces import BatchLoss
 from trainwright.train.loss import head_logits
 from trainwright.train.model import Model, digest, fixed_bias_exponents
-from trainwright.train.settings import TrainSettings
+from trainwright.train.settings import ChipSettings, TrainSettings
 
 
 class ChipModel:
@@ -119,6 +120,11 @@ def chip_model(model: Model) -> ChipModel:
     return ChipModel(model.network, ChipState(layout, weights))
 
 
+def loss_name(network: Network, chip: ChipSettings) -> str:
+    """Return the loss on the chip: of a regression the squared error, else the chosen one."""
+    return "squared-error" if network.is_regression else chip.loss
+
+
 class ChipUpdate:
     """Implements ``train.interfaces.Update`` on the state of a ``ChipModel``.
 
@@ -171,7 +177,8 @@ class ChipUpdate:
         exponent = fitting_exponent(logits, 16)
         integers = (logits * 2.0**-exponent).to(torch.int64).numpy()
         classes = network.classes_of(name)
-        return LOSSES[self._chip.loss](integers, exponent, labels.numpy(), classes)
+        loss = LOSSES[loss_name(network, self._chip)]
+        return loss(integers, exponent, label_words(labels.numpy()), classes)
 
     def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
         """Update the weights once; return the learning rate and the prior weight used."""

@@ -24,11 +24,12 @@ from trainwright.driver.records import filled_records, sample_records
 from trainwright.driver.resident import ResidentDriver, lay_out_data
 from trainwright.driver.tokens import exponent_of_inputs
 from trainwright.fixed.scale import PRESETS, Scales
+from trainwright.onchip.choices import no_label
 from trainwright.onchip.prior import Pulls, cut_distance
-from trainwright.onchip.samples import records, stored_pixels
+from trainwright.onchip.samples import label_words, records, stored_pixels
 from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.train.batches import input_quantiser, label_tensor
-from trainwright.train.chip_update import ChipModel, ChipUpdate
+from trainwright.train.chip_update import ChipModel, ChipUpdate, loss_name
 from trainwright.train.engine import StepResult, TrainingTask
 from trainwright.train.settings import TrainSettings
 
@@ -69,8 +70,8 @@ def stored_records(
     if SAMPLES_OUTSIDE not in step.buffers:
         exponent = exponent_of_inputs(step)
         inputs = input_quantiser(network, data.full_scale, exponent, pixels)(images)
-        labels = label_tensor(split.labels, network.labels)
-        return sample_records(step, inputs, labels.numpy())
+        labels = label_words(label_tensor(split.labels, network.labels).numpy())
+        return sample_records(step, inputs, labels)
     stored = stored_pixels(images, data.full_scale, pixels)
     # Images are padded before they are stored: the chip's address counter then reads whole rows of
     # the network's input.
@@ -78,7 +79,7 @@ def stored_records(
     edges = ((0, 0), (0, height - images.shape[1]), (0, width - images.shape[2]))
     whole = np.pad(stored, edges).reshape(len(images), -1)
     numbered = classes_in_rows(network)
-    return records(whole, split.labels, pixels, network.classes, numbered=numbered)
+    return records(whole, label_words(split.labels), pixels, network.classes, numbered=numbered)
 
 
 class ResidentEngine:
@@ -138,6 +139,9 @@ class ResidentEngine:
         self._test: SampleRecords | None = None
         # Programs classify whole batches; the fillers' labels match no class, so they count
         # nothing.
+        # The chip counts correct samples, of which a regression has none.
+        if model.network.is_regression:
+            return
         stored = stored_records(model, task.data, pixels, step, task.test)
         stored = filled_records(step, stored)
         if stored.size <= self._data.address:
@@ -196,8 +200,9 @@ class ResidentEngine:
             kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, cuts=self._cut_rule, data=self._data,
-            loss=self._chip.loss, test=self._test, optimiser=self._chip.optimiser,
-            plan=self._plan, trace=self._trace, occupied=self._task.occupied,
+            loss=loss_name(self._model.network, self._chip), test=self._test,
+            optimiser=self._chip.optimiser, plan=self._plan, trace=self._trace,
+            occupied=self._task.occupied,
         )  # fmt: skip
 
     @property
@@ -221,6 +226,7 @@ class ResidentEngine:
         driver, settings = self.driver, self._settings
         network, train = driver.layout.network, self._task.data.train
         labels = network.labels_of(network.main, label_tensor(train.labels, network.labels))
+        none = no_label(network.classes)
         chosen = json.dumps(settings.to_dict(), sort_keys=True)
         return Card(
             # The card names data and run apart: another run on the same data leaves the samples,
@@ -232,7 +238,7 @@ class ResidentEngine:
             network=network.name,
             ranks=self._model.network.ranks,
             batch=settings.batch,
-            labels=int((labels >= 0).sum()) / len(train),
+            labels=int((label_words(labels.numpy()) > none).sum()) / len(train),
             epoch=self._epoch,
             total=self._task.total_steps,
             interval=self._interval,

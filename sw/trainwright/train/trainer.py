@@ -14,6 +14,8 @@ from trainwright.driver.driver import Occupied
 from trainwright.driver.tokens import TokenCounts
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.scale import TensorStatistics
+from trainwright.onchip.choices import no_label
+from trainwright.onchip.samples import label_words
 from trainwright.train.batches import (
     ImageQuantiser,
     batch_indices,
@@ -263,7 +265,8 @@ class Trainer:
 
     def _labels(self, step: int) -> int:
         network, labels = self.state.network, self._labels_of(self._indices(step))
-        return int((network.labels_of(network.main, labels) >= 0).sum())
+        labels = label_words(network.labels_of(network.main, labels).numpy())
+        return int((labels > no_label(network.classes)).sum())
 
     def _occupied(self) -> Occupied | None:
         """Return the counts of an average sample: a run on the chip has one count of all steps."""

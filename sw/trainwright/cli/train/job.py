@@ -271,8 +271,6 @@ def _check_task(data: DataSet, settings: TrainSettings) -> None:
     """Raise ``OptionError`` for settings that a regression does not go with."""
     if data.scale is None:
         return
-    if settings.chip is not None:
-        raise OptionError("--update chip tells classes apart: a regression takes --update host")
     if settings.scales == "all-frozen":
         raise OptionError(
             "--scales all-frozen bounds the gradient by that of classes: a regression takes "

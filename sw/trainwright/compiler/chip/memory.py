@@ -25,7 +25,7 @@ from trainwright.compiler.chip.live import (
 from trainwright.compiler.chip.prior_rows import PriorRows
 from trainwright.compiler.step.rows import require_chip
 from trainwright.network import Network
-from trainwright.onchip.choices import label_bytes
+from trainwright.onchip.choices import label_bytes, no_label
 from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
 from trainwright.onchip.loss import in_groups
 from trainwright.onchip.samples import DIGIT_WEIGHTS, digit_rows, require_labels, target_rows
@@ -39,7 +39,7 @@ NUMBERS = "numbers"
 """Buffer with rows of the number of each class, if logits have classes in rows; its last row has
 -1, the label of no class."""
 DIGITS = "digits of labels"
-"""Buffer of two rows for labels of two bytes: weights of the digits, and the digits of -1."""
+"""Buffer of two rows for labels of two bytes: weights of the digits, and the digits of no label."""
 SCHEDULE, PRIOR = "schedule", "prior"
 """Buffers of the counters and the table of rates (``onchip.schedule_pass``); of the prior's side
 rows (``onchip.prior_pass``) and rows of bonds (``onchip.cut_pass``)."""
@@ -181,10 +181,11 @@ class ChipMemory:
         for kind in label_kinds(self.step.network).values():
             if kind.numbers in self.buffers:
                 rows, lanes = self.buffers[kind.numbers].shape
-                numbers = np.arange(kind.classes).repeat(rows // kind.classes * lanes)
+                numbers = np.arange(kind.classes).repeat((rows - 1) // kind.classes * lanes)
                 words[kind.numbers] = np.append(numbers, [-1] * lanes).reshape(rows, lanes)
         if DIGITS in self.buffers:
-            words[DIGITS] = np.vstack([DIGIT_WEIGHTS, digit_rows(np.array([-1]))])
+            none = np.array([no_label(self.step.network.classes)])
+            words[DIGITS] = np.vstack([DIGIT_WEIGHTS, digit_rows(none)])
         return words
 
     def targets(self, labels: Words) -> Words:
@@ -218,7 +219,7 @@ def classes_in_rows(network: Network) -> bool:
     Heads of up to 16 outputs with one label for each sample have a row for each sample instead.
     Heads of one kind read the same targets, so the largest head decides.
     """
-    return in_groups(max(network.head_sizes), of_words=network.labels > 1)
+    return in_groups(max(network.head_sizes), network.classes, of_words=network.labels > 1)
 
 
 @dataclass(frozen=True)

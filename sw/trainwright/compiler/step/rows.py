@@ -161,8 +161,6 @@ def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None
     """Raise ``CompileError`` for a step whose loss and update no vector engine computes."""
     require_loop(network, batch, p)
     what = f"{network.name}: loss and update on the chip"
-    if network.is_regression:
-        raise CompileError(f"{what} tell classes apart: a regression takes --update host")
     if not p.vector_engine:
         raise CompileError(f"{what} need a vector engine; use vector_engine=1")
     if network.classes > MOST_OUTPUTS:
