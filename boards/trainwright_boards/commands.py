@@ -57,20 +57,21 @@ def _boards_arguments(parser: argparse.ArgumentParser) -> None:
         "List the boards, the runs of the tools that are recorded for each, and the presets that "
         "fit. A board that was only described says so."
     )
-    parser.add_argument(
+    tables = parser.add_mutually_exclusive_group()
+    tables.add_argument(
         "--table2",
         action="store_true",
         help="the paper's table 2 beside every finished build and estimate in --builds, and the "
         "time of a training step at the clock reached",
     )
-    parser.add_argument(
+    tables.add_argument(
         "--runs",
         action="store_true",
         help="the boards that were run to the last step for which tools come from PyPI, with the "
         "figures of each run, and the boards that were not",
     )
     parser.add_argument(
-        "--builds", type=Path, default=FOLDER, metavar="FOLDER", help="default: build"
+        "--builds", type=Path, metavar="FOLDER", help="of --table2 (default: build)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -147,7 +148,9 @@ def board_figures(board: Board) -> dict[str, Any]:
 
 def _boards(args: argparse.Namespace) -> int:
     if args.table2:
-        return _table2(args.builds, args.json)
+        return _table2(args.builds or FOLDER, args.json)
+    if args.builds is not None:
+        raise OptionError("--builds is for --table2: add it, or omit --builds")
     if args.runs:
         return _runs(args.json)
     figures = {name: board_figures(board) for name, board in BOARDS.items()}

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
+from trainwright.cli import main
 from trainwright.cli.core import Parser
 from trainwright.compiler import compile_step
 from trainwright.network import load_network
@@ -104,6 +105,22 @@ def test_nothing_is_built(tmp_path, capsys):
     cli.boards.run(parser.parse_args(["--table2", "--builds", str(tmp_path)]))
     captured = capsys.readouterr()
     assert "nothing is built" in captured.err and "56,131" in captured.out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--runs", "--table2"], "--table2: not allowed with argument --runs"),
+        (["--runs", "--builds", "x"], "--builds is for --table2"),
+    ],
+)
+def test_boards_options_that_contradict_are_one_error(arguments, message, capsys):
+    try:
+        status = main(["boards", *arguments])
+    except SystemExit as exit_:
+        status = exit_.code
+    captured = capsys.readouterr()
+    assert status == 2 and message in captured.err and not captured.out
 
 
 def test_cells_of_an_estimate_are_counted_once():

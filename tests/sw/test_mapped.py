@@ -172,7 +172,7 @@ def test_parse_place_takes_decimal_and_hexadecimal_parts():
 @pytest.mark.parametrize(
     "target",
     ["", "/dev/mem@0xA0000000", ",@0", "@4,@8", "/dev/mem@A0000000,@0", "/dev/mem@2,@0",
-     "/dev/mem@0,@0+7", "/dev/mem@0+,@0"],
+     "/dev/mem@0,@0+7", "/dev/mem@0+,@0", "/dev/mem@0,@0+0"],
 )  # fmt: skip
 def test_mapped_accelerator_bad_target_shows_example(target):
     with pytest.raises(ValueError, match=r"mmio:/dev/mem@0xA0000000,@0x60000000\+0x4000000"):
@@ -218,6 +218,7 @@ def test_check_on_mapped_accelerator_fails_on_broken_memory(
         ("/dev/mem@0xA0000000", [EXAMPLE]),
         ("{file}@0,@0x10000+0x10000", ["no accelerator", "IDENTITY reads 0x00000000"]),
         ("{file}@0,@0x10000+0x100000", ["cannot map 0x100000 bytes of", "at 0x10000"]),
+        ("{file}@0+4,@0x10000+0x10000", ["registers take 0x10000 bytes"]),
         ("{folder}@0,@0x10000", ["cannot map", "s a directory"]),
     ],
 )

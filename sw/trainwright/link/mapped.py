@@ -134,10 +134,13 @@ def parse_place(text: str, file: str, size: int) -> tuple[str, int, int]:
     try:
         if match is None:
             raise ValueError
-        offset, given = (read_integer(match[name] or "0", 0) for name in ("offset", "size"))
+        offset = read_integer(match["offset"] or "0", 0)
+        given = size if match["size"] is None else read_integer(match["size"], 0)
+        if not given:
+            raise ValueError
     except ValueError:
         raise ValueError(f"{text!r} is no FILE@OFFSET+SIZE, as in {EXAMPLE}") from None
-    place = match["file"] or file, offset, given or size
+    place = match["file"] or file, offset, given
     if not place[0] or place[1] % WORD_BYTES or place[2] % WORD_BYTES:
         raise ValueError(f"{text!r} names no file, or no multiple of {WORD_BYTES}: {EXAMPLE}")
     return place
@@ -158,6 +161,8 @@ class MappedAccelerator(HostedAccelerator):
         if not first or not comma:
             raise ValueError(f"name the places of registers and memory, as in {EXAMPLE}")
         file, offset, size = parse_place(first, "", REGISTER_BYTES)
+        if size < REGISTER_BYTES:
+            raise ValueError(f"registers take {REGISTER_BYTES:#x} bytes, {first!r} names fewer")
         memory_file, memory_offset, memory_size = parse_place(second, file, memory_bytes)
         registers = FileWindow(file, offset, size)
         try:
