@@ -359,3 +359,45 @@ def test_posit_numbers_of_many_digits_are_nearest():
     p = PositTensor([2**62 + 2**49 + 1, Fraction(1, 3), Decimal("0.1"), 10**400], P32)
     assert p[:3].tolist() == [2.0**62 + 2.0**50, 178956971 / 2**29, 214748365 / 2**31]
     assert p[3].item() == P32.maxpos
+
+
+def test_posit_part_of_a_float_model_passes_gradients_both_ways():
+    torch.manual_seed(0)
+    fmt, x = PositFormat(32, 2), torch.randn(5, 4)
+    enter, inner, leave = (torch.nn.Linear(4, 4) for _ in range(3))
+    plain = copy.deepcopy(torch.nn.Sequential(enter, inner, leave)).double()
+    posit.convert(inner, fmt)
+    y = leave(inner(PositTensor(enter(x), fmt)).decode().float())
+    y.square().sum().backward()
+    plain(x.double()).square().sum().backward()
+    own = (*enter.parameters(), *inner.parameters(), *leave.parameters())
+    for parameter, wanted in zip(own, plain.parameters(), strict=True):
+        gradient = parameter.grad
+        if isinstance(gradient, PositTensor):
+            gradient = gradient.decode()
+        torch.testing.assert_close(gradient.double(), wanted.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_posits_made_in_a_graph_have_gradients_of_gradients():
+    values, fmt = [0.5, 1.5, -2.0], PositFormat(16, 2)
+    floats = torch.tensor(values, requires_grad=True)
+    posits = PositTensor(values, fmt, requires_grad=True)
+    for x, cube in (
+        (floats, lambda x: PositTensor(x, fmt) ** 3),
+        (posits, lambda x: x.to(PositFormat(32, 2)) ** 3),
+        (posits, lambda x: PositTensor(x, PositFormat(32, 2)) ** 3),
+        (posits, lambda x: (x * 1).decode() ** 3),
+    ):
+        (slope,) = torch.autograd.grad(cube(x).sum(), x, create_graph=True)
+        assert slope.tolist() == [0.75, 6.75, 12.0]
+        assert torch.autograd.grad(slope.sum(), x)[0].tolist() == [3.0, 9.0, -12.0]
+
+
+def test_posits_that_begin_a_graph_are_leaves_and_decode_to_numbers():
+    x, fmt = torch.ones(2, requires_grad=True), PositFormat(16, 2)
+    leaf = PositTensor(x, fmt, requires_grad=True)
+    assert leaf.is_leaf and leaf.requires_grad and not leaf.decode().requires_grad
+    with torch.no_grad():
+        assert not PositTensor(x, fmt).requires_grad
+    assert (leaf * 2).numpy().tolist() == [2.0, 2.0]
+    assert not PositTensor(x.detach(), fmt).requires_grad

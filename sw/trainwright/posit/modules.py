@@ -80,7 +80,7 @@ def convert_module(module: nn.Module, formats: Precision | Mapping[str, Precisio
                 part._parameters[key] = _posit_parameter(parameter, _storage(precision), parameters)
         for key, buffer in part.named_buffers(recurse=False):
             if buffer.is_floating_point():
-                part._buffers[key] = PositTensor(buffer, _computing(precision))
+                part._buffers[key] = PositTensor(buffer.detach(), _computing(precision))
         if isinstance(precision, Mixed):
             keys = [key for key, _ in part.named_parameters(recurse=False)]
             if parametrize.is_parametrized(part):
@@ -126,7 +126,9 @@ def _posit_parameter(
 ) -> nn.Parameter:
     key = id(parameter)
     if key not in parameters:
-        parameters[key] = nn.Parameter(PositTensor(parameter, fmt), parameter.requires_grad)
+        parameters[key] = nn.Parameter(
+            PositTensor(parameter.detach(), fmt), parameter.requires_grad
+        )
     return parameters[key]
 
 

@@ -24,7 +24,15 @@ class PositTensor(GridTensor):
 
     @staticmethod
     def __new__(cls, data: Any, fmt: PositFormat, *, requires_grad: bool = False) -> "PositTensor":
-        """Round ``data``: a tensor of real numbers, or numbers in nested sequences."""
+        """Round ``data``: a tensor of real numbers, or numbers in nested sequences.
+
+        A tensor that needs a gradient gets it through the posits, unless ``requires_grad`` asks
+        for posits that begin a graph.
+        """
+        in_graph = isinstance(data, Tensor) and data.requires_grad and torch.is_grad_enabled()
+        if in_graph and not requires_grad:
+            # A copy, as of other tensors: those of one format would share their memory.
+            return data.to(fmt).clone() if isinstance(data, PositTensor) else _entered(data, fmt)
         if isinstance(data, PositTensor):
             data = data.values()
         elif isinstance(data, Tensor):
@@ -57,7 +65,18 @@ class PositTensor(GridTensor):
         return codes_of(self.values(), self.fmt)
 
     def decode(self) -> Tensor:
-        """Return the values in float64, NaN for NaR; a copy without autograd history."""
+        """Return the values in float64, NaN for NaR: a copy.
+
+        The result of an operation gets gradients through its copy; parameters, and other posits
+        that begin a graph, give numbers alone.
+        """
+        if self.grad_fn is not None and torch.is_grad_enabled():
+            left: Any = _Exit.apply(self)
+            return left
+        return self._numbers()
+
+    def _numbers(self) -> Tensor:
+        """Return a copy of the values in float64, without autograd history."""
         return self.values().to(torch.float64, copy=True)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
@@ -82,21 +101,21 @@ class PositTensor(GridTensor):
 
     def numpy(self, *, force: bool = False) -> Any:
         """Return a copy of the values in float64."""
-        return self.decode().numpy(force=force)
+        return self._numbers().numpy(force=force)
 
     def tolist(self) -> Any:
         """Return the values as numbers in nested lists."""
-        return self.decode().tolist()
+        return self._numbers().tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return self.decode().__array__(dtype)
+        return self._numbers().__array__(dtype)
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         head = "PositTensor("
-        text = torch._tensor_str._tensor_str(self.decode(), len(head))  # pyright: ignore[reportAttributeAccessIssue]
+        text = torch._tensor_str._tensor_str(self._numbers(), len(head))  # pyright: ignore[reportAttributeAccessIssue]
         tail = ", requires_grad=True" if self.requires_grad else ""
         if self.grad_fn is not None:
             tail = f", grad_fn=<{self.grad_fn.name()}>"
@@ -145,3 +164,35 @@ class _Conversion(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[PositTensor, None]:
         return PositTensor(gradients[0], ctx.fmt), None
+
+
+def _entered(x: Tensor, fmt: PositFormat) -> PositTensor:
+    posits: Any = _Entry.apply(x, fmt)
+    return posits
+
+
+class _Entry(torch.autograd.Function):
+    """Rounding of floats to posits; the gradient is converted to floats."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, fmt: PositFormat) -> PositTensor:
+        ctx.dtype = x.dtype
+        return PositTensor(x.detach(), fmt)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        floats: Any = _Exit.apply(gradients[0])
+        return floats.to(ctx.dtype), None
+
+
+class _Exit(torch.autograd.Function):
+    """Posits as float64; the gradient is rounded to posits."""
+
+    @staticmethod
+    def forward(ctx: Any, x: PositTensor) -> Tensor:
+        ctx.fmt = x.fmt
+        return x.decode()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> PositTensor:
+        return PositTensor(gradients[0], ctx.fmt)
