@@ -466,6 +466,16 @@ def test_cli_folder_of_other_things_is_left_alone(capsys, fake, tmp_path):
     assert "--out" in complaint(capsys, "train", "--steps", "3", "--out", blocked)
 
 
+def test_cli_folder_of_a_run_without_checkpoint_is_named_as_such(capsys, fake, tmp_path):
+    (tmp_path / "history.jsonl").write_text("")
+    short = ["train", "--steps", "3", "--out", tmp_path]
+    assert "holds a run without a checkpoint" in complaint(capsys, *short)
+    (tmp_path / "notes").write_text("")
+    assert "holds no run of trainwright" in complaint(capsys, *short)
+    assert run(capsys, *short, "--force")[0] == 0
+    assert (tmp_path / "result.json").exists()
+
+
 def test_cli_one_run_at_a_time_writes_to_a_folder(capsys, fake, tmp_path):
     out, short = tmp_path / "r", ["train", "--steps", "3", "--out", tmp_path / "r"]
     other = RunFolder(out)

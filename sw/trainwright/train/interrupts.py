@@ -6,9 +6,15 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+_USUAL = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (*_USUAL, *(getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)))
+"""Ctrl-C, ``kill``, and a terminal that is closed, which Windows has no signal for."""
+
 
 class Interrupts:
-    """Catches SIGINT and SIGTERM while it is entered; only in the main thread.
+    """Catches `SIGNALS` while it is entered; only in the main thread.
+
+    A terminal that closes stays ignored where it was: ``nohup`` lets a run outlive it.
 
     The first signal asks for a stop after the present step (``requested()``). A second one raises
     ``KeyboardInterrupt`` at once where ``abandonable()``, and otherwise waits as the first.
@@ -32,7 +38,9 @@ class Interrupts:
         return 128 + (self.signal or signal.SIGINT)
 
     def __enter__(self) -> "Interrupts":
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in SIGNALS:
+            if number not in _USUAL and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             with suppress(ValueError):  # not the main thread
                 self._previous[number] = signal.signal(number, self._handle)
         return self

@@ -48,7 +48,13 @@ class RunFolder:
                 f"{self.path} holds an unfinished run; --resume goes on with it, "
                 "--force replaces it"
             )
-        if any(path.name != LOCK for path in self.path.iterdir()):
+        names = {path.name for path in self.path.iterdir()} - {LOCK}
+        if names and names <= {*_OURS, PICTURES, "tensorboard"}:
+            raise OptionError(
+                f"{self.path} holds a run without a checkpoint, which has just begun or ended "
+                "early: --force replaces it, --out names another folder"
+            )
+        if names:
             raise OptionError(
                 f"{self.path} is not empty and holds no run of trainwright; name another --out, "
                 "or add --force to write among its files"
