@@ -140,3 +140,23 @@ def test_gradients_of_a_wider_type_reach_plain_operands_and_parameters():
     change = (layer.weight.to_float64() - before) * -(2.0**10)
     assert (change - grad).abs().max() <= 2.0**-11 * grad.abs().max()
     assert (change - grad.half()).abs().max() > (change - grad).abs().max()
+
+
+def test_numbers_made_of_a_tensor_in_a_graph_pass_gradients_to_it():
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(4, 3), torch.randn(5, 4)
+    y = mcf.tensor(layer(x), nc=3, dtype=torch.float64)
+    assert y.nc == 3 and y.dtype is torch.float64
+    (y * y * y).sum().backward()
+    wanted = torch.nn.Linear(4, 3).double()
+    wanted.load_state_dict(layer.state_dict())
+    (wanted(x.double()) ** 3).sum().backward()
+    for own, other in zip(layer.parameters(), wanted.parameters(), strict=True):
+        torch.testing.assert_close(own.grad.double(), other.grad, rtol=1e-5, atol=1e-5)
+    number = mcf.tensor([2.0], nc=2, dtype=torch.float64, requires_grad=True)
+    slope = torch.autograd.grad(mcf.tensor(number * number, nc=3).sum(), number)[0]
+    assert slope.tolist() == [4.0]
+    assert mcf.tensor(layer.weight, nc=2, requires_grad=True).is_leaf
+    with torch.no_grad():
+        assert not mcf.tensor(layer.weight, nc=2).requires_grad
+    assert not mcf.tensor(x, nc=2).requires_grad

@@ -141,8 +141,9 @@ def tensor(
 
     ``data``: a tensor or array of any real type, another ``MCTensor``, a number, or nested
     sequences of numbers, ``Fraction``, ``Decimal`` and text ("0.1"). ``dtype`` is the components'
-    type; the default is that of a floating tensor, else torch's default. Raises ``ValueError`` for
-    other data.
+    type; the default is that of a floating tensor, else torch's default. A tensor that needs a
+    gradient gets it through the result, unless ``requires_grad`` asks for a result that begins a
+    graph. Raises ``ValueError`` for other data.
 
     >>> from trainwright import mcf
     >>> third = mcf.tensor(Fraction(1, 3), nc=3)
@@ -161,10 +162,14 @@ def tensor(
         chosen = dtype or (data.dtype if floating else torch.get_default_dtype())
         check_type(chosen)
         components = exact.components_from(data, chosen, nc, device)
-    result = wrap(components)
+    if isinstance(data, Tensor) and not requires_grad:
+        from trainwright.mcf.graph import result  # which imports this module
+
+        return result(components, lambda lead: lead(data).to(components), data)
+    number = wrap(components)
     if requires_grad:
-        result.requires_grad_()
-    return result
+        number.requires_grad_()
+    return number
 
 
 def check_count(nc: int) -> None:

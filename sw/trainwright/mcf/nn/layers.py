@@ -38,14 +38,14 @@ class MCModule(nn.Module):
 def _numbers(stored: Tensor, like: MCTensor) -> MCTensor:
     """Convert a stored tensor of any shape to the parameter's nc and type."""
     if not isinstance(stored, MCTensor) and stored.dim() == len(shape_of(like)):
-        return tensor(stored, nc=like.nc, dtype=like.components.dtype)
+        return tensor(stored.detach(), nc=like.nc, dtype=like.components.dtype)
     components = stored.components if isinstance(stored, MCTensor) else stored
     return wrap(converted(components, like.components.dtype, like.nc))
 
 
 def _parameter(values: Tensor, nc: int) -> Any:
     """Make a parameter of plain values; lower components are 0."""
-    number: Any = tensor(values, nc=nc, dtype=values.dtype)
+    number: Any = tensor(values.detach(), nc=nc, dtype=values.dtype)
     return nn.Parameter(number)
 
 
