@@ -611,6 +611,8 @@ def _load(args: argparse.Namespace) -> int:
     board = find_board(args.board)
     bitstream = args.bitstream or _folder(board, None, args.memory) / family(board).bitstream
     if not bitstream.is_file():
+        if args.bitstream is not None:
+            raise BuildError(f"--bitstream: there is no file {bitstream}")
         memory = f" --memory {SDRAM}" if args.memory == SDRAM else ""
         raise BuildError(
             f"there is no {bitstream}: `trainwright build {board.name}{memory}` makes it"

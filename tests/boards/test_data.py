@@ -647,6 +647,8 @@ def test_loading_needs_a_bitstream(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BuildError, match="`trainwright build ulx3s-85f` makes it"):
         run(cli.load_command, "ulx3s-85f")
+    with pytest.raises(BuildError, match=r"--bitstream: there is no file other\.bit$"):
+        run(cli.load_command, "ulx3s-85f", "--bitstream", "other.bit")
     with pytest.raises(BuildError, match="no board 'nope'"):
         find_board("nope")
 
