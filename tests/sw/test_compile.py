@@ -534,3 +534,21 @@ def test_compile_hybrid_trains_as_in_torch_alone():
         classes = model.eval()(images).argmax(1)
         accuracy[kind] = float(np.mean((classes == labels).numpy()))
     assert accuracy["torch"] > 0.95 and accuracy["golden"] > accuracy["torch"] - 0.03
+
+
+@pytest.mark.parametrize("training", (True, False))
+def test_compiled_model_with_more_bits_computes_with_them_in_its_next_pass(training):
+    """Train in 8 bits, then compute in 16: exponents of the 8 bits would keep their error."""
+    torch.manual_seed(0)
+    numbers = [Widths(factor=12, activation=bits, bias=16) for bits in (8, 16)]
+    layers = [tnn.TTLinear(32, 32, rank=8, numbers=numbers[0]) for _ in range(2)]
+    model = compile(torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1]), batch=8)
+    x = torch.randn(8, 32)
+    model(x).sum().backward()
+    dense = model.to_torch()
+    assert (model(x) - dense(x)).norm() > 0.005 * dense(x).norm()
+    for layer in layers:
+        layer.set_numbers(numbers[1])
+    model.train(training)
+    dense = model.to_torch()
+    assert (model(x) - dense(x)).norm() < 0.002 * dense(x).norm()

@@ -139,6 +139,8 @@ class Segment:
         self.scales = Scales(ranges, kept.setdefault(name, {}), held)
         self._ends = kept.setdefault(f"{name} ends", {})
         """Ends whose gradients have been calibrated, as names."""
+        self._numbers = [layer.numbers for layer in self.layers]
+        """Numbers that the exponents were chosen for."""
         self.runner: Runner[Driver] = Runner(machine.memory)
         self._passes = RecentPasses[_Exponents]()
         """Exponents of the last training passes, for checkpoints that compute them again."""
@@ -249,6 +251,11 @@ class Segment:
         """
         first, settling = self.layers[self.stretch.first], self.machine.settling
         follows = given is not None and first.training
+        numbers = [layer.numbers for layer in self.layers]
+        if numbers != self._numbers:
+            # Words of other bits have other exponents; those of before would lose bits in silence.
+            self._numbers = numbers
+            self.forget()
         if follows:
             warn_of_own_exponents(first, self.stretch.names[self.stretch.first], compiled=True)
         whole = x if given is None else given.values
