@@ -68,7 +68,7 @@ def test_check_of_two_heads_finds_the_bits_of_the_definitions():
     assert not check.comparison.mismatches
 
 
-@pytest.mark.parametrize("loss", list(kernels.LOSSES))
+@pytest.mark.parametrize("loss", list(kernels.KERNELS))
 def test_losses_of_a_head_are_equal_with_classes_along_lanes_and_in_rows(loss):
     """Another head decides which form a small head has, so both must have one result."""
     random = np.random.default_rng(5)
@@ -101,8 +101,12 @@ def test_loss_of_two_heads_is_the_sum_of_their_losses():
     labels = heads[0][:, :10].argmax(1)
     result = update.loss(torch.cat(heads, 1), labels)
     losses = [
-        kernels.cross_entropy(
-            (head * 2.0 ** -(e := fitting_exponent(head, 16))).long().numpy(), e, labels.numpy(), 10
+        kernels.batch_loss(
+            "cross-entropy",
+            (head * 2.0 ** -(e := fitting_exponent(head, 16))).long().numpy(),
+            e,
+            labels.numpy(),
+            10,
         )
         for head in heads
     ]

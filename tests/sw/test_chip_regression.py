@@ -17,7 +17,7 @@ from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.onchip.choices import no_label
-from trainwright.onchip.loss import squared_error
+from trainwright.onchip.loss import batch_loss
 from trainwright.onchip.samples import TARGET_UNIT, label_words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.host_engine import HostEngine
@@ -45,7 +45,7 @@ def test_squared_error_on_chip_is_that_of_float64(exponent):
     error = np.rint((logits[:, 0] * 2.0**exponent - targets / TARGET_UNIT) * 4096)
     error = error.clip(-(1 << 15), (1 << 15) - 1)
     error[2] = 0
-    result = squared_error(logits, exponent, targets, 1)
+    result = batch_loss("squared-error", logits, exponent, targets, 1)
     assert (result.gradient[:, 0] == error).all() and not result.gradient[:, 1:].any()
     assert result.total == (error**2).sum() and (result.correct, result.samples) == (0, 39)
     assert result.mean == pytest.approx(((error / 4096) ** 2).sum() / 2 / 39, rel=1e-12)

@@ -47,7 +47,7 @@ def only(state, kept):
             np.moveaxis(values, side.axis, 0)[cut] = 0
             state.weights.ravel()[part.places] = values.ravel()
     state.kept = [np.array(columns) for columns in kept]
-    state.compile_for(state.kept)
+    state.compiled = state.kept
 
 
 @pytest.mark.parametrize("kept", [((1, 2, 5), (0, 1, 2, 3)), (range(16), (2,)), ((0,), (0, 7))])

@@ -20,10 +20,9 @@ from trainwright.onchip.prior_pass import make_pulls
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import ChipState, UpdateStep, limits
 from trainwright.onchip.update_pass import (
-    LEFT,
-    LEFT_SHIFT,
-    RIGHT,
-    RIGHT_SHIFT,
+    GRADIENT,
+    MOMENT,
+    WEIGHT,
     PartUpdate,
     pulls_of,
     updated_rows,
@@ -117,7 +116,8 @@ def test_gradients_beyond_18_bits_say_no_more_than_saturated_ones():
         random = np.full(moments.shape, byte)
         for gradient in (131071, 1 << 20, -131072, -(1 << 20)):
             given = moments * 0, moments, moments * 0 + gradient
-            _, following = updated_rows(part, *given, (random, random))
+            rows = dict(zip((WEIGHT, MOMENT, GRADIENT), given, strict=True))
+            _, following = updated_rows(part, rows, (random, random))
             assert (following == (127 if gradient > 0 else -128)).all()
 
 
@@ -181,7 +181,6 @@ def factor_values(state):
 
 def pull_of(layout, weights, pulls, exponents):
     """Return the pull of every element (rows, LANES), as kernels of the update have it."""
-    raised, shifts = prior.pull_rows(layout, pulls, np.array(exponents))
     low_bits = 15
 
     def kernel(k):
@@ -189,8 +188,7 @@ def pull_of(layout, weights, pulls, exponents):
         k.write("low", pull & ((1 << low_bits) - 1))
         k.write("high", pull >> low_bits)
 
-    rows = {"weight": weights, LEFT: raised[0], LEFT_SHIFT: shifts[0]}
-    rows |= {RIGHT: raised[1], RIGHT_SHIFT: shifts[1]}
+    rows = {"weight": weights, **prior.pull_rows(layout, pulls, np.array(exponents))}
     words = evaluate(trace(kernel), rows).rows
     return (words["high"] << low_bits) + words["low"]
 
@@ -220,7 +218,7 @@ def test_onchip_update_pull_is_the_storage_priors_gradient():
 def test_coefficients_are_exact_to_their_bits():
     layout = make_layout(NETWORK, EXPONENTS, BIAS_EXPONENTS)
     sums = np.arange(layout.columns) ** 3  # column 0 belongs to none
-    costs = [35, 70, 900]
+    costs = np.array([35, 70, 900])
     pulls = make_pulls(layout, sums, costs, ENTRY)
     for bond, cost in zip(layout.bonds, costs, strict=True):
         for side in (bond.left, bond.right):
@@ -249,7 +247,7 @@ def drawn_sums(layout, seed):
 def test_pulls_are_normalised_products_by_the_table_of_reciprocals(seed):
     layout = make_layout(NETWORK, EXPONENTS, BIAS_EXPONENTS)
     sums, random = drawn_sums(layout, seed)
-    costs = random.integers(2, 1 << 17, len(layout.bonds)).tolist()
+    costs = random.integers(2, 1 << 17, len(layout.bonds))
     entry = replace(ENTRY, weight=int(random.integers(128, 256)))
     pulls = make_pulls(layout, sums, costs, entry)
     for bond, cost in zip(layout.bonds, costs, strict=True):
@@ -391,11 +389,11 @@ def test_costs_follow_the_ranks_that_are_left():
     state = make_state()
     for kept in ([4, 3, 3], [2, 3, 3], [4, 1, 2]):
         state.kept = [np.arange(n) for n in kept]
-        state.compile_for(state.kept)
+        state.compiled = state.kept
         factors = [torch.from_numpy(q) for q in state.quantised() if q.ndim == 4]
         pairs = [(0, 1), (1, 2), (3, 4)]
         wanted = [column_cost(factors[a], factors[b]) for a, b in pairs]
-        assert prior.column_costs(state.layout, state.kept) == wanted
+        assert prior.column_costs(state.layout, state.kept).tolist() == wanted
 
 
 def test_onchip_update_cut_leaves_other_columns_unchanged():
@@ -412,7 +410,8 @@ def test_onchip_update_cut_leaves_other_columns_unchanged():
     for number in range(4):
         given = gradients(cut, number)
         filled = []
-        for part, live, g in zip(cut.layout.parts, cut._live, given, strict=True):
+        positions = cut._positions(cut.compiled)
+        for part, live, g in zip(cut.layout.parts, positions, given, strict=True):
             flat = np.zeros(part.size, np.int64)
             flat[live] = g
             filled.append(flat.reshape(part.shape))

@@ -16,7 +16,7 @@ from trainwright.data import load_data_set
 from trainwright.driver import fitting_exponent
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
-from trainwright.onchip.loss import LOSSES
+from trainwright.onchip.loss import batch_loss
 from trainwright.onchip.samples import epoch_order, expanded
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import ImageQuantiser, chip_batch_indices
@@ -183,7 +183,7 @@ def test_resident_training_test_set_is_classified_by_the_accelerator(data, chose
         exponent = fitting_exponent(logits, 16)
         labels = test.labels[first : first + real].astype(int)
         z = (logits * 2.0**-exponent).long().numpy()
-        batches.append(LOSSES[chosen.chip.loss](z, exponent, labels, 10))
+        batches.append(batch_loss(chosen.chip.loss, z, exponent, labels, 10))
     assert loss == sum(batch_result.total * batch_result.unit for batch_result in batches)
     assert correct == sum(batch_result.correct for batch_result in batches)
     engine.reopen()

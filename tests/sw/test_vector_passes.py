@@ -13,7 +13,7 @@ from trainwright.golden.interpreter import Record, executions
 from trainwright.golden.state import MachineState
 from trainwright.kernels import lower
 from trainwright.onchip import cut_pass, prior_pass, schedule_pass
-from trainwright.onchip.loss import KERNELS, LOSSES
+from trainwright.onchip.loss import KERNELS, batch_loss
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import End, Halt, Loop, Program, Set, Transfer
@@ -60,7 +60,7 @@ def test_vector_passes_loss_is_that_of_its_definition(loss, exponent, samples):
     rows = Rows([])
     descriptors, to = loss_pass_of(z, labels, classes, exponent, rows, loss)
     state, record = executed(descriptors, rows)
-    expected = LOSSES[loss](z, exponent, labels, classes)
+    expected = batch_loss(loss, z, exponent, labels, classes)
     assert state.pad[to : to + samples].tolist() == expected.gradient.tolist()
     assert tuple(record.statistics[:2, 0]) == (expected.total, expected.correct)
 
@@ -76,7 +76,7 @@ def test_counting_leaves_rows_without_a_label_out(loss, exponent):
     )
     before = np.concatenate(rows.words)
     state, record = executed(descriptors, rows)
-    expected = LOSSES[loss](z[chosen], exponent, labels[chosen], classes)
+    expected = batch_loss(loss, z[chosen], exponent, labels[chosen], classes)
     assert tuple(record.statistics[:2, 0]) == (expected.total, expected.correct)
     assert 0 < chosen.sum() < 64 and (state.pad[: len(before)] == before).all()
 

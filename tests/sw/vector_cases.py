@@ -1,16 +1,18 @@
 """Passes of the vector engine for tests: loss, update, random instructions."""
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from random import Random
 
 import numpy as np
 
 from trainwright.fixed.random_bits import STREAM_STEP
+from trainwright.kernels import lower
 from trainwright.network import load_network
 from trainwright.onchip import loss as kernels
 from trainwright.onchip import update_pass
 from trainwright.onchip.layout import LANES, make_layout
-from trainwright.onchip.prior import column_costs, pull_words, sums_of_squares
+from trainwright.onchip.prior import SIDES, column_costs, pull_words, sums_of_squares
 from trainwright.onchip.prior_pass import make_pulls
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.samples import target_rows
@@ -69,7 +71,8 @@ def loss_pass_of(z, labels, classes, exponent, rows: Rows, loss="cross-entropy",
         kernels.GRADIENT: np.zeros_like(z),
     }
     at = {name: Stream(rows.put(part), 0, 1) for name, part in parts.items()}
-    loss_pass = kernels.loss_pass(loss, exponent, counting=counting)
+    kernel = kernels.KERNELS[loss]
+    loss_pass = lower(kernel, exponent=exponent, counting=counting, main=True)
     d = loss_pass.vector(at, outer=1, inner=samples, tensor="loss")
     return [*codes_of(loss_pass.instructions), d], at[kernels.GRADIENT].base
 
@@ -151,11 +154,10 @@ class UpdateCase:
                 update_pass.STATE: of(state),
                 update_pass.FACTOR: of(factors),
                 update_pass.GRADIENT: of(gradients),
-                update_pass.LEFT_SHIFT: Stream(place["s"], 1),
-                update_pass.LEFT: Stream(place["c"], 1),
-                update_pass.RIGHT_SHIFT: Stream(place["sr"]),
-                update_pass.RIGHT: Stream(place["cr"]),
             }
+            left = Stream(place["s"], 1), Stream(place["c"], 1)
+            pulls = *left, Stream(place["sr"]), Stream(place["cr"])
+            streams |= zip(chain(*SIDES), pulls, strict=True)
             d = lowered.vector(
                 streams, outer=outer, inner=part.rows // outer, key=part.row, tensor=part.name,
                 slot=number,

@@ -349,7 +349,7 @@ def check_training(
     """Train on the golden model and on ``accelerator``, loss and update included; compare both.
 
     Samples are random, and so are the weights unless ``state`` gives them. One start runs all
-    ``steps`` and another one a test set. ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of
+    ``steps`` and another one a test set. ``loss`` is one of ``onchip.loss.KERNELS``, ``plan`` of
     ``compiler.base.compiled.IN_ROWS``. A golden model as ``accelerator`` is compared with its
     interpreter. Raises ``CompileError`` for networks and accelerators that the programs do not
     take.

@@ -52,7 +52,7 @@ class ChipDriver(Driver):
     ) -> None:  # fmt: skip
         """Compile programs that have the columns ``kept`` of each bond of ``layout``.
 
-        None keeps all columns. ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of
+        None keeps all columns. ``loss`` is one of ``onchip.loss.KERNELS``, ``plan`` of
         ``compiler.base.compiled.IN_ROWS``.
         """
         network = layout.network

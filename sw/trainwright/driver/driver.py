@@ -14,7 +14,6 @@ from trainwright.accelerator import (
 )
 from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
 from trainwright.compiler.base.compiled import AUTO
-from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.base.rules import Written
 from trainwright.driver.dropout import dropout_words, dropped
@@ -103,9 +102,10 @@ class Driver:
             )
         self.input_exponent = exponent_of_inputs(self.step)
         programs = (self.step.forward, self.step.backward)
-        self._tensors = frozenset(
+        self.tensors: frozenset[str] = frozenset(
             t.name for program in programs for t in program.tensors if t.counted
         )
+        """Names of the tensors whose exponents a step needs; ``calibrate`` finds them."""
         self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
         self._repeat_forward: Callable[[], ForwardResult] | None = None
 
@@ -118,11 +118,6 @@ class Driver:
     def written(self) -> int:
         """Bytes that the host has given the accelerator, where these are ``counted``; else 0."""
         return getattr(self.accelerator, "written", 0)
-
-    @property
-    def tensors(self) -> frozenset[str]:
-        """Names of the tensors whose exponents a step needs; ``calibrate`` finds them."""
-        return self._tensors
 
     def count_as(self, occupied: Occupied) -> None:
         """Take the count of a tensor's values from ``occupied``, not from the tokens of a batch."""
@@ -164,7 +159,7 @@ class Driver:
 
     def _get(self, name: str) -> torch.Tensor:
         """Read an int64 tensor from its buffer."""
-        buffer: Buffer = self.step.buffers[name]
+        buffer = self.step.buffers[name]
         return buffer.unpack(self.accelerator.read(buffer.address, buffer.size))
 
     def _value(self, name: str, bound: Bound, kind: str) -> torch.Tensor:

@@ -14,7 +14,7 @@ from trainwright.driver.tokens import token_words
 from trainwright.network import Input, Network
 from trainwright.onchip.choices import label_bytes, no_label
 from trainwright.onchip.layout import LANES
-from trainwright.onchip.samples import filled_up, require_labels, target_beats
+from trainwright.onchip.samples import require_labels, target_beats
 
 
 def input_view(network: Network, name: str, images: torch.Tensor) -> torch.Tensor:
@@ -65,8 +65,8 @@ def sample_records(
             else:
                 size = label_bytes(network.classes)
                 data = np.full((len(own), LANES * content.beats // size), -1, f"<i{size}")
-                words = network.labels_of(network.main, labels)[start : start + batch]
-                data[:, : words.shape[1]] = words
+                numbers = network.labels_of(network.main, labels)[start : start + batch]
+                data[:, : numbers.shape[1]] = numbers
                 whole[start : start + batch, place] = data.view(np.uint8)
     if kind := label_kinds(network).get(1):
         own = network.labels_of(network.sequence_head, labels)
@@ -86,4 +86,4 @@ def filled_records(step: CompiledStep, whole: npt.NDArray[np.uint8]) -> npt.NDAr
         blank[:, -LANES:] = target_beats(none, network.classes, numbered=numbered)
     else:
         blank = sample_records(step, torch.zeros(1, network.input_size), none)
-    return filled_up(whole, step.batch, blank)
+    return np.concatenate([whole, blank.repeat(-len(whole) % step.batch, 0)])

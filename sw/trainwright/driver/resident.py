@@ -23,6 +23,7 @@ from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, Words
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
+from trainwright.compiler.chip.update import UpdateRule
 from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, Executed, LossResult
 from trainwright.driver.driver import ForwardResult, Occupied
@@ -118,17 +119,9 @@ class ResidentDriver(ChipDriver):
         self._file = cast(FileAccelerator, accelerator)
         self._table, self._seed, self._data, self._pulled = table, seed, data, pulled
         self._cuts = cuts
+        rule = UpdateRule(table, pulled, cuts, optimiser)
         self.resident: Resident = resident_step(
-            self.memory,
-            ranges,
-            seed,
-            table,
-            pulled=pulled,
-            cut_rule=cuts,
-            data=data,
-            loss=loss,
-            optimiser=optimiser,
-            occupied=self._occupied,
+            self.memory, ranges, seed, rule, data=data, loss=loss, occupied=self._occupied
         )
         self._samples: Program | None = samples_program(self.memory, data) if data else None
         """Program that fetches the samples of the first step."""
@@ -310,13 +303,9 @@ class ResidentDriver(ChipDriver):
 
     def kept(self) -> list[Words]:
         """Read the columns of each bond that are left after the last step, where cuts are made."""
-        flags = self._of_columns(KEPT)
-        return [
-            np.flatnonzero(flags[bond.left.first :][: bond.left.columns] == 0)
-            for bond in self.layout.bonds
-        ]
+        return self.layout.marked(self._of_columns(KEPT) == 0)
 
-    def _of_columns(self, field: int) -> Words:
+    def _of_columns(self, field: str) -> Words:
         """Read a field of the side rows, a number for each column."""
         return self.memory.prior_rows.values(self.rows(PRIOR), field)
 

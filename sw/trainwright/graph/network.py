@@ -323,8 +323,7 @@ class _Build:
 
     def group(self, out: str, operands: Sequence[str], f: Function, over: tuple[str, ...]) -> None:
         """Apply a function to groups over some axes of a value."""
-        op = Kernel(out, tuple(operands), f.forward, f, over=over)
-        self.ops.append(op)
+        self.ops.append(Kernel(out, tuple(operands), f.forward, f, over=over))
 
     def token_pool(self, node: TokenPool, prefix: str) -> str:
         """Add the tokens of every sequence, each with the weight that the host gives it."""

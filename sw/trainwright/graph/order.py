@@ -203,7 +203,27 @@ class Site:
     @CachedMethod
     def tree(self, target: int, free: frozenset[int]) -> Tree:
         """Return the cheapest tree of a target, where partial results of ``free`` cost nothing."""
-        return _new_tree(self, target, free)
+        best, costs = Tree(), dict.fromkeys(free, 0.0)
+
+        def solve(mask: int) -> float:
+            least = float("inf")
+            for total, a, b in self.products(mask):
+                # Costs only grow: a product that is no cheaper alone need not be solved, which cuts
+                # most of the subsets.
+                if total < least:
+                    # A mask with one bit is a leaf and costs nothing.
+                    if a & (a - 1):
+                        total += costs[a] if a in costs else solve(a)
+                    if b & (b - 1):
+                        total += costs[b] if b in costs else solve(b)
+                    if total < least:
+                        least, best[mask] = total, (a, b)
+            costs[mask] = least
+            return least
+
+        if target & (target - 1) and target not in free:
+            solve(target)
+        return _full(best, target)
 
 
 def _tree(site: Site, target: int, free: Iterable[int]) -> Tree:
@@ -212,47 +232,9 @@ def _tree(site: Site, target: int, free: Iterable[int]) -> Tree:
     return site.tree(target, frozenset(mask for mask in free if mask & target == mask))
 
 
-def _new_tree(site: Site, target: int, free: frozenset[int]) -> Tree:
-    best: dict[int, tuple[float, tuple[int, int] | None]] = {}
-    costs = dict.fromkeys(free, 0.0)
-
-    def solve(mask: int) -> float:
-        least, parts = float("inf"), None
-        for total, a, b in site.products(mask):
-            # Costs only grow: a product that is no cheaper alone need not be solved, which cuts
-            # most of the subsets.
-            if total < least:
-                # A mask with one bit is a leaf and costs nothing.
-                if a & (a - 1):
-                    total += costs[a] if a in costs else solve(a)
-                if b & (b - 1):
-                    total += costs[b] if b in costs else solve(b)
-                if total < least:
-                    least, parts = total, (a, b)
-        best[mask] = least, parts
-        costs[mask] = least
-        return least
-
-    if target & (target - 1) and target not in free:
-        solve(target)
-    tree: Tree = {}
-    pending = [target]
-    while pending:
-        mask = pending.pop()
-        # Masks that are free, or leaves, end the descent.
-        if mask in best and mask not in tree and (split := best[mask][1]):
-            tree[mask] = split
-            pending += split
-    return tree
-
-
 def _joined(trees: Mapping[int, Tree]) -> Tree:
     """Join trees: the partial results of all of them."""
     return {mask: split for tree in trees.values() for mask, split in tree.items()}
-
-
-def _total(site: Site, trees: Mapping[int, Tree]) -> float:
-    return site.total(_joined(trees))
 
 
 def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[int, Tree]:
@@ -271,7 +253,7 @@ def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[i
         tree_of_free = _tree(site, mask, {m: s for m, s in _joined(trees).items() if m != mask})
         trees = {target: tree_of_free | tree for target, tree in trees.items()}
     trees = {target: _full(_joined(trees), target) for target in targets}
-    now = _total(site, trees)
+    now = site.total(_joined(trees))
     while True:
         for target in targets:
             # What other trees need stays; a tree that relied on this one keeps its partial results.
@@ -279,9 +261,9 @@ def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[i
             fixed = _joined(rest)
             trial = rest | {target: _tree(site, target, fixed)}
             # Strictly less, so that the loop ends.
-            if _total(site, trial) < now:
+            if site.total(_joined(trial)) < now:
                 trees = trial
-        total = _total(site, trees)
+        total = site.total(_joined(trees))
         if total >= now:
             return trees
         now = total

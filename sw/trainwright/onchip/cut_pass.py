@@ -17,9 +17,16 @@ from trainwright.kernels import Body, Register, Value, evaluate, trace, where
 from trainwright.kernels.functions import MANTISSA
 from trainwright.kernels.library import any_mantissa, log2_fraction
 from trainwright.kernels.tables import FRACTION
-from trainwright.onchip.layout import LANES, WeightLayout
-from trainwright.onchip.prior import Kept, Words
-from trainwright.onchip.prior_pass import LOW_WIDTH, MOST_WORD
+from trainwright.onchip.layout import LANES, Kept, WeightLayout, Words
+from trainwright.onchip.prior_pass import (
+    COST,
+    HIGH,
+    KEPT,
+    LOW,
+    LOW_WIDTH,
+    MOST_WORD,
+    read_sum,
+)
 from trainwright.program.vector import FACTOR_WIDTH, THREADS, Rounding
 
 CUT_SHIFT = 6
@@ -37,15 +44,17 @@ FLAGS = Register(7, CUT, 0)
 
 COUNTER_IN, COUNTER_OUT = "counter", "next counter"
 """Streams of ``look_kernel``."""
-IDENTITY, LOW, HIGH = "identity", "low word", "high word"
-"""Streams of ``gather_kernel``; rows of the identity say whose lane is a column's."""
-FLAGS_IN, FLAGS_OUT, LEFT = "flags", "new flags", "columns left"
-"""Streams of ``decide_kernel`` in addition to LOW and HIGH of the left side."""
+IDENTITY = "identity"
+"""Stream whose rows say whose lane is a column's."""
+FLAGS_OUT, LEFT = "new flags", "columns left"
+"""Streams that ``decide_kernel`` writes."""
 SPREAD = "spread flag"
 """Stream of ``spread_kernel`` in addition to IDENTITY."""
-BEFORE, AFTER, COST = "columns before", "columns after", "cost"
+BEFORE, AFTER = "columns before", "columns after"
 BEFORE_COST, AFTER_COST, OWN_COST = "cost before", "cost after", "own cost"
-"""Streams of ``cost_kernel``."""
+"""Streams of ``cost_kernel`` in addition to COST."""
+BOND_FIELDS = LEFT, BEFORE_COST, AFTER_COST, OWN_COST, COST
+"""Rows of a bond in memory: columns, elements that a column meets, and the cost of a column."""
 
 
 def look_kernel(k: Body, interval: int) -> None:
@@ -111,15 +120,14 @@ def decide_kernel(
         return value
 
     left = k.take(GATHERED_HIGH) * (1 << LOW_WIDTH) + k.take(GATHERED_LOW)
-    upper = k.read(HIGH, 0, MOST_WORD) * (1 << LOW_WIDTH)
-    strength = _strength(left, k.read(LOW, 0, MOST_WORD) + upper)
+    strength = _strength(left, read_sum(k))
 
     # How far above the least strength that stays.
     most = joint(MOST, strength.greatest_lane())
     above = strength - most + (min(distance, MOST_DISTANCE) - 1)
 
     # Where every sum is 0, the first column that is left stays alone.
-    flags = k.read(FLAGS_IN, CUT, 0)
+    flags = k.read(KEPT, CUT, 0)
     place = flags - k.lane()
     place = place - row * LANES if row else place
     first = joint(FIRST, place.greatest_lane())
@@ -154,15 +162,13 @@ def cost_kernel(k: Body) -> None:
 def kept_columns(layout: WeightLayout, sums: Words, kept: Kept, distance: int) -> list[Words]:
     """Return the remaining columns of each bond, never none, by ``decide_kernel`` in numpy."""
     remaining = []
-    for bond, own in zip(layout.bonds, kept, strict=True):
+    marks = layout.marks(kept)
+    sums, every = np.where(marks, sums, 0), np.where(marks, 0, CUT)
+    for bond in layout.bonds:
         columns = bond.left.columns
-        flags = np.full((1, columns), CUT)
-        flags[0, own] = 0
-        left, right = (
-            np.where(flags == 0, sums[side.first :][:columns], 0)
-            for side in (bond.left, bond.right)
-        )
-        rows = {LOW: left & MOST_WORD, HIGH: left >> LOW_WIDTH, FLAGS_IN: flags}
+        left, right = (sums[side.first :][None, :columns] for side in (bond.left, bond.right))
+        flags = every[bond.left.first :][None, :columns]
+        rows = {LOW: left & MOST_WORD, HIGH: left >> LOW_WIDTH, KEPT: flags}
         held = {GATHERED_LOW: right & MOST_WORD, GATHERED_HIGH: right >> LOW_WIDTH, COUNTER: 0}
         registers = {
             register.number: np.broadcast_to(value, (THREADS, columns))

@@ -25,6 +25,10 @@ STATE_BITS = WEIGHT_WIDTH + MOMENT_WIDTH
 WIDEST = WEIGHT_WIDTH - 2
 """Most bits of a factor or bias: two hidden bits at least."""
 
+Words = npt.NDArray[np.int64]
+Kept = Sequence[Words]
+"""The columns left of each bond of a layout."""
+
 
 @dataclass(frozen=True)
 class WeightPart:
@@ -72,7 +76,7 @@ class WeightPart:
         return 1 if self.index < 0 else self.shape[0]
 
     @cached_property
-    def places(self) -> npt.NDArray[np.int64]:
+    def places(self) -> Words:
         """(size,): where its elements lie in the flat state."""
         lines = np.arange(self.size // self.along)[:, None] * (self.line_rows * LANES)
         return self.row * LANES + (lines + np.arange(self.along)).ravel()
@@ -111,38 +115,54 @@ class WeightLayout:
     @property
     def rows(self) -> int:
         """Rows of the state."""
-        return self.parts[-1].row + self.parts[-1].rows
+        return _stop(self.parts)
 
     @property
     def columns(self) -> int:
         """Columns of all sides, and one that no element belongs to."""
-        return 1 + sum(side.columns for bond in self.bonds for side in (bond.left, bond.right))
+        return 1 + sum(side.columns for side in self.sides)
+
+    @property
+    def sides(self) -> list[Side]:
+        """Sides of all bonds, in the order of their columns."""
+        return [side for bond in self.bonds for side in (bond.left, bond.right)]
 
     @cached_property
-    def part_of_row(self) -> npt.NDArray[np.int64]:
+    def part_of_row(self) -> Words:
         """Number of the part that each row belongs to."""
         return np.repeat(np.arange(len(self.parts)), [part.rows for part in self.parts])
 
     @cached_property
-    def column_of(self) -> npt.NDArray[np.int64]:
+    def column_of(self) -> Words:
         """(2, rows x LANES): the column of each element along axis 0 and along axis 3, or 0."""
         numbers_of = np.zeros((2, self.rows * LANES), np.int64)
-        for bond in self.bonds:
-            for place, side in ((1, bond.left), (0, bond.right)):
-                part = self.parts[side.part]
-                numbers = np.arange(side.columns) + side.first
-                along = np.expand_dims(numbers, tuple(n for n in range(4) if n != side.axis))
-                numbers_of[place, part.places] = np.broadcast_to(along, part.shape).ravel()
+        for side in self.sides:
+            part = self.parts[side.part]
+            along = np.indices(part.shape)[side.axis]
+            numbers_of[int(side.axis > 0), part.places] = side.first + along.ravel()
         return numbers_of
 
+    def of_columns(self, values: Sequence[int]) -> Words:
+        """Return a value of each side for all its columns, 0 for the one that no element has."""
+        return np.repeat([0, *values], [1, *(side.columns for side in self.sides)])
+
     @cached_property
-    def part_of_column(self) -> npt.NDArray[np.int64]:
+    def part_of_column(self) -> Words:
         """Number of the part that each column belongs to."""
-        parts = np.zeros(self.columns, np.int64)
-        for bond in self.bonds:
+        return self.of_columns([side.part for side in self.sides])
+
+    def marks(self, kept: Kept) -> npt.NDArray[np.bool_]:
+        """Mark the columns that are left, and not the one that no element has."""
+        marks = np.zeros(self.columns, bool)
+        for bond, own in zip(self.bonds, kept, strict=True):
             for side in (bond.left, bond.right):
-                parts[side.first : side.first + side.columns] = side.part
-        return parts
+                marks[side.first + own] = True
+        return marks
+
+    def marked(self, marks: npt.NDArray[np.bool_]) -> list[Words]:
+        """Return the columns left of each bond, by ``marks`` of all columns."""
+        sides = [bond.left for bond in self.bonds]
+        return [np.flatnonzero(marks[side.first :][: side.columns]) for side in sides]
 
 
 def state_rows(network: Network) -> int:
@@ -166,31 +186,23 @@ def make_layout(
                 "use --update host"
             )
     parts: list[WeightPart] = []
+    widths = network.widths
     for number, layer in enumerate(network.layers):
         for n, shape in enumerate(layer.factor_shapes):
-            scale = exponents[number][n]
             # Programs have factors in the same rows (``step.rows``), also with a bond of rank 1.
             along = shape[-1] if n + 1 < layer.order else shape[-2]
             along = layer.output_size if layer.diagonal else along
-            _append(parts, (f"l{number + 1}.G{n + 1}", number, n, shape), network, scale, along)
+            what = f"l{number + 1}.G{n + 1}", number, n, shape, widths.factor
+            parts.append(WeightPart(*what, exponents[number][n], _stop(parts), along))
         if layer.bias:
-            shape = (layer.output_size,)
-            scale = bias_exponents[number]
-            _append(parts, (f"l{number + 1}.b", number, -1, shape), network, scale, *shape)
+            what = f"l{number + 1}.b", number, -1, (layer.output_size,), widths.bias
+            exponent = bias_exponents[number]
+            parts.append(WeightPart(*what, exponent, _stop(parts), layer.output_size))
     return WeightLayout(network, tuple(parts), tuple(_bonds(network, parts)))
 
 
-def _append(
-    parts: list[WeightPart],
-    what: tuple[str, int, int, tuple[int, ...]],
-    network: Network,
-    exponent: int,
-    along: int,
-) -> None:
-    widths = network.widths
-    width = widths.bias if what[2] < 0 else widths.factor
-    row = parts[-1].row + parts[-1].rows if parts else 0
-    parts.append(WeightPart(*what, width=width, exponent=exponent, row=row, along=along))
+def _stop(parts: Sequence[WeightPart]) -> int:
+    return parts[-1].row + parts[-1].rows if parts else 0
 
 
 def _bonds(network: Network, parts: list[WeightPart]) -> Iterator[Bond]:

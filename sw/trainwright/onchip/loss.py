@@ -5,21 +5,18 @@ the mean over the batch, in words of 16 bits at an exponent that never moves. A 
 power of two is divided by the next one.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from math import log
-from typing import NamedTuple
 
 import numpy as np
 
-from trainwright.kernels import Body, Condition, Value, VectorPass, evaluate, lower, trace, where
+from trainwright.kernels import Body, Condition, Value, evaluate, trace, where
 from trainwright.kernels.functions import MANTISSA, ROOT_UNIT, Words
 from trainwright.kernels.library import EVEN, exp2, log2_fraction, mantissa, reciprocal
-from trainwright.kernels.phases import STORED, GroupLayout, GroupPass, lower_groups
+from trainwright.kernels.phases import STORED
 from trainwright.kernels.tables import FRACTION
 from trainwright.kernels.trace import trace_groups
-from trainwright.onchip.choices import BYTE_CLASSES, LANES, LOSS_NAMES, MOST_TARGET, no_label
+from trainwright.onchip.choices import BYTE_CLASSES, LANES, MOST_TARGET, no_label
 from trainwright.onchip.samples import TARGET_UNIT, require_labels, target_rows
 from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
 from trainwright.program.vector import FACTOR_WIDTH
@@ -79,11 +76,6 @@ def in_groups(outputs: int, classes: int, *, of_words: bool) -> bool:
     return of_words or outputs > LANES or classes == 1
 
 
-def batch_exponent(batch: int) -> int:
-    """Return k of the least 2^k that is at least ``batch``."""
-    return (batch - 1).bit_length()
-
-
 def probability_width(classes: int) -> int:
     """Return the bits of a gradient of cross-entropy, a sign included."""
     # Of 256 equal shares each rounds to 0 in units of 1 / 128: flat logits had no gradient.
@@ -92,7 +84,8 @@ def probability_width(classes: int) -> int:
 
 def gradient_exponent(loss: str, batch: int) -> int:
     """Return the exponent of the gradient's words, for a ``batch`` of samples."""
-    return GRADIENT_EXPONENTS[loss] - batch_exponent(batch)
+    # The mean divides by the least power of two that is at least the batch.
+    return GRADIENT_EXPONENTS[loss] - (batch - 1).bit_length()
 
 
 def distances(k: Body, top: Value, logits: Value, exponent: int | None) -> Value:
@@ -146,10 +139,9 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool, main: bo
     the label, within 1.6 C * 2^-15 + LOG2_ERROR + 1.45 * TRUNCATION_ERROR + 2^-17 and 4.9e-6 of
     itself, in units of a bit.
     """
-    row = _operands(k)
-    target, at = row.target, row.at
-    top = _greatest_logit(k, row, main)
-    far = distances(k, top, row.logits, exponent)
+    target, at, number, logits = _operands(k)
+    top = _greatest_logit(k, target, at, number, logits, main)
+    far = distances(k, top, logits, exponent)
     if k.reduced:  # rows keep what a later sweep reads, as registers are few
         weights = k.stored(STORED, exp2(far).clip(WORD_WIDTH))
     else:
@@ -192,9 +184,9 @@ def squared_error_kernel(k: Body, exponent: int | None, counting: bool, main: bo
     if row is None:
         target, logits = k.read(TARGETS, no_label(1), MOST_TARGET), k.read(LOGITS)
     else:
-        target, logits = row.target, row.logits
+        target, _, _, logits = row
         if main:
-            _greatest_logit(k, row, main)
+            _greatest_logit(k, *row, main)
     if exponent is None:
         scale, shift = k.given(0, 1, 1 << MOST_POWER), k.given_shift(0)
     else:
@@ -205,7 +197,7 @@ def squared_error_kernel(k: Body, exponent: int | None, counting: bool, main: bo
         error = (target * -((1 << ERROR_UNIT) // TARGET_UNIT) + output).clip(WORD_WIDTH)
         error = where((target - no_label(1)).zero, 0, error)
     elif k.reduced:
-        error = where(row.at, output - (1 << ERROR_UNIT), output).clip(WORD_WIDTH)
+        error = where(row[1], output - (1 << ERROR_UNIT), output).clip(WORD_WIDTH)
     else:
         error = (target * -(1 << ERROR_UNIT) + output).clip(WORD_WIDTH)
     if row is not None:
@@ -218,66 +210,42 @@ def squared_error_kernel(k: Body, exponent: int | None, counting: bool, main: bo
     k.total(square.sum_lanes())
 
 
-class _Row(NamedTuple):
-    """Operands of a row of a loss."""
+def _operands(k: Body) -> tuple[Value, Condition, Value, Value]:
+    """Return a row's target, where its class is the label, the number of its class, and its logits.
 
-    target: Value
-    at: Condition
-    """Whether the row's class is the label."""
-    number: Value
-    """Number of the row's class, or of each lane's."""
-    logits: Value
-    """The least logit where there is no class."""
-
-
-def _operands(k: Body) -> _Row:
+    Without groups a row has classes in its lanes; the least logit is where there is no class.
+    """
     most = max(BYTE_CLASSES, k.group) - 1 if k.reduced else 1
     target, logits = k.read(TARGETS, -1, most), k.read(LOGITS)
     if k.reduced:
         number = k.read(NUMBERS, 0, k.group - 1)
-        return _Row(target, (target - number).zero, number, logits)
+        return target, (target - number).zero, number, logits
     logits = where(target.negative, target * -LEAST, logits)
-    return _Row(target, target.positive, k.lane(), logits)
+    return target, target.positive, k.lane(), logits
 
 
-def _greatest_logit(k: Body, row: _Row, main: bool) -> Value:
+def _greatest_logit(
+    k: Body, target: Value, at: Condition, number: Value, logits: Value, main: bool
+) -> Value:
     """Return the greatest logit; count a row of the ``main`` head whose label is first to have it.
 
     Keys are 2^n z - lane, so that the greatest key is of the first lane among equal logits.
     """
     places = max(4, (k.lanes - 1).bit_length())
-    key = row.logits * (1 << places) - row.number
+    key = logits * (1 << places) - number
     top = k.greatest(key) if k.reduced else key.greatest_lane()
     if main:
         lost = (key - top).clip(1)  # -1 where another lane wins
-        own = row.target
-        won = where(row.at, lost + 1, k.constant(0)) if k.reduced else own * lost + own
+        won = where(at, lost + 1, k.constant(0)) if k.reduced else target * lost + target
         k.count(won.sum_lanes())
     return (top + ((1 << places) - 1)) >> places
 
 
 KERNELS = {"cross-entropy": cross_entropy_kernel, "squared-error": squared_error_kernel}
-
-
-def loss_pass(
-    loss: str, exponent: int | None, *, counting: bool = False, main: bool = True
-) -> VectorPass:
-    """Lower a loss for logits of ``exponent``, a row a sample; None: by the exponent file.
-
-    A pass by the exponent file takes ``loss_scalars``. Lane 0's totals are the sum of the losses in
-    their units and the samples whose label has the largest logit; only a pass of the ``main`` head
-    counts samples. A ``counting`` pass writes no gradient, and leaves out rows without a label.
-    """
-    return lower(KERNELS[loss], exponent=exponent, counting=counting, main=main)
-
-
-def loss_phases(
-    loss: str, classes: int, layout: GroupLayout, exponent: int | None, *, counting: bool = False,
-    main: bool = True,
-) -> tuple[GroupPass, ...]:  # fmt: skip
-    """Lower a loss of ``classes`` classes in rows, samples along the lanes; see ``loss_pass``."""
-    options = {"exponent": exponent, "counting": counting, "main": main}
-    return lower_groups(KERNELS[loss], classes, layout, **options)
+"""Losses by name, for logits of ``exponent``; where it is None the exponent file gives the pass
+``loss_scalars``. Lane 0's totals are the sum of the losses in their units and the samples whose
+label has the largest logit; only a pass of the ``main`` head counts samples. A ``counting`` pass
+writes no gradient, and leaves out rows without a label."""
 
 
 def loss_scalars(loss: str, logits: int) -> tuple[Scalar, ...]:
@@ -317,11 +285,3 @@ def batch_loss(loss: str, logits: Words, exponent: int, labels: Words, classes: 
         correct=result.count,
         samples=int((numbers > no_label(classes)).sum()),
     )
-
-
-cross_entropy = partial(batch_loss, "cross-entropy")
-squared_error = partial(batch_loss, "squared-error")
-
-LOSSES: dict[str, Callable[[Words, int, Words, int], Loss]] = dict(
-    zip(LOSS_NAMES, (cross_entropy, squared_error), strict=True)
-)

@@ -10,7 +10,8 @@ from functools import lru_cache
 
 from trainwright.fixed.random_bits import derived_seed
 from trainwright.kernels import Body, evaluate, trace
-from trainwright.onchip.update import PASSES, RandomRows, Words
+from trainwright.onchip.layout import Words
+from trainwright.onchip.update import random_rows
 from trainwright.program.vector import Rounding
 
 MASK = "mask"
@@ -46,13 +47,11 @@ def identity_kernel(k: Body) -> None:
     k.write(MASK, k.constant(-1))
 
 
-@lru_cache(maxsize=64)
-def _traced(probability: float) -> Body:
-    return trace(draw_kernel, probability=probability)
+_traced = lru_cache(maxsize=64)(trace)
 
 
 def mask_rows(probability: float, stream: int, rows: range) -> Words:
     """Return ``rows`` of the masks of a step, int64 (rows, LANES), in numpy."""
-    random = RandomRows(stream, 0, rows)
-    bits = [random.of(number) for number in range(PASSES)]
-    return evaluate(_traced(probability), count=len(rows), random=bits).rows[MASK]
+    random = random_rows(stream, 0, rows)
+    body = _traced(draw_kernel, probability=probability)
+    return evaluate(body, count=len(rows), random=random).rows[MASK]

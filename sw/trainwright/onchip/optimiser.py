@@ -17,11 +17,12 @@ import torch
 from trainwright.fixed.quantise import quantise
 from trainwright.fixed.scale import ScaleRange, ScaleRanges, sum_limits
 from trainwright.formats.exponents import followed
-from trainwright.onchip import update
+from trainwright.formats.rounding import half_up
 from trainwright.onchip.choices import OPTIMISERS
-from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WIDEST
+from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WIDEST, Words
 from trainwright.onchip.rates import GREATEST_SHIFT, RATE_WIDTH, digits
-from trainwright.onchip.update_pass import PartUpdate, updated_rows
+from trainwright.onchip.update import DECAY_SHIFT, random_rows
+from trainwright.onchip.update_pass import GRADIENT, MOMENT, WEIGHT, PartUpdate, updated_rows
 from trainwright.support.optimizer import ClosureOptimizer
 
 GRADIENT_WIDTH = 16
@@ -67,41 +68,46 @@ class IntegerSGD(ClosureOptimizer):
         parameters = [(p, group) for group in self.param_groups for p in group["params"]]
         rows = [-(-p.numel() // LANES) for p, _ in parameters]
         number = self.param_groups[0].setdefault("steps", 0)
-        random = update.RandomRows(self._seed, number, range(sum(rows)))
-        bits, first = [random.of(n) for n in range(update.PASSES)], 0
+        bits, first = random_rows(self._seed, number, range(sum(rows))), 0
         for (p, group), own in zip(parameters, rows, strict=True):
             if p.grad is not None:
-                self._update(p, group, [stream[first : first + own] for stream in bits])
+                self._update(p, p.grad, group, [stream[first : first + own] for stream in bits])
             first += own
         self.param_groups[0]["steps"] = number + 1
 
-    def _update(self, p: torch.Tensor, group: dict[str, Any], random: list[update.Words]) -> None:
-        assert p.grad is not None
+    def _update(
+        self, p: torch.Tensor, grad: torch.Tensor, group: dict[str, Any], random: list[Words]
+    ) -> None:
         state, hidden = self.state[p], WEIGHT_WIDTH - group["width"]
         if not state:
-            self._begin(p, state, group["width"])
+            self._begin(p, grad, state, group["width"])
         before, exponent = state["moment_exponent"], state["gradient_exponent"]
-        weights, moments = (_rows(state[name]) for name in ("weights", "moments"))
-        integers = quantise(p.grad, exponent, GRADIENT_WIDTH)
+        integers = quantise(grad, exponent, GRADIENT_WIDTH)
+        rows = {WEIGHT: _rows(state["weights"]), MOMENT: _rows(state["moments"])}
+        rows[GRADIENT] = _rows(integers)
         rate, rate_exponent = digits(group["lr"], RATE_WIDTH)
         shift = -rate_exponent
         if self._momentum:
-            shift += state["exponent"] - hidden - exponent - update.DECAY_SHIFT
+            shift += state["exponent"] - hidden - exponent - DECAY_SHIFT
         shift = min(max(shift, 0), GREATEST_SHIFT)
         part = PartUpdate(hidden, rate, shift, exponent - before, left=False, right=False)
-        weights, moments = updated_rows(part, weights, moments, _rows(integers), random)
+        weights, moments = updated_rows(part, rows, random)
         state["weights"], state["moments"] = _like(weights, p), _like(moments, p)
         state["moment_exponent"] = exponent
-        lost = not integers.any() and not p.grad.any()  # true zeros say nothing of the scale
-        state["gradient_exponent"] = exponent + (0 if lost else self._direction(integers))
-        self._show(p, state, hidden)
+        lost = not integers.any() and not grad.any()  # true zeros say nothing of the scale
+        limits = sum_limits(self._range, integers.numel(), GRADIENT_WIDTH)
+        direction = followed(0, int(integers.abs().sum()), limits.low, limits.high, above=True)
+        state["gradient_exponent"] = exponent + (0 if lost else direction)
+        factors = half_up(weights, hidden)
+        p.copy_(_like(factors, p).to(torch.float64) * 2.0 ** state["exponent"])
 
-    def _begin(self, p: torch.Tensor, state: dict[str, Any], width: int) -> None:
+    def _begin(
+        self, p: torch.Tensor, grad: torch.Tensor, state: dict[str, Any], width: int
+    ) -> None:
         deviation = float(p.double().square().mean().sqrt()) or 1.0
         exponent = round(log2(deviation / SPREAD)) + 4 - width
         hidden = WEIGHT_WIDTH - width
-        assert p.grad is not None
-        mean = float(p.grad.double().abs().mean())
+        mean = float(grad.double().abs().mean())
         top = self._range.high * (1 << (GRADIENT_WIDTH - 1))
         first = ceil(log2(mean / top)) if mean else 0
         weights = quantise(p, exponent - hidden, WEIGHT_WIDTH)
@@ -113,22 +119,12 @@ class IntegerSGD(ClosureOptimizer):
             "gradient_exponent": first,
         }
 
-    def _direction(self, integers: torch.Tensor) -> int:
-        constants = sum_limits(self._range, integers.numel(), GRADIENT_WIDTH)
-        total = int(integers.abs().sum())
-        return followed(0, total, constants.low, constants.high, above=True)
 
-    @staticmethod
-    def _show(p: torch.Tensor, state: dict[str, Any], hidden: int) -> None:
-        factors = update.quantised(state["weights"].cpu().to(torch.int64).numpy(), hidden)
-        p.copy_(torch.from_numpy(factors).to(torch.float64) * 2.0 ** state["exponent"])
-
-
-def _rows(values: torch.Tensor) -> update.Words:
+def _rows(values: torch.Tensor) -> Words:
     """Return a tensor as (rows, LANES) int64, filled up with zeros."""
     flat = values.cpu().to(torch.int64).numpy().ravel()
     return np.pad(flat, (0, -len(flat) % LANES)).reshape(-1, LANES)
 
 
-def _like(rows: update.Words, p: torch.Tensor) -> torch.Tensor:
+def _like(rows: Words, p: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(rows.ravel()[: p.numel()].reshape(p.shape).astype(np.int16))

@@ -11,15 +11,13 @@ with a coefficient of 8 bits. A column is cut where the product of the sums on i
 most 2^-distance of the bond's largest.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, log2, prod
 
 import numpy as np
-import numpy.typing as npt
 
 from trainwright.formats.rounding import clamp
-from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WeightLayout
+from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, Kept, WeightLayout, Words
 
 TOP_SHIFT = WEIGHT_WIDTH - 8
 """The sums are over the squares of w / 2^TOP_SHIFT, rounded down: bytes of the state."""
@@ -33,39 +31,43 @@ WORD_WIDTH = 16
 MOST_SHIFT = 40
 INTERVAL = 8
 """Steps that a coefficient serves."""
-
-Words = npt.NDArray[np.int64]
-Kept = Sequence[npt.NDArray[np.int64]]
-"""The columns left of each bond of a layout."""
+SIDES = ("left shift", "left"), ("right shift", "right")
+"""Streams of the update: shift and coefficient of each column on the left, the same in all lanes,
+and on the right, along the lanes."""
 
 
 def sums_of_squares(layout: WeightLayout, weights: Words) -> Words:
     """Return S, the sum of squares, of every column of every side (columns,)."""
     top = weights.ravel() >> TOP_SHIFT
-    squares = top * top
     sums = np.zeros(layout.columns, np.int64)
-    for bond in layout.bonds:
-        for side in (bond.left, bond.right):
-            part = layout.parts[side.part]
-            rest = tuple(axis for axis in range(4) if axis != side.axis)
-            sums[side.first : side.first + side.columns] = (
-                squares[part.places].reshape(part.shape).sum(rest)
-            )
+    for numbers in layout.column_of:
+        np.add.at(sums, numbers, top * top)
+    sums[0] = 0  # of elements that belong to no column
     return sums
 
 
-def column_costs(layout: WeightLayout, kept: Kept) -> list[int]:
+def elements_met(layout: WeightLayout) -> Words:
+    """Return the elements that a column of each bond meets, (3, bonds).
+
+    Before and behind are those for each column of the neighbouring bonds; its own are the ends of a
+    layer.
+    """
+    met = [(0, 0, 0)] * len(layout.bonds)
+    for number, bond in enumerate(layout.bonds):
+        before, after = (
+            prod(layout.parts[side.part].shape[1:3]) for side in (bond.left, bond.right)
+        )
+        first, last = not bond.index, bond.index + 1 == len(layout.network.ranks[bond.layer])
+        own = before * first + after * last
+        met[number] = before * (not first), after * (not last), own
+    return np.array(met, np.int64).reshape(-1, 3).T
+
+
+def column_costs(layout: WeightLayout, kept: Kept) -> Words:
     """Return the elements of a column of each bond in its two factors, at the ranks left."""
-    ranks = {
-        (bond.layer, bond.index): len(own) for bond, own in zip(layout.bonds, kept, strict=True)
-    }
-    costs = []
-    for bond in layout.bonds:
-        left, right = layout.parts[bond.left.part].shape, layout.parts[bond.right.part].shape
-        before = ranks.get((bond.layer, bond.index - 1), 1)
-        after = ranks.get((bond.layer, bond.index + 1), 1)
-        costs.append(before * left[1] * left[2] + right[1] * right[2] * after)
-    return costs
+    before, after, own = elements_met(layout)
+    ranks = np.array([0, *map(len, kept), 0])
+    return before * ranks[:-2] + after * ranks[2:] + own
 
 
 @dataclass(frozen=True)
@@ -92,14 +94,18 @@ def pull_words(
     return clamp(pulls.coefficients << np.clip(exponents, 0, WORD_WIDTH), WORD_WIDTH), shifts
 
 
-def pull_rows(layout: WeightLayout, pulls: Pulls, gradient_exponents: Words) -> tuple[Words, Words]:
-    """Return coefficients and shifts by element, as streams of the update: (sides, rows, LANES).
+def pull_rows(layout: WeightLayout, pulls: Pulls, gradient_exponents: Words) -> dict[str, Words]:
+    """Return SIDES by element, (rows, LANES).
 
     An element has a pull from each side of its factor: of columns along axis 0, then along axis 3.
     """
-    numbers = layout.column_of.reshape(2, -1, LANES)
     raised, shifts = pull_words(layout, pulls, gradient_exponents)
-    return raised[numbers], shifts[numbers]
+    sides = zip(SIDES, layout.column_of.reshape(2, -1, LANES), strict=True)
+    return {
+        name: words[numbers]
+        for names, numbers in sides
+        for name, words in zip(names, (shifts, raised), strict=True)
+    }
 
 
 def cut_distance(threshold: float) -> int:

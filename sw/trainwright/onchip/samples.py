@@ -14,17 +14,12 @@ from trainwright.onchip.choices import (
     no_label,
 )
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER, SampleOrder, order_mask
-from trainwright.program.samples import PIXEL_WIDTHS
 from trainwright.support.text import amount
 
 BEAT = 16
 """Bytes of a beat of an accelerator with 16 lanes."""
 TARGET_UNIT = 1 << 10
 """Units of a regression's target in a standard deviation."""
-__all__ = [
-    "BEAT", "PIXEL_WIDTHS", "epoch_order", "expanded", "filled_up", "first_of", "order_at",
-    "records", "sample_bytes", "stored_pixels", "target_rows",
-]  # fmt: skip
 
 
 def stored_pixels(images: npt.NDArray, full_scale: int, width: int) -> npt.NDArray[np.uint8]:
@@ -149,13 +144,6 @@ def target_rows(labels: npt.NDArray[np.int64], classes: int, lanes: int) -> npt.
     rows = np.flatnonzero(labels >= 0)
     targets[rows, labels[rows]] = 1
     return targets
-
-
-def filled_up(
-    whole: npt.NDArray[np.uint8], batch: int, blank: npt.NDArray[np.uint8]
-) -> npt.NDArray[np.uint8]:
-    """Return records filled up to whole batches with a ``blank`` record, which has no label."""
-    return np.concatenate([whole, blank.reshape(1, -1).repeat(-len(whole) % batch, 0)])
 
 
 def _increment(seed: int, epoch: int) -> int:

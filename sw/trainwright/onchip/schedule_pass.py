@@ -11,10 +11,9 @@ thread:
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from trainwright.kernels import Body, Register, where
-from trainwright.onchip.layout import LANES
+from trainwright.onchip.layout import LANES, Words
 from trainwright.onchip.prior_pass import WEIGHT_RAISE
 from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, RateTable
 from trainwright.support.text import amount
@@ -22,7 +21,7 @@ from trainwright.support.text import amount
 TABLE_ROWS = ENTRIES // LANES
 POSITION, NUMBER, LOOK = range(3)
 """Rows of the schedule in memory: the counters, then the columns of the table."""
-NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (3 + n * TABLE_ROWS for n in range(6))
+NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = range(3, 4 + 5 * TABLE_ROWS, TABLE_ROWS)
 MOST_STEPS = (1 << 15) - 1
 """Steps that an entry may hold for: the position is a word of 16 bits."""
 
@@ -33,7 +32,7 @@ NUMBERS_IN, FIRST, SECOND, PRESENT = "numbers", "first column", "second column",
 """Streams of ``choose_kernel``."""
 
 
-def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArray[np.int64]:
+def schedule_words(table: RateTable, step: int, interval: int = 1) -> Words:
     """Return the schedule in memory before ``step``, (ROWS, LANES).
 
     Every ``interval``-th step looks at the columns. Raises ``ValueError`` where an entry, or an
@@ -52,13 +51,10 @@ def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArra
     words = np.zeros((ROWS, LANES), np.int64)
     number = min(step // table.steps, len(table.entries) - 1)
     words[POSITION], words[NUMBER], words[LOOK] = step % table.steps, number, step % interval
-    words[NUMBERS : NUMBERS + TABLE_ROWS].reshape(-1)[:] = range(ENTRIES)
-    names = ("rate", "rate_shift", "weight", "weight_exponent")
-    firsts = (RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS)
-    for first, name in zip(firsts, names, strict=True):
-        raised = WEIGHT_RAISE if name == "weight" else 0
-        column = [getattr(entry, name) << raised for entry in table.entries]
-        words[first : first + TABLE_ROWS].reshape(-1)[: len(column)] = column
+    columns = words[NUMBERS:].reshape(-1, ENTRIES)
+    columns[0] = range(ENTRIES)
+    for n, e in enumerate(table.entries):
+        columns[1:, n] = e.rate, e.rate_shift, e.weight << WEIGHT_RAISE, e.weight_exponent
     return words
 
 

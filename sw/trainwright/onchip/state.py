@@ -6,10 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.formats.rounding import wrapped
-from trainwright.onchip import update
+from trainwright.formats.rounding import half_up, wrapped
 from trainwright.onchip.cut_pass import kept_columns
-from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, WeightLayout, WeightPart
+from trainwright.onchip.layout import (
+    LANES,
+    MOMENT_WIDTH,
+    WEIGHT_WIDTH,
+    WeightLayout,
+    WeightPart,
+    Words,
+)
 from trainwright.onchip.prior import (
     INTERVAL,
     Pulls,
@@ -20,16 +26,8 @@ from trainwright.onchip.prior import (
 )
 from trainwright.onchip.prior_pass import make_pulls
 from trainwright.onchip.rates import GREATEST_SHIFT, Entry
-from trainwright.onchip.update_pass import (
-    LEFT,
-    LEFT_SHIFT,
-    RIGHT,
-    RIGHT_SHIFT,
-    PartUpdate,
-    updated_rows,
-)
-
-Words = npt.NDArray[np.int64]
+from trainwright.onchip.update import DECAY_SHIFT, random_rows
+from trainwright.onchip.update_pass import GRADIENT, MOMENT, WEIGHT, PartUpdate, updated_rows
 
 BIAS_RATE_SHIFT = 2
 """A bias moves at a quarter of the rate."""
@@ -67,7 +65,6 @@ class ChipState:
         """Columns of each bond in the compiled programs; those that were cut since are 0 there."""
         rows = layout.part_of_row
         self._hidden = np.array([part.hidden for part in layout.parts])[rows][:, None]
-        self._live = self._positions(self.kept)
 
     def step(self, gradients: Sequence[Words], exponents: Sequence[int], step: UpdateStep) -> None:
         """Update the weights by every part's ``gradients``, at the columns ``compiled``.
@@ -78,7 +75,8 @@ class ChipState:
         if step.distance is not None:
             self.look(step.distance)
         given = np.zeros(self.weights.shape, np.int64)
-        for part, live, gradient in zip(self.layout.parts, self._live, gradients, strict=True):
+        positions = self._positions(self.compiled)
+        for part, live, gradient in zip(self.layout.parts, positions, gradients, strict=True):
             given.ravel()[part.places[live]] = gradient
         now = np.array(exponents, np.int64)
         if step.number % INTERVAL == 0:
@@ -96,14 +94,10 @@ class ChipState:
 
     def _update(self, gradients: Words, exponents: Words, step: UpdateStep) -> None:
         """Evaluate the kernel of the update on the rows of each part."""
-        layout, streams = self.layout, dict[str, Words]()
-        is_pulled = bool(self.pulls.coefficients.any())
-        if is_pulled:
-            raised, shifts = pull_rows(layout, self.pulls, exponents)
-            streams = {LEFT: raised[0], LEFT_SHIFT: shifts[0]}
-            streams |= {RIGHT: raised[1], RIGHT_SHIFT: shifts[1]}
-        random = update.RandomRows(step.seed, step.number, range(layout.rows))
-        bits = [random.of(number) for number in range(update.PASSES)]
+        layout, is_pulled = self.layout, bool(self.pulls.coefficients.any())
+        streams = pull_rows(layout, self.pulls, exponents) if is_pulled else {}
+        streams |= {WEIGHT: self.weights, MOMENT: self.moments, GRADIENT: gradients}
+        bits = random_rows(step.seed, step.number, range(layout.rows))
         moved = (exponents - self.exponents).tolist()
         by_part = rate_shifts(layout, step, exponents).tolist()
         # Parts of one kind are evaluated together: most are, as exponents seldom move.
@@ -117,34 +111,24 @@ class ChipState:
         weights, moments = np.empty_like(self.weights), np.empty_like(self.moments)
         for kind, numbers in kinds.items():
             rows = np.isin(np.arange(len(layout.parts)), numbers)[layout.part_of_row]
-            weights[rows], moments[rows] = updated_rows(
-                kind,
-                self.weights[rows],
-                self.moments[rows],
-                gradients[rows],
-                [words[rows] for words in bits],
-                {name: words[rows] for name, words in streams.items()},
-            )
+            own = {name: words[rows] for name, words in streams.items()}
+            weights[rows], moments[rows] = updated_rows(kind, own, [words[rows] for words in bits])
         self.weights, self.moments = weights, moments
 
     def quantised(self) -> list[Words]:
         """Return factors and biases of every part, at the ranks left."""
-        return self._factors(self._positions(self.kept))
+        return self._factors(self.kept)
 
     def operands(self) -> list[Words]:
         """Return factors and biases as the programs read them, at the columns ``compiled``."""
-        return self._factors(self._live)
+        return self._factors(self.compiled)
 
-    def _factors(self, places: list[Words]) -> list[Words]:
-        whole = update.quantised(self.weights, self._hidden).ravel()
+    def _factors(self, columns: Sequence[Words]) -> list[Words]:
+        whole = half_up(self.weights, self._hidden).ravel()
         return [
-            whole[part.places[live]] for part, live in zip(self.layout.parts, places, strict=True)
+            whole[part.places[live]]
+            for part, live in zip(self.layout.parts, self._positions(columns), strict=True)
         ]
-
-    def compile_for(self, columns: Sequence[Words]) -> None:
-        """Take the ``columns`` of each bond that programs have from now on."""
-        self.compiled = list(columns)
-        self._live = self._positions(columns)
 
     def cut(self, distance: int) -> bool:
         """Zero the columns that are 2^``distance`` weaker than their bond's strongest.
@@ -153,7 +137,7 @@ class ChipState:
         """
         if not self.look(distance):
             return False
-        self.compile_for(self.kept)
+        self.compiled = self.kept
         self._clear()
         return True
 
@@ -169,9 +153,9 @@ class ChipState:
 
     def _clear(self) -> None:
         """Clear weights and moments of the columns that were cut."""
-        left = np.zeros(self.weights.shape, np.int64)
-        for part, live in zip(self.layout.parts, self._positions(self.kept), strict=True):
-            left.ravel()[part.places[live]] = 1
+        marks = self.layout.marks(self.kept)
+        marks[0] = True
+        left = marks[self.layout.column_of].all(0).reshape(self.weights.shape)
         self.weights, self.moments = self.weights * left, self.moments * left
 
     @property
@@ -201,20 +185,16 @@ class ChipState:
         ``factors`` int16 (rows, LANES); ``state`` uint16: weight * 2^8 + moment without the
         factor's part, its lowest bits sign-extended.
         """
-        factors = update.quantised(self.weights, self._hidden)
+        factors = half_up(self.weights, self._hidden)
         below = (self.weights - (factors << self._hidden) << MOMENT_WIDTH) + self.moments
         words = wrapped(below, self._hidden + MOMENT_WIDTH)
-        kept = np.zeros(self.layout.columns, np.uint8)
-        for bond, own in zip(self.layout.bonds, self.kept, strict=True):
-            for side in (bond.left, bond.right):
-                kept[side.first + own] = 1
         return {
             "factors": factors.astype(np.int16),
             "state": words.astype(np.uint16),
             "exponents": self.exponents.astype(np.int16),
             "coefficients": self.pulls.coefficients.astype(np.uint8),
             "coefficient_exponents": self.pulls.exponents.astype(np.int16),
-            "kept": kept,
+            "kept": self.layout.marks(self.kept).astype(np.uint8),
         }
 
     def take(self, words: Words, factors: Words, exponents: Words) -> None:
@@ -241,17 +221,14 @@ class ChipState:
         state = cls(layout, np.zeros_like(factors))
         state.take(words, factors, whole["exponents"])
         state.pulls = Pulls(whole["coefficients"], whole["coefficient_exponents"])
-        state.kept = [
-            np.flatnonzero(whole["kept"][bond.left.first :][: bond.left.columns])
-            for bond in layout.bonds
-        ]
-        state.compile_for(state.kept)
+        state.kept = layout.marked(whole["kept"] > 0)
+        state.compiled = state.kept
         return state
 
 
 def momentum_offset(part: WeightPart) -> int:
     """Return momentum's addition to a rate's shift, less the exponent of the gradient."""
-    return part.exponent - part.hidden - update.DECAY_SHIFT
+    return part.exponent - part.hidden - DECAY_SHIFT
 
 
 def rate_shifts(layout: WeightLayout, step: UpdateStep, exponents: Words) -> Words:

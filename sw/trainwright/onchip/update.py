@@ -14,16 +14,10 @@ moves. ``momentum`` is plain SGD: its shift follows the gradient's exponent, so 
 step is that of the value.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
-import numpy.typing as npt
 
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
-from trainwright.formats.rounding import half_up
-from trainwright.onchip.layout import LANES
-
-Words = npt.NDArray[np.int64]
+from trainwright.onchip.layout import LANES, Words
 
 DECAY_SHIFT = 4
 """A moment moves by 2^-4 of its distance to gt / 2^4."""
@@ -31,26 +25,13 @@ PASSES = 2
 """Random streams of a step: one for the moments, one for the weights."""
 
 
-@dataclass(frozen=True)
-class RandomRows:
-    """The random bits of one update, or of the masks of one step, by the number of a row."""
+def random_rows(seed: int, step: int, rows: range) -> list[Words]:
+    """Return the random bytes of one update, or of the masks of one step, by the number of a row.
 
-    seed: int
-    """Seed of the run, 32 bits."""
-    step: int
-    rows: range
-
-    def of(self, number: int) -> Words:
-        """Return random bytes (rows, LANES) of pass ``number``.
-
-        The stream is a register that grows by STREAM_STEP with each pass; the key is the row's, the
-        unit its lane.
-        """
-        stream = self.seed + (PASSES * self.step + number) * STREAM_STEP
-        state = mixed(stream, KEYS_A_ROW * np.array(self.rows))
-        return unit_bytes(state, LANES)
-
-
-def quantised(weights: Words, hidden: int | Words) -> Words:
-    """Return factors and biases of weights: the nearest integers, halves up."""
-    return half_up(weights, hidden)
+    There are bytes (rows, LANES) of each of the ``PASSES`` streams of a run of ``seed``, 32 bits. A
+    stream is a register that grows by STREAM_STEP with each pass; the key is the row's, the unit
+    its lane.
+    """
+    keys = KEYS_A_ROW * np.array(rows)
+    streams = (seed + (PASSES * step + number) * STREAM_STEP for number in range(PASSES))
+    return [unit_bytes(mixed(stream, keys), LANES) for stream in streams]

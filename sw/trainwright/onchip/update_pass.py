@@ -17,10 +17,10 @@ from functools import lru_cache
 from trainwright.formats.rounding import limits
 from trainwright.kernels import Body, Value, VectorPass, evaluate, lower, trace, where
 from trainwright.kernels.library import EVEN
-from trainwright.onchip.layout import MOMENT_WIDTH, WEIGHT_WIDTH
-from trainwright.onchip.prior import PULL_WIDTH
+from trainwright.onchip.layout import MOMENT_WIDTH, WEIGHT_WIDTH, Words
+from trainwright.onchip.prior import PULL_WIDTH, SIDES
 from trainwright.onchip.rates import RATE, RATE_SHIFT, SHIFT_WIDTH
-from trainwright.onchip.update import DECAY_SHIFT, Words
+from trainwright.onchip.update import DECAY_SHIFT
 from trainwright.program.exponents import MOST_POWER
 from trainwright.program.vector import Rounding
 
@@ -28,9 +28,6 @@ STATE, FACTOR, GRADIENT = "state", "factor", "gradient"
 """Streams: words of the state and factors, read and written; gradients."""
 WEIGHT, MOMENT = "weight", "moment"
 """Streams of ``values_kernel`` in place of words of the state and factors."""
-LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT = "left shift", "left", "right shift", "right"
-"""Streams of the prior: shift and coefficient of each column on the left, the same in all lanes,
-and on the right, along the lanes."""
 
 MOVED_SHIFT = 0
 """Number of the shift that the exponent file gives the pass."""
@@ -75,15 +72,18 @@ class PartUpdate:
 
 def update_kernel(k: Body, part: PartUpdate) -> None:
     """Update weights, moments and factors of a row."""
-    half, bits = 1 << (MOMENT_WIDTH - 1), part.hidden + MOMENT_WIDTH
-    low = (k.read(STATE) + half).wrap(bits)
-    moment = (low + half).wrap(MOMENT_WIDTH)
-    most = 1 << (WEIGHT_WIDTH - 1 - part.hidden)
-    factor = k.read(FACTOR, -most, most - 1)
-    weight = (factor * (1 << bits) + low) >> MOMENT_WIDTH
-    weight, moment = _updated(k, part, weight, moment)
+    whole, low = weight_and_low(k, part.hidden)
+    moment = (low + (1 << (MOMENT_WIDTH - 1))).wrap(MOMENT_WIDTH)
+    weight, moment = _updated(k, part, whole >> MOMENT_WIDTH, moment)
     k.write(FACTOR, weight.rounded(part.hidden, Rounding.UP))
-    k.write(STATE, (weight * (1 << MOMENT_WIDTH) + moment).wrap(bits))
+    k.write(STATE, (weight * (1 << MOMENT_WIDTH) + moment).wrap(part.hidden + MOMENT_WIDTH))
+
+
+def weight_and_low(k: Body, hidden: int) -> tuple[Value, Value]:
+    """Return 2^8 W + m + 128 of a row, and its bits below the factor, signed."""
+    bits, most = hidden + MOMENT_WIDTH, 1 << (WEIGHT_WIDTH - 1 - hidden)
+    low = (k.read(STATE) + (1 << (MOMENT_WIDTH - 1))).wrap(bits)
+    return k.read(FACTOR, -most, most - 1) * (1 << bits) + low, low
 
 
 def values_kernel(k: Body, part: PartUpdate) -> None:
@@ -116,26 +116,19 @@ def _updated(k: Body, part: PartUpdate, weight: Value, moment: Value) -> tuple[V
     return weight, moment
 
 
-@lru_cache(maxsize=256)
-def _traced(part: PartUpdate) -> Body:
-    return trace(values_kernel, part=part)
+_traced = lru_cache(maxsize=256)(trace)
 
 
 def updated_rows(
-    part: PartUpdate,
-    weights: Words,
-    moments: Words,
-    gradients: Words,
-    random: Sequence[Words],
-    pulls: Mapping[str, Words] | None = None,
+    part: PartUpdate, rows: Mapping[str, Words], random: Sequence[Words]
 ) -> tuple[Words, Words]:
     """Return weights and moments after an update, in numpy; all are (rows, LANES).
 
-    ``random`` are the bytes of both streams, ``pulls`` the streams of the prior that the part has.
-    Hardware may saturate gradients with their pull to 18 bits: beyond, a moment is at its limit.
+    ``rows`` are WEIGHT, MOMENT, GRADIENT, and SIDES where the prior pulls; ``random`` are the bytes
+    of both random streams. Hardware may saturate gradients with their pull to 18 bits: beyond, a
+    moment is at its limit.
     """
-    rows = {WEIGHT: weights, MOMENT: moments, GRADIENT: gradients, **(pulls or {})}
-    streams = evaluate(_traced(part), rows, random=random).rows
+    streams = evaluate(_traced(values_kernel, part=part), rows, random=random).rows
     return streams[WEIGHT], streams[MOMENT]
 
 
@@ -152,7 +145,7 @@ def _moved(k: Body, part: PartUpdate, moment: Value) -> Value:
 
 def pulls_of(k: Body, part: PartUpdate, weight: Value) -> tuple[Value | None, Value | None]:
     """Return the prior's pull of a row, and a value that is negative in columns that are cut."""
-    sides = [(LEFT_SHIFT, LEFT)] * part.left + [(RIGHT_SHIFT, RIGHT)] * part.right
+    sides = [side for side, has in zip(SIDES, (part.left, part.right), strict=True) if has]
     pulls = cut = None
     for shift_name, name in sides:
         shift = k.read(shift_name)

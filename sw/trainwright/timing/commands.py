@@ -9,7 +9,6 @@ from trainwright.program.descriptors import Compute, Descriptor, Transfer
 from trainwright.program.elementwise import BODIES
 from trainwright.program.engines import (
     ENGINE_OF,
-    EngineSpec,
     contraction_of,
     pass_cycles,
 )
@@ -212,13 +211,15 @@ def _compute(
     d: Compute, engine: Engine, start: int, end: int, p: AcceleratorParameters
 ) -> CommandWork:
     digits, array = result_digits(d, p), contraction_of(d.operation)
-    steps = d.steps // d.tiles  # of a tile
+    steps, tiles = d.steps // d.tiles, d.levels[d.tile_level].count  # steps of a tile
     if array is None:
         depth, rates, per_step, waiting, macs = 1, (1.0, 1.0), 1, 1, 0
         cycles = BODIES[d.operation].cycles(d.tiles, steps, digits)
     else:
-        depth, rates, macs = array.depth(p), array.rates(p), _macs(d, array, p)
-        short = d.tiles // d.levels[d.tile_level].count  # tiles of ``last_rows`` rows
+        depth, rates = array.depth(p), array.rates(p)
+        # Multiply-accumulates whose sums are written: rows that a tile lacks are left out.
+        macs = d.steps // tiles * ((tiles - 1) * array.rows(p) + d.last_rows) * p.lanes * depth
+        short = d.tiles // tiles  # tiles of ``last_rows`` rows
         cycles = array.cycles(d.tiles - short, steps, digits, p)
         cycles += array.cycles(short, steps, digits, p, d.last_rows)
         # Rows of the last tile leave after its last step, those of a tile of few steps meanwhile.
@@ -247,10 +248,3 @@ def bytes_moved(d: Descriptor, p: AcceleratorParameters) -> int:
     if isinstance(d, Transfer):
         return d.runs * d.beats * p.beat_bytes
     return d.samples * d.record_beats * p.beat_bytes if isinstance(d, Samples) else 0
-
-
-def _macs(d: Compute, array: EngineSpec, p: AcceleratorParameters) -> int:
-    """Count multiply-accumulates whose sums are written: rows that a tile lacks are left out."""
-    tiles = d.levels[d.tile_level].count
-    written = (tiles - 1) * array.rows(p) + d.last_rows
-    return d.steps // tiles * written * p.lanes * array.depth(p)

@@ -147,7 +147,7 @@ class EnergyModel:
         widths = self._operand_widths(descriptors)
         # A program that the program memory holds is loaded once for all steps of a start.
         loads = 1 if len(descriptors) <= self.parameters.program_depth else steps
-        self._add_bytes(len(descriptors) * DESCRIPTOR_BYTES * loads / steps)
+        self._add("external", len(descriptors) * DESCRIPTOR_BYTES * loads / steps, 8, 8)
         executions.pop(-1, None)  # the load of the program, which predictions leave out
         for number, times in executions.items():
             self._add_execution(descriptors[number], times / steps, widths.get(number))
@@ -157,7 +157,7 @@ class EnergyModel:
         row_bits = p.lanes * p.word_width
         work = work_of(d, p)
         rows = sum(read.rate * work.cycles for read in work.reads)
-        self._add_bytes(times * bytes_moved(d, p))
+        self._add("external", times * bytes_moved(d, p), 8, 8)
         if isinstance(d, Vector):
             rows += d.rows * (len(d.users(d.reads)) + len(d.users(d.writes)))
         elif isinstance(d, Compute | Transfer | Samples):
@@ -175,9 +175,6 @@ class EnergyModel:
         self._add("add", macs, x + g, p.accumulator_width)
         # both operands and the sum are each stored in a register
         self._add("register", macs, x + g, 2 * array + p.accumulator_width)
-
-    def _add_bytes(self, count: float) -> None:
-        self._add("external", count, 8, 8)
 
     def _operand_widths(self, descriptors: Sequence[Descriptor]) -> dict[int, tuple[int, int]]:
         """Return the bits of both operands of each contraction, by the last writer of their rows.

@@ -347,63 +347,50 @@ def predict(
     timing = timing or MemoryTiming.of(parameters)
     timeline = Timeline(step=step)
     fetch = _Fetch(len(program), parameters, again)
+
+    def run(first: int, stop: int, now: float, times: int) -> float:
+        """Execute descriptors ``first`` to ``stop``, ``times`` times alike; return the end."""
+        machine, index = EngineModel(parameters, timing, now), first
+        while index < stop:
+            d = program[index]
+            fetch.before(index, machine)
+            skipped = step is not None and is_skipped(d, step)
+            machine.advance(machine.now + (ISSUE if skipped else issue_cycles(d, parameters)))
+            if isinstance(d, Loop):
+                end = matching_end(program, index)
+                machine.await_engines(Engine.ALL)
+                begun, outermost = machine.now, fetch.needed is None
+                if outermost:
+                    fetch.needed = index + 1
+                after = run(index + 1, end, begun, times * d.iterations)
+                if outermost:
+                    fetch.needed = None
+                timeline.loops.append(LoopSpan(index + 1, end, after - begun, d.iterations))
+                machine.advance(begun + (after - begun) * d.iterations)
+                index = end
+            elif isinstance(d, Halt):
+                break
+            elif skipped:
+                pass
+            elif isinstance(d, Compute | Transfer | Samples | Code | Vector):
+                machine.issue(index, work_of(d, parameters), d.wait, d.wait_older)
+                timeline.bytes_moved += times * bytes_moved(d, parameters)
+            else:
+                machine.await_engines(d.wait)
+                if isinstance(d, MoveScales):
+                    machine.advance(machine.now + SCALE * len(d.entries))
+            index += 1
+        machine.await_engines(Engine.ALL)
+        timeline.spans += [
+            Execution(r.number, r.work.engine, r.start, end, r.work.macs, times)
+            for r, end in machine.spans
+        ]
+        return machine.now
+
     now = 0.0
     if not again:
         now = FETCH + fetch.asked * DESCRIPTOR_BYTES / parameters.beat_bytes / timing.bandwidth
     timeline.bytes_moved = len(program) * DESCRIPTOR_BYTES
-    end = _run(program, 0, len(program), now, 1, parameters, timing, timeline, fetch)
-    timeline.cycles = round(end + STOP)
+    timeline.cycles = round(run(0, len(program), now, 1) + STOP)
     timeline.spans.sort(key=lambda span: span.start)
     return timeline
-
-
-def _run(
-    program: Sequence[Descriptor],
-    first: int,
-    stop: int,
-    now: float,
-    times: int,
-    p: AcceleratorParameters,
-    timing: MemoryTiming,
-    timeline: Timeline,
-    fetch: _Fetch,
-) -> float:
-    """Execute descriptors ``first`` to ``stop``, ``times`` times alike; return the end."""
-    machine, index = EngineModel(p, timing, now), first
-    while index < stop:
-        d = program[index]
-        fetch.before(index, machine)
-        skipped = timeline.step is not None and is_skipped(d, timeline.step)
-        machine.advance(machine.now + (ISSUE if skipped else issue_cycles(d, p)))
-        if isinstance(d, Loop):
-            end = matching_end(program, index)
-            machine.await_engines(Engine.ALL)
-            begun, outermost = machine.now, fetch.needed is None
-            if outermost:
-                fetch.needed = index + 1
-            after = _run(
-                program, index + 1, end, begun, times * d.iterations, p, timing, timeline, fetch
-            )
-            if outermost:
-                fetch.needed = None
-            timeline.loops.append(LoopSpan(index + 1, end, after - begun, d.iterations))
-            machine.advance(begun + (after - begun) * d.iterations)
-            index = end
-        elif isinstance(d, Halt):
-            break
-        elif skipped:
-            pass
-        elif isinstance(d, Compute | Transfer | Samples | Code | Vector):
-            machine.issue(index, work_of(d, p), d.wait, d.wait_older)
-            timeline.bytes_moved += times * bytes_moved(d, p)
-        else:
-            machine.await_engines(d.wait)
-            if isinstance(d, MoveScales):
-                machine.advance(machine.now + SCALE * len(d.entries))
-        index += 1
-    machine.await_engines(Engine.ALL)
-    timeline.spans += [
-        Execution(r.number, r.work.engine, r.start, end, r.work.macs, times)
-        for r, end in machine.spans
-    ]
-    return machine.now

@@ -10,7 +10,7 @@ from trainwright.driver import BackwardResult, QuantisedModel, fitting_exponent
 from trainwright.fixed.quantise import quantise
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, WeightLayout, make_layout
-from trainwright.onchip.loss import LOSSES, Loss
+from trainwright.onchip.loss import Loss, batch_loss
 from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable, make_rates
 from trainwright.onchip.samples import label_words
@@ -141,7 +141,7 @@ class ChipUpdate:
         self._keeps = self._chip.cut_programs == "kept"
         if self._keeps:
             layout = model.state.layout
-            model.state.compile_for([np.arange(bond.left.columns) for bond in layout.bonds])
+            model.state.compiled = [np.arange(bond.left.columns) for bond in layout.bonds]
         self.rates: RateTable = make_rates(
             total,
             lambda step: settings.rate_at(step, total),
@@ -177,8 +177,8 @@ class ChipUpdate:
         exponent = fitting_exponent(logits, 16)
         integers = (logits * 2.0**-exponent).to(torch.int64).numpy()
         classes = network.classes_of(name)
-        loss = LOSSES[loss_name(network, self._chip)]
-        return loss(integers, exponent, label_words(labels.numpy()), classes)
+        loss, numbers = loss_name(network, self._chip), label_words(labels.numpy())
+        return batch_loss(loss, integers, exponent, numbers, classes)
 
     def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
         """Update the weights once; return the learning rate and the prior weight used."""

@@ -18,7 +18,7 @@ from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Program, Set
 from trainwright.program.vector import Vector
-from trainwright.timing import MemoryTiming, predict
+from trainwright.timing import MemoryTiming, Timeline, predict
 
 AUTO = "auto"
 """Plan that searches contraction order, layouts and tiling."""
@@ -202,19 +202,16 @@ class CompiledStep:
 
     def cycles_with(self, timing: MemoryTiming) -> int:
         """Return the cycles of a step by the cycle model, with another memory."""
-        programs = (self.forward, self.backward)
-        return sum(
-            predict(program.descriptors, self.parameters, timing).cycles for program in programs
-        )
+        return sum(timeline.cycles for timeline in self._timelines(timing))
 
     @cached_property
     def bytes_moved(self) -> int:
         """Bytes that a step reads from and writes to external memory, its programs among them."""
-        timing, programs = MemoryTiming(), (self.forward, self.backward)
-        return sum(
-            predict(program.descriptors, self.parameters, timing).bytes_moved
-            for program in programs
-        )
+        return sum(timeline.bytes_moved for timeline in self._timelines(MemoryTiming()))
+
+    def _timelines(self, timing: MemoryTiming) -> list[Timeline]:
+        programs = (self.forward, self.backward)
+        return [predict(each.descriptors, self.parameters, timing) for each in programs]
 
     @cached_property
     def macs(self) -> int:

@@ -6,42 +6,42 @@ commands that run at the same time. Each method tries rows from the earliest mom
 back to later moments, at last to after all main commands. ``resident`` is the user.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.hazards import rows_of, touches
-from trainwright.compiler.base.memory import Buffer, Region
+from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import WORD_BYTES, ChipMemory, gradient_of
-from trainwright.compiler.chip.samples import SampleRecords, buffers_written, samples_program
+from trainwright.compiler.chip.samples import (
+    SampleRecords,
+    buffers_written,
+    bytes_loaded,
+    samples_program,
+)
 from trainwright.compiler.chip.update import UpdateRule, update_program
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Program, Transfer
 from trainwright.program.fields import Operation, Target
-from trainwright.program.footprint import Touch, external
+from trainwright.program.footprint import Touch
 
 EIGHTHS = 8
 """Parts of the commands that a program may run next to: it is tried from the start of each on."""
 
 
-def _reads(d: Descriptor, buffers: Sequence[Buffer], p: AcceleratorParameters) -> bool:
-    if not isinstance(d, Transfer) or d.operation is not Operation.LOAD:
-        return False
-    low, high = external(d, p)
-    return any(low < buffer.stop and buffer.address < high for buffer in buffers)
-
-
-def _fitting(programs: Iterator[Callable[[], Program]]) -> Sequence[Descriptor]:
-    """Return the first program that fits the scratchpad, or raise the last one's error."""
-    attempt = next(programs)
-    for other in programs:
-        try:
-            return attempt().descriptors[:-1]
-        except DoesNotFitError:
-            attempt = other
-    return attempt().descriptors[:-1]
+def _fitting(
+    program: Callable[..., Program], choices: Sequence[tuple[Any, ...]]
+) -> Sequence[Descriptor]:
+    """Return the program of the first choice that fits the scratchpad, or raise the last error."""
+    for choice in choices[:-1]:
+        with suppress(DoesNotFitError):
+            return program(*choice).descriptors[:-1]
+    return program(*choices[-1]).descriptors[:-1]
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ class Beside:
 
         The earlier the moment, the earlier the program can begin, and the more rows are in use.
         """
-        spans = self._from(0, self.forward)
-        return _fitting(lambda rows=rows: program(rows) for rows in spans)
+        return _fitting(program, [(rows,) for rows in self._from(0, self.forward)])
 
     def samples(self, data: SampleRecords) -> Sequence[Descriptor]:
         """Return the commands of the next step's samples.
@@ -94,16 +93,15 @@ class Beside:
         """
         names = buffers_written(self.memory.step)
         buffers = [self.memory.everything[name] for name in names]
-        read = 1 + max(n for n, d in enumerate(self.main) if _reads(d, buffers, self._p))
+        read = 1 + max(
+            n for n, d in enumerate(self.main)
+            if any(bytes_loaded(d, buffer, self._p) for buffer in buffers)
+        )  # fmt: skip
         # A whole batch needs no second load, so it is tried first, but for behind all commands.
         choices = [(rows, True) for rows in self._from(self.forward)[:-1]]
         choices += [(rows, False) for rows in self._from(read)]
-        return _fitting(
-            lambda rows=rows, whole=whole: samples_program(
-                self.memory, data, rows, whole=whole, slots=self.slots
-            )
-            for rows, whole in choices
-        )
+        program = partial(samples_program, self.memory, data, slots=self.slots)
+        return _fitting(lambda rows, whole: program(rows, whole=whole), choices)
 
     def update(self, rule: UpdateRule, samples: Sequence[Descriptor]) -> Sequence[Descriptor]:
         """Return the update of all parts, each as soon as its gradient exists.
@@ -117,7 +115,7 @@ class Beside:
         avoided = [*gradients.values(), *rows_of(samples, self._p)]
         starts = {n: region.start for n, region in gradients.items()}
 
-        def program(first: int, taken: Sequence[Region], *, reuse: bool) -> Program:
+        def program(reuse: bool, first: int, taken: Sequence[Region]) -> Program:
             avoid = {n: [*self._rows(max(first, 1 + ready[n])), *taken] for n in order}
             return update_program(
                 self.memory, rule, self.slots, order=order, gradients=starts, avoid=avoid,
@@ -129,11 +127,8 @@ class Beside:
         # stores.
         firsts = dict.fromkeys((*(1 + ready[n] for n in order), len(self.main)))
         last = len(self.main), list(gradients.values())
-        choices = [*((n, avoided) for n in firsts), last]
-        return _fitting(
-            lambda choice=choice, reuse=reuse: program(*choice, reuse=reuse)
-            for choice, reuse in (*((choice, False) for choice in choices), (last, True))
-        )
+        choices = [*((False, n, avoided) for n in firsts), (False, *last), (True, *last)]
+        return _fitting(program, choices)
 
     def _gradients(self) -> dict[int, Region]:
         """Return where gradients lie that are still in the scratchpad after the main commands.
@@ -144,16 +139,18 @@ class Beside:
         regions: dict[int, Region] = {}
         for n, part in enumerate(self.memory.layout.parts):
             name, live = gradient_of(part), self.memory.live(part)
-            stores = [k for k, d in enumerate(self.main) if _is_store(d, name)]
+            stores = [
+                (number, d) for number, d in enumerate(self.main)
+                if isinstance(d, Transfer) and d.operation is Operation.STORE and d.tensor == name
+            ]  # fmt: skip
             if len(stores) != 1:
                 continue
-            d = self.main[stores[0]]
-            assert isinstance(d, Transfer)
+            after, d = stores[0]
             lines = len(live.left) * part.rows // (part.blocks * part.line_rows)
             region = Region(name, d.local, lines * live.line_rows)
             size = WORD_BYTES * LANES * region.count
             whole = not d.levels and d.beats * self._p.beat_bytes == size
-            if whole and d.element_bytes == WORD_BYTES and not self._writes(stores[0], region):
+            if whole and d.element_bytes == WORD_BYTES and not self._writes(after, region):
                 regions[n] = region
         return regions
 
@@ -165,7 +162,3 @@ class Beside:
             for d in self.main[after + 1 :]
             for touch in touches(d, self._p)
         )
-
-
-def _is_store(d: Descriptor, name: str) -> bool:
-    return isinstance(d, Transfer) and d.operation is Operation.STORE and d.tensor == name

@@ -5,22 +5,15 @@ flagged column gets a shift below 0, and the passes of the update clear its word
 (``onchip.cut_pass``). The kernels are the same that define the result in integers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.memory import PRIOR
 from trainwright.compiler.chip.passes import Passes
-from trainwright.compiler.chip.prior_rows import (
-    AFTER_COST,
-    BEFORE_COST,
-    COST,
-    LEFT,
-    OWN_COST,
-    PriorRows,
-)
+from trainwright.compiler.chip.prior_rows import PriorRows
 from trainwright.kernels import VectorPass, lower
 from trainwright.onchip import cut_pass as by
-from trainwright.onchip import prior_pass
 from trainwright.onchip.layout import LANES
 from trainwright.program.vector import THREADS, Stream
 
@@ -44,7 +37,10 @@ class Cuts:
         ``Schedule.look`` has to come before: it says whether this step looks at the columns.
         """
         self._work, self._layout, self._rows = work, layout, rows
-        self._flags = work.pad.allocate(f"{PRIOR} flags", layout.spread).start
+        self._flags = work.pad.allocate(f"{PRIOR} flags", layout.padded * layout.block).start
+        self._bases: dict[str, int] = dict.fromkeys((by.FLAGS_OUT, by.SPREAD), self._flags)
+        self._bases |= {name: rows + layout.field(name) for name in (by.LOW, by.HIGH, by.KEPT)}
+        """First rows of streams over side rows."""
         self._identity = work.constant(IDENTITY).start
         self._joint = {
             name: Stream(work.pad.allocate(f"{PRIOR} {name}", THREADS).start, 0, 1)
@@ -55,16 +51,16 @@ class Cuts:
 
     def decide(self, distance: int) -> int:
         """Set the flags of the columns left and the costs at these ranks; return the flags' row."""
-        for group in range(self._layout.groups):
-            self._decide(group * THREADS, distance)
-        for group in range(self._layout.groups):
-            self._cost(group * THREADS)
+        for bond in range(0, self._layout.bonds, THREADS):
+            self._decide(bond, distance)
+        for bond in range(0, self._layout.bonds, THREADS):
+            self._cost(bond)
         return self._flags
 
-    def _side(self, base: int, bond: int, row: int = 0) -> Stream:
-        """Return a stream over rows of eight bonds, a bond for each thread."""
+    def _sides(self, names: Sequence[str], bond: int, row: int) -> dict[str, Stream]:
+        """Return streams over rows of eight bonds, a bond for each thread."""
         block = self._layout.block
-        return Stream(base + bond * block + row, 1, block)
+        return {n: Stream(self._bases[n] + bond * block + row, 1, block) for n in names}
 
     def _run(self, kernel: VectorPass, streams: dict[str, Stream], *, outer: int = 1) -> None:
         self._work.run(kernel, streams, outer=outer, tensor="cuts")
@@ -79,31 +75,23 @@ class Cuts:
                 self._decide_row(decide, bond, row, final=again or rows == 1)
 
     def _decide_row(self, decide: VectorPass, bond: int, row: int, *, final: bool) -> None:
-        low, high, kept = (
-            self._rows + self._layout.field(number)
-            for number in (prior_pass.LOW, prior_pass.HIGH, prior_pass.KEPT)
-        )
         identity, first = Stream(self._identity, 1), self._layout.line_rows + row * LANES
         columns = min(LANES, self._layout.block - first)
         # A thread sees one word of a row. To compare the columns of a right side, which lie along a
         # row, the identity picks them out, a column a pass.
-        right = {by.LOW: self._side(low, bond, first), by.HIGH: self._side(high, bond, first)}
+        right = self._sides((by.LOW, by.HIGH), bond, first)
         self._run(lower(by.gather_kernel), right | {by.IDENTITY: identity}, outer=columns)
-        left = self._rows + self._layout.of_bonds(LEFT) + 1
-        bases = {by.LOW: low, by.HIGH: high, by.FLAGS_IN: kept, by.FLAGS_OUT: self._flags}
-        streams = {name: self._side(base, bond, row) for name, base in bases.items()}
-        streams[by.LEFT] = Stream(left + bond, 0, 1)
+        streams = self._sides((by.LOW, by.HIGH, by.KEPT, by.FLAGS_OUT), bond, row)
+        streams[by.LEFT] = Stream(self._rows + self._layout.of_bonds(by.LEFT) + 1 + bond, 0, 1)
         self._run(decide, streams | self._joint)
         if final:
-            spread = {by.IDENTITY: identity, by.SPREAD: self._side(self._flags, bond, first)}
-            self._run(lower(by.spread_kernel), spread, outer=columns)
+            spread = self._sides((by.SPREAD,), bond, first)
+            self._run(lower(by.spread_kernel), spread | {by.IDENTITY: identity}, outer=columns)
 
     def _cost(self, bond: int) -> None:
-        numbers = {by.BEFORE: LEFT, by.AFTER: LEFT, by.BEFORE_COST: BEFORE_COST,
-                   by.AFTER_COST: AFTER_COST, by.OWN_COST: OWN_COST, by.COST: COST}  # fmt: skip
-        firsts = {name: self._layout.of_bonds(number) for name, number in numbers.items()}
+        firsts = {name: self._layout.of_bonds(name) for name in by.BOND_FIELDS}
         # Fields of bonds have a row before the first and one behind the last bond, so the next
         # bond of bond n is at row n + 2.
-        firsts[by.AFTER] += 2
+        firsts |= {by.BEFORE: firsts[by.LEFT], by.AFTER: firsts[by.LEFT] + 2}
         streams = {n: Stream(self._rows + first + bond, 0, 1) for n, first in firsts.items()}
         self._run(lower(by.cost_kernel), streams)

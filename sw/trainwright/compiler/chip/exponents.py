@@ -121,19 +121,18 @@ class ExponentSlots:
         """
         # A dict keeps the order of insertion, so that slots, and with them programs, are
         # reproducible.
-        names = dict.fromkeys((ZERO,))
+        names = [ZERO]
         rules = [rule for program in programs for rule in program.rules.values()]
         fixed = dict[str, int]()
         # The result of a function that keeps the exponent of its operand has the operand's slot.
         sources = {rule.z.name: rule.x for rule in rules if rule.kernel and rule.passes}
         for rule in rules:
-            names |= dict.fromkeys(n for n in (rule.x, rule.g, rule.z.name) if n is not None)
+            names += [name for name in (rule.x, rule.g, rule.z.name) if name is not None]
             if rule.kernel:
                 own = FunctionExponents.of(rule)
                 fixed |= own.fixed
-                names |= dict.fromkeys((*own.fixed, *(z for _, _, z, _ in own.sums)))
-        names = dict.fromkeys(name for name in names if name not in sources)
-        names |= dict.fromkeys(more)
+                names += [*own.fixed, *(z for _, _, z, _ in own.sums)]
+        names = dict.fromkeys((*(name for name in names if name not in sources), *more))
         statistics = sum(len(program.tensors) for program in programs)
         _require_slots("exponents", len(names), MOST_EXPONENTS, p)
         # Two slots in addition to those of tensors: one of the loss, one of copies.
@@ -228,13 +227,8 @@ def require_one_floor(programs: Sequence[CompiledProgram]) -> None:
 
 def idle_row(programs: Sequence[CompiledProgram], p: AcceleratorParameters) -> int:
     """Return a row of the scratchpad that no command of a step touches; -1 where there is none."""
-    used = rows_of([d for program in programs for d in program.descriptors], p)
-    stop = p.scratchpad_rows
-    for region in reversed(used):
-        if region.stop < stop:
-            break
-        stop = region.start
-    return stop - 1
+    last = rows_of([d for program in programs for d in program.descriptors], p)[-1]
+    return (last.start if last.stop == p.scratchpad_rows else p.scratchpad_rows) - 1
 
 
 def with_slots(
@@ -249,32 +243,31 @@ def with_slots(
     ``row`` is an idle row for commands that only compute exponents. If there is none (-1), these
     commands write a row that the function itself overwrites.
     """
-    descriptors: list[Descriptor] = list(program.descriptors[:-1])
-    before: dict[int, list[Descriptor]] = {}
+    descriptors: list[Descriptor] = []
     written: set[str] = set()
-    for index, rule in program.rules.items():
-        d = descriptors[index]
-        if isinstance(d, Vector):
-            descriptors[index] = replace(
-                d, scalars=_scalars(rule, slots), slot=d.slot and d.slot + first_slot
-            )
-            if rule.z.name not in written:
-                to = row if row >= 0 else _row_written(program, rule, p)
-                before[index] = _sums(rule, slots, _row_read(program, rule), to)
-                written.add(rule.z.name)
-            continue
-        assert isinstance(d, Compute)
-        descriptors[index] = replace(
-            d,
-            x_exponent=slots[rule.x],
-            g_exponent=slots[rule.g],
-            z_exponent=slots[rule.z.name],
-            exact=rule.exponents.exact,
-            grows=rule.exponents.adds and rule.g in written,
-            slot=d.slot + first_slot,
-        )
-        written.add(rule.z.name)
-    return [d for n, own in enumerate(descriptors) for d in (*before.get(n, ()), own)]
+    for index, own in enumerate(program.descriptors[:-1]):
+        d = own
+        if rule := program.rules.get(index):
+            if isinstance(own, Vector):
+                if rule.z.name not in written:
+                    to = row if row >= 0 else _row_written(program, rule, p)
+                    descriptors += _sums(rule, slots, _row_read(program, rule), to)
+                slot = own.slot and own.slot + first_slot
+                d = replace(own, scalars=_scalars(rule, slots), slot=slot)
+            else:
+                assert isinstance(own, Compute)
+                d = replace(
+                    own,
+                    x_exponent=slots[rule.x],
+                    g_exponent=slots[rule.g],
+                    z_exponent=slots[rule.z.name],
+                    exact=rule.exponents.exact,
+                    grows=rule.exponents.adds and rule.g in written,
+                    slot=own.slot + first_slot,
+                )
+            written.add(rule.z.name)
+        descriptors.append(d)
+    return descriptors
 
 
 def _scalars(rule: Rule, slots: ExponentSlots) -> tuple[Scalar, ...]:
@@ -342,19 +335,16 @@ def scales(
     tensor, the statistics of the last one count. ``moments`` names for a gradient the part whose
     moments get its exponent.
     """
-    last = {t.name: number for number, program in enumerate(programs) for t in program.tensors}
-    entries, first = [], 0
-    for number, program in enumerate(programs):
-        for place, t in enumerate(program.tensors):
-            mine = t.counted and last[t.name] == number
-            low, high = 0, NEVER
-            if mine and ranges is not None:
-                allowed = ranges.of(t.kind, t.format)
-                limits = sum_limits(allowed, occupied(t), t.width)
-                low, high = limits.low, limits.high
-            copy = slots[moment_name(moments[t.name])] if t.name in moments else 0
-            entries.append(ScaleEntry(slots[t.name] if mine else 0, first + place, low, high, copy))
-        first += len(program.tensors)
+    tensors = [t for program in programs for t in program.tensors]
+    last, entries = {t.name: place for place, t in enumerate(tensors)}, []
+    for place, t in enumerate(tensors):
+        mine = t.counted and last[t.name] == place
+        low, high = 0, NEVER
+        if mine and ranges is not None:
+            limits = sum_limits(ranges.of(t.kind, t.format), occupied(t), t.width)
+            low, high = limits.low, limits.high
+        copy = slots[moment_name(moments[t.name])] if t.name in moments else 0
+        entries.append(ScaleEntry(slots[t.name] if mine else 0, place, low, high, copy))
     return [
         MoveScales(entries=tuple(entries[start : start + ENTRIES]))
         for start in range(0, len(entries), ENTRIES)

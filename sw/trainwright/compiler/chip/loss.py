@@ -22,10 +22,11 @@ from trainwright.compiler.chip.memory import (
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
 from trainwright.compiler.forms.passes import PassPlan, pass_vectors
-from trainwright.kernels import VectorPass
+from trainwright.kernels import VectorPass, lower
+from trainwright.kernels.phases import lower_groups
 from trainwright.onchip import loss as kernels
 from trainwright.onchip.layout import LANES
-from trainwright.program.descriptors import Program, TransferLevel
+from trainwright.program.descriptors import Level, Program, TransferLevel
 from trainwright.program.exponents import Scalar
 from trainwright.program.vector import Stream
 
@@ -49,7 +50,7 @@ LAYOUTS = (
 def loss_program(
     memory: ChipMemory, loss_name: str, slots: ExponentSlots, *, counting: bool = False
 ) -> Program:  # fmt: skip
-    """Return the program from logits to the gradient of a loss of ``onchip.loss.LOSSES``.
+    """Return the program from logits to the gradient of a loss of ``onchip.loss.KERNELS``.
 
     ``slots`` have the exponents of the logits of each head. The losses of all heads, and the
     correct samples of the main head, are counted in ``LOSS_SLOT``. A ``counting`` program writes no
@@ -89,8 +90,9 @@ class _Samples:
 
     def fetch(self, logits: int, step: int) -> None:
         """Transpose the logits, whose blocks are in rows from ``logits`` on, ``step`` an output."""
-        self._work.transpose(logits, self._samples.start, blocks=self._blocks, source=(1, step),
-                             to=(LANES, 1), tensor=SAMPLES)  # fmt: skip
+        levels = (Level(self._blocks, g=1, z=LANES),)
+        to = self._samples.start
+        self._work.transpose(logits, to, levels, source=step, to=1, tensor=SAMPLES)
 
     def run(self, kernel: VectorPass, scalars: tuple[Scalar, ...]) -> None:
         """Emit the pass."""
@@ -113,8 +115,8 @@ class _Samples:
         work, head, blocks = self._work, self._head, self._blocks
         if not self._counting:
             back, levels = self._back.start, _levels(work, head, blocks)
-            work.transpose(self._results.start, back, blocks=blocks, source=(LANES, 1),
-                           to=(1, blocks), rows=head.outputs, tensor=head.gradient)  # fmt: skip
+            work.transpose(self._results.start, back, (Level(blocks, g=LANES, z=1),), source=1,
+                           to=blocks, rows=head.outputs, tensor=head.gradient)  # fmt: skip
             work.store(head.gradient, back, blocks, levels, first=self._first)
         for region in (self._samples, self._results, self._back):
             work.pad.free(region)
@@ -124,7 +126,7 @@ def _add_rows(
     work: Passes, head: Head, loss: str, scalars: tuple[Scalar, ...], *, counting: bool
 ) -> None:
     """Add the loss of a head whose samples take a row each."""
-    kernel = kernels.loss_pass(loss, None, counting=counting, main=head.main)
+    kernel = lower(kernels.KERNELS[loss], exponent=None, counting=counting, main=head.main)
     blocks = -(-work.memory.step.batch // LANES)
     work.constant(IDENTITY)
     # Pieces and targets take up to seven times as many rows as the logits of the same blocks.
@@ -163,8 +165,8 @@ def _add_groups(
     room = pad.largest_gap // (2 * outputs * grid.blocks)
     count = grid.blocks * max(1, min(grid.sequences, room))
     used, result = (pad.allocate(name, outputs * count) for name in (head.logits, head.gradient))
-    lowered = partial(kernels.loss_phases, loss, classes, exponent=None, counting=counting,
-                      main=head.main)  # fmt: skip
+    lowered = partial(lower_groups, kernels.KERNELS[loss], classes, exponent=None,
+                      counting=counting, main=head.main)  # fmt: skip
     for first in range(0, columns, count):
         piece = min(count, columns - first)
         levels = _levels(work, head, piece)

@@ -33,8 +33,7 @@ def masks_program(
     Rows of the scratchpad in ``avoid`` are not used. Raises ``CompileError`` where masks have more
     rows than random bits distinguish.
     """
-    work = Passes(memory, slots)
-    work.pad.avoid(avoid)
+    work = Passes(memory, slots, avoid)
     pieces = list(_pieces(memory, drawn=drawn))
     most = max((count for *_, count in pieces), default=0)
     # Two places: one is filled while the other is stored.

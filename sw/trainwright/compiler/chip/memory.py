@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from trainwright.compiler.base.compiled import IN_ROWS, CompiledStep
 from trainwright.compiler.base.errors import CompileError
@@ -26,12 +25,10 @@ from trainwright.compiler.chip.prior_rows import PriorRows
 from trainwright.compiler.step.rows import require_chip
 from trainwright.network import Network
 from trainwright.onchip.choices import label_bytes, no_label
-from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
+from trainwright.onchip.layout import LANES, WeightLayout, WeightPart, Words
 from trainwright.onchip.loss import in_groups
 from trainwright.onchip.samples import DIGIT_WEIGHTS, digit_rows, require_labels, target_rows
 from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
-
-Words = npt.NDArray[np.int64]
 
 TARGETS, STATE, FACTORS = "targets", "state", "factors"
 """Buffers of the targets of the loss, and of words and factors of the state, in rows of 16."""
@@ -156,19 +153,18 @@ class ChipMemory:
     @cached_property
     def factors(self) -> dict[tuple[int, int], str]:
         """Buffer in which programs of the step read each factor, by layer and index."""
-        return {(image.layer, image.index): image.name for image in self._images}
+        images = self._images.values()
+        return {(image.layer, image.index): image.name for image in images if image.is_factor}
 
     @property
-    def _images(self) -> list[Buffer]:
+    def _images(self) -> dict[str, Buffer]:
         both = (*self.step.forward.images, *self.step.backward.images)
-        return [image for image in both if image.is_factor]
+        return {image.name: image for image in both}
 
     @cached_property
     def everything(self) -> dict[str, Buffer]:
         """Buffers of the step, its factors, its loss and its update, by name."""
-        constants = {image.name: image for image in self.step.forward.images}
-        images = {image.name: image for image in self._images}
-        return {**constants, **images, **self.step.buffers, **self.buffers}
+        return {**self._images, **self.step.buffers, **self.buffers}
 
     def live(self, part: WeightPart) -> Live:
         """Return what cuts have left of a part."""

@@ -46,8 +46,10 @@ class Bank(IntEnum):
 class Passes:
     """Program under construction, and the instructions that the engine holds."""
 
-    def __init__(self, memory: ChipMemory, slots: ExponentSlots | None = None) -> None:
-        """Begin a program.
+    def __init__(
+        self, memory: ChipMemory, slots: ExponentSlots | None = None, avoid: Sequence[Region] = ()
+    ) -> None:
+        """Begin a program that does not use the rows of the scratchpad in ``avoid``.
 
         With ``slots`` exponents come from the file, and statistics are counted behind those of
         forward and backward pass.
@@ -56,23 +58,23 @@ class Passes:
         self._first = slots.statistics if slots else 0
         self.p = memory.step.parameters
         self.pad, self.commands = LocalMemory(self.p), Commands(self.p)
+        self.pad.avoid(avoid)
         self._constants: dict[str, Region] = {}
 
-    def rows(self, name: str, count: int, bank: int) -> Region:
-        """Allocate ``count`` rows of the scratchpad, in a bank if it has room for them.
+    def rows(self, name: str, count: int, bank: int | None = None) -> Region:
+        """Allocate ``count`` rows of the scratchpad, in a ``bank`` if it has room for them.
 
         Each bank serves one reader and one writer a cycle, so what different engines work on lies
-        in different banks.
+        in different banks. Without a bank these are the first free rows.
         """
-        return self.pad.allocate(name, count, within=self._bank(bank))
-
-    def _bank(self, bank: int) -> range:
-        p = self.p
-        size = p.scratchpad_rows // p.scratchpad_banks
-        # Accelerators with fewer banks share them: then engines may wait for each other, but
-        # nothing breaks.
-        first = bank % p.scratchpad_banks * size
-        return range(first, first + size)
+        p, within = self.p, None
+        if bank is not None:
+            size = p.scratchpad_rows // p.scratchpad_banks
+            # Accelerators with fewer banks share them: then engines may wait for each other, but
+            # nothing breaks.
+            first = bank % p.scratchpad_banks * size
+            within = range(first, first + size)
+        return self.pad.allocate(name, count, within=within)
 
     def buffer(self, name: str) -> Buffer:
         """Return a buffer of the step, or of its loss and update."""
@@ -104,10 +106,10 @@ class Passes:
         )  # fmt: skip
 
     def load(self, name: str, *, first: int = 0, rows: int = 0, to: Region | None = None,
-             levels: Sequence[TransferLevel] = ()) -> Region:  # fmt: skip
-        """Load ``rows`` rows of a buffer from ``first`` on (0: all of them)."""
+             bank: int | None = None, levels: Sequence[TransferLevel] = ()) -> Region:  # fmt: skip
+        """Load ``rows`` rows of a buffer from ``first`` on (0: all of them), ``to`` a region."""
         rows = rows or self.buffer(name).size // (self.buffer(name).element_bytes * LANES)
-        region = to or self.pad.allocate(name, rows)
+        region = to or self.rows(name, rows, bank)
         self._move(Operation.LOAD, name, first, region.start, rows, levels)
         return region
 
@@ -117,11 +119,7 @@ class Passes:
         They lie in a ``bank`` if it has room, or in the first free rows where it is None.
         """
         if name not in self._constants:
-            buffer = self.buffer(name)
-            count = buffer.size // (buffer.element_bytes * LANES)
-            within = None if bank is None else self._bank(bank)
-            to = self.pad.allocate(name, count, within=within)
-            self._constants[name] = self.load(name, to=to)
+            self._constants[name] = self.load(name, bank=bank)
         return self._constants[name]
 
     def first_lanes(self, count: int) -> Region:
@@ -196,21 +194,13 @@ class Passes:
             )
         )  # fmt: skip
 
-    def transpose(
-        self, x: int, z: int, *, blocks: int, source: tuple[int, int], to: tuple[int, int],
-        rows: int = LANES, tensor: str,
-    ) -> None:  # fmt: skip
-        """Emit ``blocks`` transposes of 16 x 16 words, of which ``rows`` rows are written.
+    def transpose(self, x: int, z: int, levels: Sequence[Level], *, source: int, to: int,
+                  rows: int = LANES, tensor: str) -> None:  # fmt: skip
+        """Emit a transpose of 16 x 16 words for every index of ``levels``.
 
-        Row r of block n is z + n * to[0] + r * to[1]; its word l is word r of row x + n * source[0]
-        + l * source[1].
+        Their g steps over x and their z over z. Of each block ``rows`` rows are written: row r is
+        z + r * to; its word l is word r of row x + l * source.
         """
-        levels = (Level(blocks, g=source[0], z=to[0]),)
-        self.transposes(x, z, levels, source=source[1], to=to[1], rows=rows, tensor=tensor)
-
-    def transposes(self, x: int, z: int, levels: Sequence[Level], *, source: int, to: int,
-                   rows: int = LANES, tensor: str) -> None:  # fmt: skip
-        """Emit a transpose for every index of ``levels``, whose g steps over x and z over z."""
         identity = self.constant(IDENTITY)
         self.products(
             identity.start, x, z, rows, levels=levels, steps=(1, source, to), tensor=tensor

@@ -6,7 +6,7 @@ squares of a part are summed when its weights are new. Only one step in several 
 (``renewal_interval``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from math import gcd
 
@@ -15,7 +15,6 @@ from trainwright.compiler.chip.cuts import CutRule, Cuts
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import PRIOR, ChipMemory, gradient_of
 from trainwright.compiler.chip.passes import Passes
-from trainwright.compiler.chip.prior_rows import COST, PriorRows
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.kernels import Register, VectorPass, lower
 from trainwright.onchip import prior_pass as by
@@ -45,17 +44,15 @@ def renewal_interval(cut_rule: CutRule | None) -> int:
 def renewal_program(
     memory: ChipMemory,
     table: RateTable,
-    cut_rule: CutRule | None = None,
-    avoid: Sequence[Region] = (),
-    *,
-    slots: ExponentSlots | None = None,
+    cut_rule: CutRule | None,
+    avoid: Sequence[Region],
+    slots: ExponentSlots,
 ) -> Program:
     """Return the program that cuts columns and renews coefficients and exponents, all in memory.
 
     Columns are cut where there is a ``cut_rule``. Rows of the scratchpad in ``avoid`` are not used.
     """
-    work, interval = Passes(memory, slots), renewal_interval(cut_rule)
-    work.pad.avoid(avoid)
+    work, interval = Passes(memory, slots, avoid), renewal_interval(cut_rule)
     schedule, layout = Schedule(work, table), memory.prior_rows
     with work.in_one_of(interval, 0):
         rows = work.load(PRIOR).start
@@ -66,25 +63,15 @@ def renewal_program(
             work.store(PRIOR, flags, layout.side_rows, first=layout.field(by.KEPT))
     with work.in_one_of(INTERVAL, 0):
         schedule.weights()
-        _renew(work, layout, rows)
+        streams = {name: Stream(rows + layout.field(name), layout.block, 1) for name in by.STORED}
+        streams[by.COST] = Stream(rows + layout.of_bonds(by.COST), 1)
+        work.run(
+            lower(by.renew_kernel), streams, outer=layout.bonds, inner=layout.block,
+            tensor="coefficients of the prior",
+        )  # fmt: skip
+        first = layout.field(by.COEFFICIENT)
+        work.store(PRIOR, rows + first, 2 * layout.side_rows, first=first)
     return work.finish("the program of the prior's coefficients")
-
-
-def _renew(work: Passes, layout: PriorRows, rows: int) -> None:
-    """Compute coefficients and exponents of all side rows, and store them."""
-    fields = {by.LOW_WORD: by.LOW, by.HIGH_WORD: by.HIGH, by.OFFSET_ROW: by.OFFSET,
-              by.COEFFICIENT_ROW: by.COEFFICIENT, by.EXPONENT_ROW: by.EXPONENT}  # fmt: skip
-    streams = {
-        name: Stream(rows + layout.field(number), layout.block, 1)
-        for name, number in fields.items()
-    }
-    streams[by.COST_ROW] = Stream(rows + layout.of_bonds(COST), 1)
-    work.run(
-        lower(by.renew_kernel), streams, outer=layout.bonds, inner=layout.block,
-        tensor="coefficients of the prior",
-    )  # fmt: skip
-    first = layout.field(by.COEFFICIENT)
-    work.store(PRIOR, rows + first, 2 * layout.side_rows, first=first)
 
 
 class Prior:
@@ -95,30 +82,29 @@ class Prior:
 
         Columns may be cut where there is a ``cut_rule``.
         """
-        self._work, self._memory, self._turn = work, work.memory, renewal_interval(cut_rule)
-        memory: ChipMemory = work.memory
-        self._layout, self._flagged = memory.prior_rows, cut_rule is not None
-        self._rows = work.pad.allocate(PRIOR, self._layout.field(by.WORD + 1)).start
+        self._work, self._turn = work, renewal_interval(cut_rule)
+        self._layout, self._flagged = work.memory.prior_rows, cut_rule is not None
+        self._rows = work.pad.allocate(PRIOR, len(by.FIELDS) * self._layout.side_rows).start
         self._load(by.COEFFICIENT, by.KEPT if cut_rule else by.EXPONENT)
         with self._before_renewal():  # rows of columns that are not there stay 0
             self._load(by.LOW, by.HIGH)
         self._joined = work.pad.allocate("sums of threads", 2 * THREADS).start
 
-    def _load(self, first: int, last: int) -> None:
+    def _load(self, first: str, last: str) -> None:
         """Load fields ``first`` to ``last`` of all side rows."""
-        row, stop = self._layout.field(first), self._layout.field(last + 1)
-        to = Region(PRIOR, self._rows + row, stop - row)
-        self._work.load(PRIOR, first=row, rows=to.count, to=to)
+        row, count = self._layout.field(first), self._layout.side_rows
+        count *= by.FIELDS.index(last) + 1 - by.FIELDS.index(first)
+        self._work.load(PRIOR, first=row, rows=count, to=Region(PRIOR, self._rows + row, count))
 
     def _before_renewal(self) -> AbstractContextManager[None]:
         """Restrict what is added to steps before those that read the sums."""
         # Sums are read at the start of steps 0, n, 2n, ..., so they are taken in the steps before.
         return self._work.in_one_of(self._turn, self._turn - 1)
 
-    def _fields(self, numbers: Mapping[str, int], row: int, *steps: int) -> dict[str, Stream]:
+    def _fields(self, names: Sequence[str], row: int, *steps: int) -> dict[str, Stream]:
         """Return streams over fields of side rows from ``row`` on."""
         first = self._rows + row
-        return {n: Stream(first + self._layout.field(f), *steps) for n, f in numbers.items()}
+        return {name: Stream(first + self._layout.field(name), *steps) for name in names}
 
     def pulls(self, part: WeightPart, index: int, left: int, right: int) -> dict[str, Stream]:
         """Return the streams that the update of a part reads from an index of its first axis on.
@@ -126,13 +112,12 @@ class Prior:
         Rows of the left bond step by ``left`` at the outer level of a nest, those of the right bond
         by ``right`` at the inner level.
         """
-        (left_row, right_row), streams = self._layout.sides_of(part), dict[str, Stream]()
-        if left_row is not None:
-            fields = {update.LEFT_SHIFT: by.SHIFT, update.LEFT: by.WORD}
-            streams |= self._fields(fields, left_row + index, left)
-        if right_row is not None:
-            fields = {update.RIGHT_SHIFT: by.SHIFT, update.RIGHT: by.WORD}
-            streams |= self._fields(fields, right_row, 0, right)
+        sides = zip(self._layout.sides_of(part), (index, 0), ((left,), (0, right)), strict=True)
+        streams = dict[str, Stream]()
+        for names, (row, first, steps) in zip(update.SIDES, sides, strict=True):
+            if row is not None:
+                words = self._fields((by.SHIFT, by.WORD), row + first, *steps)
+                streams |= zip(names, words.values(), strict=True)
         return streams
 
     def words(self, part: WeightPart) -> None:
@@ -142,16 +127,12 @@ class Prior:
         # by 2^exponent of the gradient.
         exponent = self._work.slots[gradient_of(part)]
         scalars = (Scalar(ScalarKind.VALUE, by.MINUS_GRADIENT, minus=exponent),)
-        fields = {
-            by.PULL_COEFFICIENT: by.COEFFICIENT, by.PULL_EXPONENT: by.EXPONENT,
-            by.PULL_FLAG: by.KEPT, by.PULL_SHIFT: by.SHIFT, by.PULL_WORD: by.WORD,
-        }  # fmt: skip
         kernel = lower(by.words_kernel, flagged=self._flagged)
         counts = part.blocks, part.line_rows
         for side, count in zip(self._layout.sides_of(part), counts, strict=True):
             if side is not None:
                 self._work.run(
-                    kernel, self._fields(fields, side, 0, 1), inner=count,
+                    kernel, self._fields(by.FIELDS, side, 0, 1), inner=count,
                     tensor=f"{part.name} pulls of the prior", scalars=scalars,
                 )  # fmt: skip
 
@@ -189,7 +170,7 @@ class Prior:
         self, part: WeightPart, state: int, factors: int, steps: tuple[int, int], **nest: int
     ) -> None:
         """Add the squares of rows to SQUARES of their threads."""
-        streams = {by.STATE: Stream(state, *steps), by.FACTOR: Stream(factors, *steps)}
+        streams = {update.STATE: Stream(state, *steps), update.FACTOR: Stream(factors, *steps)}
         self._run(lower(by.squares_kernel, hidden=part.hidden), part, streams, **nest)
 
     def _add_rows(self, part: WeightPart, state: int, factors: int, step: int) -> None:
@@ -220,7 +201,7 @@ class Prior:
     def _join(self, part: WeightPart, row: int, *, across: bool) -> None:
         """Write the sum of RIGHT over all threads to a side row; ``across``: and over the lanes."""
         # Threads cannot read each other's registers: their sums go through rows of the scratchpad.
-        halves = {by.LOW_WORD: self._joined, by.HIGH_WORD: self._joined + THREADS}
+        halves = {by.LOW: self._joined, by.HIGH: self._joined + THREADS}
         threads = {name: Stream(row, 0, 1) for name, row in halves.items()}
         self._flush(part, by.RIGHT, threads, THREADS)
         rows = {name: Stream(row, 1) for name, row in halves.items()}
@@ -229,7 +210,7 @@ class Prior:
 
     def _sum_words(self, row: int) -> dict[str, Stream]:
         """Give the streams of both words of side rows from ``row`` on."""
-        return self._fields({by.LOW_WORD: by.LOW, by.HIGH_WORD: by.HIGH}, row, 0, 1)
+        return self._fields((by.LOW, by.HIGH), row, 0, 1)
 
     def store(self) -> None:
         """Store the sums for the renewal in the next step."""

@@ -8,12 +8,10 @@ once for many steps. ``weave`` orders the commands of all phases.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from trainwright.compiler.base.limits import STREAMED
 from trainwright.compiler.base.rules import Written
 from trainwright.compiler.chip.beside import Beside
-from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import (
     LOSS_SLOT,
     ExponentSlots,
@@ -32,7 +30,6 @@ from trainwright.compiler.chip.update import UpdateRule
 from trainwright.compiler.schedule.weave import Phase, woven
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip.mask_pass import mask_seed
-from trainwright.onchip.rates import RateTable
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Halt, Program, Set
 from trainwright.program.fields import EIGHTH
@@ -58,22 +55,18 @@ def resident_step(
     memory: ChipMemory,
     ranges: ScaleRanges | None,
     seed: int,
-    table: RateTable,
+    rule: UpdateRule,
     *,
-    pulled: bool = False,
-    cut_rule: CutRule | None = None,
-    data: SampleRecords | None = None,
-    loss: str = "cross-entropy",
-    optimiser: str = "esgd",
-    occupied: Callable[[Written], int] = attrgetter("count"),
+    data: SampleRecords | None,
+    loss: str,
+    occupied: Callable[[Written], int],
 ) -> Resident:
     """Return the step of ``memory``; scales are frozen where ``ranges`` is None.
 
-    ``seed`` belongs to the run, ``table`` is its schedule. With ``pulled`` there is a rank prior,
-    which cuts columns itself where there is a ``cut_rule``. The next step's samples come from
-    ``data``, and the first step's are there when it begins; where ``data`` is None the host writes
-    them. Exponents follow the mean over the values that ``occupied`` counts. Raises
-    ``CompileError`` where the accelerator has too few slots, of exponents or of statistics.
+    ``seed`` belongs to the run. The next step's samples come from ``data``, and the first step's
+    are there when it begins; where ``data`` is None the host writes them. Exponents follow the mean
+    over the values that ``occupied`` counts. Raises ``CompileError`` where the accelerator has too
+    few slots, of exponents or of statistics.
     """
     step, parts = memory.step, memory.layout.parts
     p, programs = step.parameters, (step.forward, step.backward)
@@ -86,11 +79,11 @@ def resident_step(
     beside = Beside(memory, slots, (*forward, *middle, *backward), len(forward))
     # Samples first: the update then avoids their rows where there is room for both.
     samples = beside.samples(data) if data else ()
-    update = beside.update(UpdateRule(table, pulled, cut_rule, optimiser), samples)
+    update = beside.update(rule, samples)
     renewal: Sequence[Descriptor] = ()
-    if pulled:
+    if rule.pulled:
         renewal = beside.earliest(
-            lambda rows: renewal_program(memory, table, cut_rule, rows, slots=slots)
+            lambda rows: renewal_program(memory, rule.table, rule.cut_rule, rows, slots)
         )
     masks = beside.earliest(lambda rows: masks_program(memory, rows, slots=slots, drawn=True))
     # Coefficients and samples come behind what they serve or follow, although most of their

@@ -26,7 +26,8 @@ from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.records import PIXELS, RecordFormat
 from trainwright.onchip.choices import label_bytes
 from trainwright.onchip.layout import LANES
-from trainwright.program.descriptors import Level, Program, Transfer, TransferLevel
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Descriptor, Level, Program, Transfer, TransferLevel
 from trainwright.program.fields import TRANSFER_LEVELS, Operation
 from trainwright.program.footprint import external
 from trainwright.program.samples import Samples
@@ -76,8 +77,7 @@ def samples_program(
     are, and ``x.i`` is made from ``x.s``. Raises ``CompileError`` where the step reads its inputs
     in another form, or too few rows are left.
     """
-    work = Passes(memory, slots)
-    work.pad.avoid(avoid)
+    work = Passes(memory, slots, avoid)
     if SAMPLES_OUTSIDE in memory.step.buffers:
         images = _Images(work, data)
         if whole:
@@ -101,15 +101,19 @@ def buffers_written(step: CompiledStep) -> tuple[str, ...]:
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
     """Return the rows of 16 words of an input that the step loads, first to last."""
     row_bytes = LANES * buffer.element_bytes
-    first, stop = buffer.size // row_bytes, 0
-    for d in (*step.forward.descriptors, *step.backward.descriptors):
-        if not isinstance(d, Transfer) or d.operation is not Operation.LOAD:
-            continue
-        low, high = external(d, step.parameters)
+    descriptors = (*step.forward.descriptors, *step.backward.descriptors)
+    loaded = [bytes_loaded(d, buffer, step.parameters) for d in descriptors]
+    first = min((span.start for span in loaded if span), default=0)
+    return range(first // row_bytes, -(-max(span.stop for span in loaded) // row_bytes))
+
+
+def bytes_loaded(d: Descriptor, buffer: Buffer, p: AcceleratorParameters) -> range:
+    """Return the bytes of a buffer that a command loads, first to last; none of other commands."""
+    if isinstance(d, Transfer) and d.operation is Operation.LOAD:
+        low, high = external(d, p)
         if low < buffer.stop and buffer.address < high:
-            first = min(first, (low - buffer.address) // row_bytes)
-            stop = max(stop, -(-(high - buffer.address) // row_bytes))
-    return range(first, max(first, stop))
+            return range(low - buffer.address, high - buffer.address)
+    return range(0)
 
 
 class _Batch(ABC):
@@ -118,10 +122,8 @@ class _Batch(ABC):
     input_bits: int
     """Bits of a value, without its sign."""
 
-    def __init__(self, work: Passes, data: SampleRecords, constants: Sequence[str] = ()) -> None:
+    def __init__(self, work: Passes, data: SampleRecords) -> None:
         self.work, self.data = work, data
-        for name in constants:
-            work.constant(name, Bank.SAMPLES)
         step = self._step = work.memory.step
         self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched
         self._numbered = classes_in_rows(step.network)
@@ -142,29 +144,28 @@ class _Batch(ABC):
             pad.free(place)
 
     def _fetch(self, count: int, places: Sequence[int]) -> None:
-        """Fetch and store groups of ``count`` samples, in rows from each of ``places`` in turn."""
+        """Fetch groups of ``count`` samples in the drawn order, and store each.
+
+        They take rows from each of ``places`` in turn.
+        """
+        data = self.data
         for number, first in enumerate(range(0, self._step.batch, count)):
             place, own = places[number % len(places)], min(count, self._step.batch - first)
-            self._draw(place, first, own)
+            self.work.emit(
+                Samples(
+                    address=data.address, local=place, targets=self._targets.start + first,
+                    samples=own, beats=data.beats, stride=data.record_bytes,
+                    local_step=self._per, total=data.total, pixels=data.pixels,
+                    input_bits=self.input_bits, drawn=True,
+                    order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
+                )
+            )  # fmt: skip
             self._store(place, first, own)
         self._store_targets()
 
     @abstractmethod
     def _store(self, place: int, first: int, count: int) -> None:
         """Store ``count`` fetched samples, the batch's ``first`` and following."""
-
-    def _draw(self, place: int, first: int, count: int) -> None:
-        """Fetch ``count`` samples in the drawn order, the batch's ``first`` and following."""
-        data = self.data
-        self.work.emit(
-            Samples(
-                address=data.address, local=place, targets=self._targets.start + first,
-                samples=count, beats=data.beats, stride=data.record_bytes,
-                local_step=self._per, total=data.total, pixels=data.pixels,
-                input_bits=self.input_bits, drawn=True,
-                order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
-            )
-        )  # fmt: skip
 
     def _store_targets(self) -> None:
         """Store targets as a row for each sample, or numbers of labels along the lanes by PE1."""
@@ -228,7 +229,8 @@ class _Images(_Batch):
     """Images, which are stored in two orders: pixels and samples along the lanes."""
 
     def __init__(self, work: Passes, data: SampleRecords) -> None:
-        super().__init__(work, data, (IDENTITY,))
+        work.constant(IDENTITY, Bank.SAMPLES)
+        super().__init__(work, data)
         step = self._step
         self.input_bits = step.network.widths.activation - 1
         self._blocks = -(-step.batch // LANES)
@@ -290,12 +292,15 @@ class _Images(_Batch):
                 sources = [piece.start]
             blocks = self._blocks // len(sources)
             for n, source in enumerate(sources):
-                work.transposes(
+                work.transpose(
                     source, to.start + n * blocks,
                     (Level(count, g=1, z=padded), Level(blocks, g=LANES * per, z=1)),
                     source=per, to=self._blocks, tensor=SAMPLES_INSIDE,
                 )  # fmt: skip
-            self._store_inside(first, count, to)
+            # Only the rows of inputs that exist, not those that fill up a row of pixels.
+            rows = min(self._step.network.input_size, LANES * (first + count)) - LANES * first
+            rows, row = rows * self._blocks, LANES * first * self._blocks
+            work.store(SAMPLES_INSIDE, to.start, rows, first=row)
 
     def _pieces(self) -> tuple[int, int]:
         """Return the rows of 16 pixels of a piece, and the pieces in the scratchpad at once.
@@ -313,10 +318,3 @@ class _Images(_Batch):
                 # Halving keeps pieces of nearly equal size; the last one may be smaller.
                 count = count // 2 if count > 1 else 0
         return 1, 1
-
-    def _store_inside(self, first: int, columns: int, source: Region) -> None:
-        """Store the rows of inputs that exist, not the ones that only fill up a row of pixels."""
-        inputs = self._step.network.input_size
-        row = LANES * first
-        rows = min(inputs, row + LANES * columns) - row
-        self.work.store(SAMPLES_INSIDE, source.start, rows * self._blocks, first=row * self._blocks)

@@ -23,7 +23,7 @@ class Schedule:
     def __init__(self, work: Passes, table: RateTable) -> None:
         """Load the table."""
         self._work, self._table = work, table
-        self._rows = work.load(SCHEDULE, to=work.rows(SCHEDULE, by.ROWS, Bank.COLUMNS)).start
+        self._rows = work.load(SCHEDULE, bank=Bank.COLUMNS).start
 
     def rates(self) -> None:
         """Put rate and shift of this step into registers of every thread, and count the step.

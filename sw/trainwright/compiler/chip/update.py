@@ -5,7 +5,7 @@ While the vector engine works on a chunk, the operands of the next chunk are loa
 of the one before are stored; PE1 makes the images of parts that are done.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -69,10 +69,9 @@ def update_program(
     the scratchpad that the part of a number does not use. ``reuse``: the rows of a part are given
     to others once it is stored.
     """
-    work = Passes(memory, slots)
     # The schedule's rows are allocated before those of any part, so they avoid what the first part
     # does.
-    work.pad.avoid(avoid[order[0]])
+    work = Passes(memory, slots, avoid[order[0]])
     Schedule(work, rule.table).rates()
     prior = Prior(work, rule.cut_rule) if rule.pulled else None
     jobs = [_PartJob(work, n, rule, prior, avoid[n], gradients.get(n)) for n in order]
@@ -96,9 +95,9 @@ def update_program(
         if number + 1 < len(chunks):
             chunks[number + 1].load()
         ready, done = done[:-1], done[-1:]
-        _store_images(ready)
-        if reuse:
-            for job in ready:
+        for job in ready:
+            job.store_images()
+            if reuse:
                 job.leave()
         if before:
             before.store(done)
@@ -106,15 +105,11 @@ def update_program(
         before = chunk
     assert before
     before.store(done)
-    _store_images(done)
+    for job in done:
+        job.store_images()
     if prior:
         prior.store()
     return work.finish("the program of the update")
-
-
-def pass_name(part: WeightPart) -> str:
-    """Return the name of the passes that update a part."""
-    return f"{part.name} update"
 
 
 def _scalars(what: PartUpdate, part: WeightPart, slots: ExponentSlots) -> tuple[Scalar, ...]:
@@ -169,7 +164,6 @@ class _PartJob:
         """Release the rows of a part that is stored."""
         for region in self._held:
             self.work.pad.free(region)
-        self._held.clear()
 
     @property
     def spreads(self) -> dict[str, int]:
@@ -205,8 +199,11 @@ class _PartJob:
         if self._image:
             self._left = self._rows(f"{part.name} left", used, Bank.IMAGES).start
         self.state = self._rows(f"{part.name} state", whole, Bank.STATE).start
-        if self.prior:
-            self._clear_gaps()
+        # Rows of indices that were cut or pad a group count as 0 in the sums.
+        for n in range(padded_blocks(part) if self.prior else 0):
+            if n not in self.live.left:
+                work.zeros(self.state + n * self.per, self.per)
+                work.zeros(self.factors + n * self.per, self.per)
         ready, name = self.ready, gradient_of(part)
         if ready is None or self.live.select:
             self.gradient = self._rows(name, held, Bank.GRADIENTS).start
@@ -220,14 +217,6 @@ class _PartJob:
         if self.prior:
             self.prior.words(part)
 
-    def _clear_gaps(self) -> None:
-        """Clear rows of indices that were cut or pad a group: they count as 0 in the sums."""
-        present, per = set(self.live.left), self.per
-        gaps = [n for n in range(padded_blocks(self.part)) if n not in present]
-        for n in gaps:
-            self.work.zeros(self.state + n * per, per)
-            self.work.zeros(self.factors + n * per, per)
-
     def make_images(self) -> None:
         """Compute in the scratchpad what forward and backward pass read."""
         if self.part.index < 0:
@@ -235,6 +224,11 @@ class _PartJob:
         if self._image:
             self._bring_together()
             self.images.append((self._image, self._left, self._used))
+
+    def store_images(self) -> None:
+        """Store what ``make_images`` computed."""
+        for image in self.images:
+            self.work.store(*image)
 
     def select(self) -> int:
         """Return the first of the rows that select the words left of a row, or all words."""
@@ -266,8 +260,8 @@ class _PartJob:
         """Spread a bias to a row a value, in all words, as the forward pass adds it."""
         work, part = self.work, self.part
         spread = self._rows(part.name, part.rows * LANES, Bank.IMAGES)
-        work.transpose(self.factors, spread.start, blocks=part.rows, source=(1, 0), to=(LANES, 1),
-                       tensor=f"{part.name} spread")  # fmt: skip
+        work.transpose(self.factors, spread.start, (Level(part.rows, g=1, z=LANES),), source=0,
+                       to=1, tensor=f"{part.name} spread")  # fmt: skip
         for name, lanes in self.spreads.items():
             own = spread
             if lanes < LANES:
@@ -292,15 +286,10 @@ class _Chunk:
         job = self.job
         if not self.place:
             job.begin()
-        state = self._rows(STATE, job.state)
-        job.work.load(STATE, first=job.part.row + self._first, rows=state.count, to=state)
-        to = self._rows(job.place.name, job.factors)
-        job.work.load(job.place.name, first=job.place.row + self._first, rows=to.count, to=to)
-        name, first, rows = (
-            gradient_of(job.part),
-            self.place * job.left_per,
-            self.blocks * job.left_per,
-        )
+        for row, to in self._kept():
+            job.work.load(to.name, first=row, rows=to.count, to=to)
+        name, first = gradient_of(job.part), self.place * job.left_per
+        rows = self.blocks * job.left_per
         if job.ready is None:
             job.work.load(name, first=first, rows=rows, to=Region(name, job.compact + first, rows))
         # The gradient comes without the lanes that were cut; a product with the scattering rows
@@ -311,12 +300,14 @@ class _Chunk:
             to = job.gradient + self.place * job.per
             job.move(job.compact + first, scatter, to, rows // lines[0], lines, name)
 
-    @property
-    def _first(self) -> int:
-        return self.first * self.job.per
-
-    def _rows(self, name: str, base: int) -> Region:
-        return Region(name, base + self._first, self.blocks * self.job.per)
+    def _kept(self) -> Iterator[tuple[int, Region]]:
+        """Yield the rows of state and factors, each with its first row in a buffer of its name."""
+        job, first = self.job, self.first * self.job.per
+        for name, row, base in (
+            (STATE, job.part.row, job.state),
+            (job.place.name, job.place.row, job.factors),
+        ):
+            yield row + first, Region(name, base + first, self.blocks * job.per)
 
     def run(self) -> None:
         """Emit the pass over the chunk, or a pass for each index if a line has several rows."""
@@ -344,7 +335,7 @@ class _Chunk:
         # order has the same bits.
         job.work.run(
             what.lowered(), streams, outer=outer, inner=inner, key=part.row + first * job.per,
-            tensor=pass_name(part), scalars=_scalars(what, part, slots),
+            tensor=f"{part.name} update", scalars=_scalars(what, part, slots),
         )  # fmt: skip
 
     def sum(self) -> None:
@@ -356,16 +347,8 @@ class _Chunk:
     def store(self, done: list[_PartJob]) -> None:
         """Store state and factors; make images if the part is ``done``."""
         job = self.job
-        region = self._rows(STATE, job.state)
-        job.work.store(STATE, region.start, region.count, first=job.part.row + self._first)
-        first = job.place.row + self._first
-        job.work.store(job.place.name, job.factors + self._first, region.count, first=first)
+        for row, rows in self._kept():
+            job.work.store(rows.name, rows.start, rows.count, first=row)
         if self.place + self.blocks == len(job.live.left):
             job.make_images()
             done.append(job)
-
-
-def _store_images(done: list[_PartJob]) -> None:
-    for job in done:
-        for image in job.images:
-            job.work.store(*image)
