@@ -154,3 +154,17 @@ def test_names_in_pictures_are_short_and_no_formulas(name, drawn, recwarn):
     to_png(figure)
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [drawn]
     assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [("2024-01-{:02}", "write dates as"), ("{}/3/24 12:00", "write dates as"), ("{} kg", "1234.5")],
+)
+def test_column_of_dates_is_told_how_to_be_numbers(tmp_path, written, remedy):
+    few = [(written.format(n % 20 + 1), str(n % 2)) for n in range(60)]
+    (note,) = [n for n in load(table(tmp_path / "t.csv", few, "x,y")).notes if "is taken for" in n]
+    assert remedy in note
+    many = [(written.format(n + 1), str(n % 2)) for n in range(200)]
+    with pytest.raises(DataError, match="a category has at most 64") as caught:
+        load(table(tmp_path / "u.csv", many, "x,y"))
+    assert remedy in str(caught.value)

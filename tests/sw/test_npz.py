@@ -198,6 +198,7 @@ FLAT = np.zeros((900, 2, 2), np.uint8)
     [
         (MANY, None, 300, "labels of 300 different integers are classes (--task regression"),
         (MANY.astype(np.float32), None, 300, "labels of 300 different integers are classes"),
+        (MANY * 2, None, 599, "labels of 300 different integers are classes"),
         (MANY * 27, None, 1, "a regression, as labels have fractions or are many"),
         (MANY - 150, None, 1, "a regression, as labels"),
         (MANY * 27, "classification", 299 * 27 + 1, None),

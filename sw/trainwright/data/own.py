@@ -89,6 +89,8 @@ numbers of a normal distribution have 1.1; with one number a million times the o
 LEAST_WORDS = 3
 """Mean words of a column's cells from which on many different ones are text and not names."""
 PLAIN_NUMBERS = "write plain numbers such as 1234.5 if they are numbers"
+PLAIN_DAYS = "write dates as plain numbers, such as days from the first one"
+_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}\b")
 TEXT_INPUTS = 256
 """Inputs of a column of text: each word sets one of them, by its CRC-32."""
 _MOST_DIGITS = 400
@@ -493,6 +495,11 @@ def _perhaps_meant_otherwise(cells: Cells, name: str) -> list[str]:
     return notes
 
 
+def _plain(level: str) -> str:
+    """Return how a text that looks like a date or a number is written as a plain number."""
+    return PLAIN_DAYS if _DATE.match(level) else PLAIN_NUMBERS
+
+
 def _like_numbers(name: str, levels: Sequence[str], what: str) -> list[str]:
     """Return a note on many levels that look like numbers with currencies, units or gaps."""
     digits = [level for level in levels if re.match(r"\W*\d", level)]
@@ -503,7 +510,7 @@ def _like_numbers(name: str, levels: Sequence[str], what: str) -> list[str]:
         return []
     return [
         f"column {name!r} is taken for {len(levels)} {what} such as {shown(odd[0])}: "
-        f"{PLAIN_NUMBERS}, and leave cells without one empty"
+        f"{_plain(odd[0])}, and leave cells without one empty"
     ]
 
 
@@ -620,7 +627,7 @@ def _column(
         raise DataError(
             f"{cells.path}: column {name!r} has {amount(len(levels), 'different value')}, such as "
             f"{shown(levels[0])}; a category has at most {MOST_LEVELS}: leave the column out with "
-            f"--ignore {name}, or {PLAIN_NUMBERS}"
+            f"--ignore {name}, or {_plain(levels[0])}"
         )
     return {"name": name, "type": "text", "inputs": TEXT_INPUTS}
 

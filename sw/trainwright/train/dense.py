@@ -73,7 +73,7 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
     except (SafetensorError, LookupError, ValueError, TypeError) as error:
-        raise DataError(f"{path} is not a safetensors file: {error}") from None
+        raise DataError(f"{path} is neither a safetensors file nor named .npz: {error}") from None
 
 
 def _real(path: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
