@@ -18,7 +18,7 @@ from trainwright.onchip.layout import LANES, make_layout, state_rows
 from trainwright.onchip.optimiser import IntegerSGD
 from trainwright.onchip.prior_pass import make_pulls
 from trainwright.onchip.rates import Entry
-from trainwright.onchip.state import ChipState, UpdateStep, limits
+from trainwright.onchip.state import ChipState, UpdateStep
 from trainwright.onchip.update_pass import (
     GRADIENT,
     MOMENT,
@@ -48,7 +48,7 @@ def make_state(seed=0, network=NETWORK):
     weights = np.zeros((layout.rows, LANES), np.int64)
     for part in layout.parts:
         values = random.normal(size=part.size) * 1200
-        weights.ravel()[part.places] = values.astype(np.int64).clip(*limits(part))
+        weights.ravel()[part.places] = values.astype(np.int64).clip(*part.limits)
     return ChipState(layout, weights)
 
 

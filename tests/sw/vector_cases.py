@@ -16,7 +16,7 @@ from trainwright.onchip.prior import SIDES, column_costs, pull_words, sums_of_sq
 from trainwright.onchip.prior_pass import make_pulls
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.samples import target_rows
-from trainwright.onchip.state import BIAS_RATE_SHIFT, ChipState, UpdateStep, limits
+from trainwright.onchip.state import BIAS_RATE_SHIFT, ChipState, UpdateStep
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright.program.vector import (
@@ -93,7 +93,7 @@ class UpdateCase:
         weights = np.zeros((layout.rows, LANES), np.int64)
         for part in layout.parts:
             values = (random.normal(size=part.size) * 1200).astype(np.int64)
-            weights.ravel()[part.places] = values.clip(*limits(part))
+            weights.ravel()[part.places] = values.clip(*part.limits)
         self.entry = Entry(11, 5, weight, -14 + 3 * (seed % 4))
         self.layout, state = layout, ChipState(layout, weights)
 

@@ -35,7 +35,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, make_layout
-from trainwright.onchip.state import ChipState, limits
+from trainwright.onchip.state import ChipState
 from trainwright.train.batches import chip_batch_indices, input_quantiser, vocabulary_digits
 from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.engine import TrainingTask
@@ -93,7 +93,7 @@ def random_state(network: Network, seed: int) -> ChipState:
     layout = make_layout(network, exponents, fixed_bias_exponents(network))
     weights = np.zeros((layout.rows, LANES), np.int64)
     for part in layout.parts:
-        low, high = limits(part)
+        low, high = part.limits
         weights.ravel()[part.places] = random.integers(low, high + 1, part.size)
     return ChipState(layout, weights)
 

@@ -56,6 +56,12 @@ class WeightPart:
         return WEIGHT_WIDTH - self.width
 
     @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest weight: the factor's, with hidden bits 0."""
+        half = 1 << (WEIGHT_WIDTH - 1)
+        return -half, half - (1 << self.hidden)
+
+    @property
     def size(self) -> int:
         """Elements."""
         return prod(self.shape)

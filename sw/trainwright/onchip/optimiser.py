@@ -80,7 +80,7 @@ class IntegerSGD(ClosureOptimizer):
     ) -> None:
         state, hidden = self.state[p], WEIGHT_WIDTH - group["width"]
         if not state:
-            self._begin(p, grad, state, group["width"])
+            state |= self._begun(p, grad, group["width"])
         before, exponent = state["moment_exponent"], state["gradient_exponent"]
         integers = quantise(grad, exponent, GRADIENT_WIDTH)
         rows = {WEIGHT: _rows(state["weights"]), MOMENT: _rows(state["moments"])}
@@ -101,9 +101,7 @@ class IntegerSGD(ClosureOptimizer):
         factors = half_up(weights, hidden)
         p.copy_(_like(factors, p).to(torch.float64) * 2.0 ** state["exponent"])
 
-    def _begin(
-        self, p: torch.Tensor, grad: torch.Tensor, state: dict[str, Any], width: int
-    ) -> None:
+    def _begun(self, p: torch.Tensor, grad: torch.Tensor, width: int) -> dict[str, Any]:
         deviation = float(p.double().square().mean().sqrt()) or 1.0
         exponent = round(log2(deviation / SPREAD)) + 4 - width
         hidden = WEIGHT_WIDTH - width
@@ -111,7 +109,7 @@ class IntegerSGD(ClosureOptimizer):
         top = self._range.high * (1 << (GRADIENT_WIDTH - 1))
         first = ceil(log2(mean / top)) if mean else 0
         weights = quantise(p, exponent - hidden, WEIGHT_WIDTH)
-        state |= {
+        return {
             "exponent": exponent,
             "weights": weights.clamp(max=(1 << (WEIGHT_WIDTH - 1)) - (1 << hidden)).to(torch.int16),
             "moments": torch.zeros(p.shape, dtype=torch.int8),

@@ -71,7 +71,7 @@ def records(
         raise ValueError(f"records have targets of 1 to {most} classes, not {classes}")
     if int(pixels.max(initial=0)) >> width:
         raise ValueError(f"a pixel of {pixels.max()} has more than {width} bits")
-    require_labels(labels, classes, least=no_label(classes) + 1)
+    require_labels(labels, classes, every=True)
     size = sample_bytes(pixels.shape[1], width)
     whole = np.zeros((len(pixels), (size - BEAT) * 8 // width), np.uint8)
     whole[:, : pixels.shape[1]] = pixels
@@ -81,11 +81,9 @@ def records(
     return np.concatenate([whole, targets], 1)
 
 
-def require_labels(
-    labels: npt.NDArray[np.generic], classes: int, *, least: int | None = None
-) -> None:
-    """Raise ``ValueError`` for a label that is no class, or under ``least``."""
-    least = no_label(classes) if least is None else least
+def require_labels(labels: npt.NDArray[np.generic], classes: int, *, every: bool = False) -> None:
+    """Raise ``ValueError`` for a label that is no class, or none where ``every`` sample has one."""
+    least = no_label(classes) + every
     most = classes - 1 if classes > 1 else MOST_TARGET
     # A label beyond the classes is a byte or a digit of another class, or of none.
     if labels.size and not least <= int(labels.min()) <= int(labels.max()) <= most:

@@ -8,14 +8,7 @@ import numpy.typing as npt
 
 from trainwright.formats.rounding import half_up, wrapped
 from trainwright.onchip.cut_pass import kept_columns
-from trainwright.onchip.layout import (
-    LANES,
-    MOMENT_WIDTH,
-    WEIGHT_WIDTH,
-    WeightLayout,
-    WeightPart,
-    Words,
-)
+from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WeightLayout, WeightPart, Words
 from trainwright.onchip.prior import (
     INTERVAL,
     Pulls,
@@ -52,7 +45,7 @@ class ChipState:
     """The state of a layout, updated in place. Equal states have equal ``to_arrays``."""
 
     def __init__(self, layout: WeightLayout, weights: Words) -> None:
-        """Hold ``weights`` int64 (rows, LANES) within ``limits``; nothing is cut, moments are 0."""
+        """Hold ``weights`` int64 (rows, LANES) within limits; nothing is cut, moments are 0."""
         self.layout = layout
         self.weights = weights
         self.moments = np.zeros_like(weights)
@@ -242,9 +235,3 @@ def rate_shifts(layout: WeightLayout, step: UpdateStep, exponents: Words) -> Wor
     else:
         added = BIAS_RATE_SHIFT * np.array([part.index < 0 for part in parts])
     return np.clip(step.entry.rate_shift + added, 0, GREATEST_SHIFT)
-
-
-def limits(part: WeightPart) -> tuple[int, int]:
-    """Return the least and the greatest weight of a part: its factor's, with hidden bits 0."""
-    half = 1 << (WEIGHT_WIDTH - 1)
-    return -half, half - (1 << part.hidden)

@@ -7,11 +7,7 @@ from functools import cached_property
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Transfer
 from trainwright.program.elementwise import BODIES
-from trainwright.program.engines import (
-    ENGINE_OF,
-    contraction_of,
-    pass_cycles,
-)
+from trainwright.program.engines import ENGINE_OF, contraction_of, pass_cycles
 from trainwright.program.exponents import SCALARS
 from trainwright.program.fields import DESCRIPTOR_BYTES, Engine
 from trainwright.program.footprint import Touch, footprint, result_digits, rows_written

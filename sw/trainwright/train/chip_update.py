@@ -14,7 +14,7 @@ from trainwright.onchip.loss import Loss, batch_loss
 from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable, make_rates
 from trainwright.onchip.samples import label_words
-from trainwright.onchip.state import ChipState, UpdateStep, limits
+from trainwright.onchip.state import ChipState, UpdateStep
 from trainwright.train.interfaces import BatchLoss
 from trainwright.train.loss import head_logits
 from trainwright.train.model import Model, digest, fixed_bias_exponents
@@ -116,7 +116,7 @@ def chip_model(model: Model) -> ChipModel:
         # A weight on the chip has hidden bits below the factor's own step: small updates collect
         # there until they move the quantised factor.
         values = quantise(source.value, part.exponent - part.hidden, 32).numpy()
-        weights.ravel()[part.places] = values.ravel().clip(*limits(part))
+        weights.ravel()[part.places] = values.ravel().clip(*part.limits)
     return ChipModel(model.network, ChipState(layout, weights))
 
 

@@ -5,7 +5,6 @@ STORE copies them to external memory, where forward and backward pass load them.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.memory import Region
@@ -53,8 +52,8 @@ def _pieces(memory: ChipMemory, *, drawn: bool) -> Iterator[tuple[VectorPass, st
             continue
         name = keep_name(network, node)
         rows = memory.everything[name].size // LANES
-        draw = partial(lower, draw_kernel, probability=node.probability)
-        kernel = draw() if drawn else lower(identity_kernel)
+        options = {"probability": node.probability} if drawn else {}
+        kernel = lower(draw_kernel if drawn else identity_kernel, **options)
         for first in range(0, rows, PIECE):
             yield kernel, name, key, first, min(PIECE, rows - first)
         key += rows
