@@ -302,5 +302,5 @@ def test_mutation_command_fails_below_held_score(monkeypatch, capsys, least, sta
     monkeypatch.setattr("trainwright_sim.mutation.__main__.verdicts", lambda *_: verdicts)
     assert main(["nest", "--least", least]) == status
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].startswith("50.0 % of 2 faults killed, 1 of 1 survivors without a reason")
+    assert lines[-1].startswith("50.0 % of 2 faults killed, 1 of 1 survivor without a reason")
     assert not any(line.startswith("survived") for line in lines)

@@ -491,9 +491,12 @@ def test_program_header_is_checked(digits_file):
             lambda data: header(data, reserved=0x100),
             "corrupt .* bytes 6 and 7 of its header are 0x0100, not 0; write it again",
         ),
-        (lambda data: data[:-1], r"need \d+ bytes after the header, there are \d+; write it again"),
+        (
+            lambda data: data[:-1],
+            r"needs \d+ bytes after the header, there are \d+; write",
+        ),
         (lambda data: data + b"\0", "truncated or overlong"),
-        (lambda data: header(data, count=1), "1 descriptors need 128 bytes"),
+        (lambda data: header(data, count=1), "for 1 descriptor it needs 128 bytes"),
         (
             lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:],
             r"corrupt .* CRC-32 .* is [0-9a-f]{8}, the header says [0-9a-f]{8};",

@@ -239,7 +239,7 @@ def test_cards_are_read_as_written():
             board.write(card_address(board), data)
             assert read_card(board) is None
         words = np.random.default_rng(1).bytes(2 * PAGE).hex()
-        with pytest.raises(AcceleratorError, match="of 1 tensors, 4095 fit; give layers shorter"):
+        with pytest.raises(AcceleratorError, match="of 1 tensor, 4095 fit; give layers shorter"):
             write_card(board, replace(card, exponents={words: 1}))
             write_card(board, card)
         write_card(board, None)

@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
     "half a row": ((replace(LOAD, beats=3),), "a run of 3 beats is not a whole number of rows"),
     "half a row stored": (
         (LOAD, replace(STORE, beats=1)),
-        "1: (out|STORE): a run of 1 beats is not a whole number",
+        "1: (out|STORE): a run of 1 beat is not a whole number",
     ),
     "half a beat": ((replace(STORE, address=8),), "step 8 is not a multiple of the 16 bytes"),
     "a step of half a beat": (

@@ -168,7 +168,7 @@ def _report(outcomes: Found, scores: Sequence[Score], left: int, args: argparse.
     for row in rows if args.least is None else ():
         print("survived: {block}: {fault} ({source}): {known}; {reason}".format(**row))
     print(f"{100 * total.score:.1f} % of {total.mutants - total.equivalent} faults killed, "
-          f"{len(unexplained)} of {total.survived} survivors without a reason, "
+          f"{len(unexplained)} of {amount(total.survived, 'survivor')} without a reason, "
           f"{total.seconds:.0f} s")  # fmt: skip
     if left:
         print(f"left: {amount(left, 'block')}; run it again to go on")

@@ -14,6 +14,7 @@ import numpy as np
 
 from trainwright.accelerator import Accelerator, AcceleratorError
 from trainwright.support.plain import NONSENSE, of_plain
+from trainwright.support.text import amount
 
 PAGE = 4096
 """Bytes of a card."""
@@ -87,8 +88,8 @@ def write_card(accelerator: Accelerator, card: Card | None) -> None:
     text = b"" if card is None else MAGIC + lzma.compress(json.dumps(asdict(card)).encode())
     if card and len(text) >= PAGE:
         raise AcceleratorError(
-            f"the card of the run takes {len(text)} bytes with the names of "
-            f"{len(card.exponents)} tensors, {PAGE - 1} fit; give layers shorter names"
+            f"the card of the run takes {amount(len(text), 'byte')} with the names of "
+            f"{amount(len(card.exponents), 'tensor')}, {PAGE - 1} fit; give layers shorter names"
         )
     page = np.zeros(PAGE if card else len(MAGIC), np.uint8)
     page[: len(text)] = np.frombuffer(text, np.uint8)

@@ -14,6 +14,7 @@ from trainwright.program.errors import ProgramError
 from trainwright.program.fields import COUNT_WIDTH, DESCRIPTOR_BYTES, Operation
 from trainwright.program.table import check_codes, decoded, encoded_fields, name_of, unpacked
 from trainwright.program.validation import check_program
+from trainwright.support.text import amount
 
 MAGIC = b"TRWP"
 VERSION = 7
@@ -99,7 +100,7 @@ def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
     body = data[HEADER.size :]
     if len(body) != count * DESCRIPTOR_BYTES:
         raise ProgramError(
-            f"truncated or overlong program file: its {count} descriptors need "
+            f"truncated or overlong program file: for {amount(count, 'descriptor')} it needs "
             f"{count * DESCRIPTOR_BYTES} bytes after the header, there are {len(body)}; {_AGAIN}"
         )
     if zlib.crc32(body) != crc:

@@ -231,7 +231,9 @@ def _check_transfer(d: Transfer, p: AcceleratorParameters) -> None:
     name = name_of(d)
     _at_most(d, "runs", d.runs)
     if not rows_of_run(d, p):
-        raise ProgramError(f"{name}: a run of {d.beats} beats is not a whole number of rows")
+        raise ProgramError(
+            f"{name}: a run of {amount(d.beats, 'beat')} is not a whole number of rows"
+        )
     steps = [level.address for level in d.levels if level.count > 1]
     for address in (d.address, *steps):
         if address % p.beat_bytes:
