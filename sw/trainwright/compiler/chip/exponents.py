@@ -252,8 +252,13 @@ def with_slots(
                 if rule.z.name not in written:
                     to = row if row >= 0 else _row_written(program, rule, p)
                     descriptors += _sums(rule, slots, _row_read(program, rule), to)
+                # A constant that is out of range is an error.
+                scalars = tuple(
+                    Scalar(ScalarKind.VALUE, to, slots[plus], slots[minus], offset, strict)
+                    for to, plus, minus, offset, strict in FunctionExponents.of(rule).scalars
+                )
                 slot = own.slot and own.slot + first_slot
-                d = replace(own, scalars=_scalars(rule, slots), slot=slot)
+                d = replace(own, scalars=scalars, slot=slot)
             else:
                 assert isinstance(own, Compute)
                 d = replace(
@@ -268,14 +273,6 @@ def with_slots(
             written.add(rule.z.name)
         descriptors.append(d)
     return descriptors
-
-
-def _scalars(rule: Rule, slots: ExponentSlots) -> tuple[Scalar, ...]:
-    """Return the constants of a function's pass, of which one out of range is an error."""
-    return tuple(
-        Scalar(ScalarKind.VALUE, to, slots[plus], slots[minus], offset, strict)
-        for to, plus, minus, offset, strict in FunctionExponents.of(rule).scalars
-    )
 
 
 def _row_read(program: CompiledProgram, rule: Rule) -> int:
