@@ -202,7 +202,7 @@ def test_resident_samples_reject_unsupported_settings():
     with GoldenAccelerator(S, memory_bytes=1 << 20) as golden:
         much = np.zeros((1 << 14, 80), np.uint8)
         with pytest.raises(
-            AcceleratorError, match=r"16384 samples of 80 bytes .* use --pixels 4.* --memory-bytes"
+            AcceleratorError, match=r"16,384 samples of 80 bytes.* use --pixels 4.* --memory-bytes"
         ):
             place_data(golden, much, 16, 0, 8)
         data = place_data(golden, np.zeros((12_500, 80), np.uint8), 16, 0, 4)
