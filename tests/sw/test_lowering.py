@@ -247,7 +247,7 @@ def test_posits_are_exact(underflow):
     [
         (
             128,
-            r"l1\.G1\.G2 has 8192 values, 512 rows .* are 128, and no cut of it fits .*=512 or",
+            r"l1\.G1\.G2 has 8,192 values, 512 rows .* are 128, and no cut of it fits .*=512 or",
         ),
         (512, r"l\d\.\w+ needs \d+ rows of the scratchpad, there are 512, \d+ of them .*=\d+ or"),
     ],

@@ -190,7 +190,7 @@ def test_weights_that_cannot_be(capsys, tmp_path, dense):
     assert "no matrix 'x'" in complaint(str(dense), "--weight", "x", "--weight", "0.weight")
     assert "unknown number format" in complaint(str(dense), "--network", "digits", "--low", "fp1")
     (tmp_path / "bad.safetensors").write_bytes(b"none")
-    assert "not a safetensors file" in complaint(str(tmp_path / "bad.safetensors"))
+    assert "neither a safetensors file" in complaint(str(tmp_path / "bad.safetensors"))
     (tmp_path / "bad.npz").write_bytes(b"none")
     assert "bad.npz" in complaint(str(tmp_path / "bad.npz"))
     truncated = tmp_path / "truncated.npz"

@@ -216,5 +216,5 @@ def test_resident_samples_reject_unsupported_settings():
         with pytest.raises(ProgramError, match="use one with sample_loads=1"):
             driver.run_steps(1, step=0)
     table = RateTable((Entry(1, 1),), steps=MOST_STEPS + 1)
-    with pytest.raises(ValueError, match="hold for 32768 steps each; the chip counts to 32767"):
+    with pytest.raises(ValueError, match="entry of 32768 steps; the chip counts to 32767"):
         schedule_words(table, 0)
