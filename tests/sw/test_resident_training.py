@@ -151,7 +151,7 @@ def test_records_are_the_inputs_of_the_batches(data, pixels):
     ("chosen", "message"),
     [
         (settings(rounding="stochastic"), "has rounding mode nearest, not stochastic: leave"),
-        (settings(steps=1 << 22, epochs=1 << 22), "hold for 65536 steps each; the chip counts to"),
+        (settings(steps=1 << 22, epochs=1 << 22), "of 65536 steps; the chip counts to"),
     ],
 )
 def test_resident_training_rejects_settings_before_running(data, chosen, message):
