@@ -207,7 +207,7 @@ def test_resident_training_where_there_is_no_room_the_host_gives_the_test_set(da
 
 def test_resident_training_rejects_small_memory(data):
     state = initial_state(load_network("digits"), settings())
-    with pytest.raises(AcceleratorError, match=r"1437 samples of 80 bytes .* use --pixels 4"):
+    with pytest.raises(AcceleratorError, match=r"1,437 samples of 80 bytes.* use --pixels 4"):
         trainer(state, data, memory_bytes=1 << 16)
     run = trainer(state, data)
     step = run.engine.driver.memory.size
