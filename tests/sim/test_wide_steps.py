@@ -1,5 +1,7 @@
 """Steps alone of networks with many exponents, or many classes: simulated hardware and golden."""
 
+from dataclasses import replace
+
 import pytest
 from sequence_networks import encoders_768
 from test_joint_labels import joint
@@ -14,6 +16,7 @@ pytestmark = pytest.mark.slow
 ENCODER = load_network("encoder-768")
 CASES = {
     "encoder of 277 exponents": (ENCODER, 1, 8),
+    "regression of 20 images": (replace(load_network("digits"), classes=1), 20, 2),
     "images of 130 classes": (of_images(130, (13, 10)), 16, 2),
     "sequences of 257 classes": (of_tokens(257, [20, 15], words=False), 3, 2),
     "words of 150 classes, lines of 144": (

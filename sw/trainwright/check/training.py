@@ -254,6 +254,9 @@ class TrainingSide:
         assert self.driver.last_run is not None
         self.result = self.driver.loss_of(self.driver.last_run)
         self.host_writes = self.accelerator.written - self._before
+        # Before the test set: its forward pass raises exponents to their floors, as the next step's
+        # does, and the definitions leave this to the next step.
+        self.exponents = self.driver.exponents()
         self.engine.take()
         self.task.state.step += self._plan.steps
         self.engine.classify(scales)
@@ -327,8 +330,7 @@ def _compare_definitions(plan: RandomTraining, other: TrainingSide, scales: Scal
             correct += result.correct
             scales.update(result.statistics)
             task.state.step += 1
-    exponents = other.driver.exponents()
-    done = other.result
+    exponents, done = other.exponents, other.result
     for name, wanted, actual in (
         ("loss and correct samples", [total, correct], [done.total, done.correct]),
         ("exponents", [scales.exponents[name] for name in exponents], [*exponents.values()]),
