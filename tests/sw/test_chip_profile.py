@@ -161,7 +161,6 @@ def test_lost_cycles_before_a_pass_are_those_of_its_set_up(part):
     ("words", "named"),
     [
         (["--plan", "paper"], "--plan"),
-        (["--batch", "8"], "--batch"),
         (["--accelerator", "vector_engine=0"], "vector_engine"),
         (["--liberty", "x.lib", "--energy", "--backend", "rtl"], "--update chip"),
     ],

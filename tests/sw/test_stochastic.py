@@ -248,7 +248,7 @@ def test_stochastic_bit_changes_only_rounding():
     ours, theirs = (
         int.from_bytes(encode_descriptor(replace(d, stochastic=on)), "little") for on in (0, 1)
     )
-    assert theirs - ours == 1 << 942
+    assert theirs - ours == 1 << 944
 
 
 def bias_of(**options) -> Compute:

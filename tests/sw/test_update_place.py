@@ -102,7 +102,6 @@ def test_train_with_update_by_the_host_says_so_and_gives_equal_bits(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--batch", "50"], "not of 50; .*: --accelerator exponents=0"),
         (["--accelerator", "lanes=8"], "take 16 lanes, not 8; .*: --accelerator exponents=0"),
         (["--rounding-mode", "stochastic"], "--accelerator exponents=0"),
         (["--verify", "1", "--backend", "rtl"], "--accelerator exponents=0"),

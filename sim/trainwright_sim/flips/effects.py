@@ -107,9 +107,9 @@ def _poisson(random: Random, rate: float) -> int:
 
 def _step(driver: Driver, step: StepInputs, labels: torch.Tensor) -> Results:
     """Run a step again; the loss gradient is computed from the logits of this run."""
-    network, scales = driver.network, step.scales.copy()
+    scales = step.scales.copy()
     forward = driver.forward(step.inputs, step.model, scales)
-    _, gradient = heads_loss(forward.logits, labels, network.classes, network.head_sizes)
+    _, gradient = heads_loss(driver.network, forward.logits, labels)
     return forward, driver.backward(gradient, scales)
 
 

@@ -199,7 +199,7 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
     np.add.at(matrix, (places[0], places[1]), 1)
     samples = np.bincount(labels, minlength=len(names))[shown]
     share = 100 * matrix / np.maximum(1, samples[:, None])
-    names = tuple(label(names[n]) for n in shown)
+    names = tuple(label(names[int(n)]) for n in shown)
     figure = new_figure(_SIZE[0], 4.7)
     axes = figure.subplots()
     axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
