@@ -4,6 +4,7 @@ import copy
 import doctest
 import io
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -552,3 +553,38 @@ def test_compiled_model_with_more_bits_computes_with_them_in_its_next_pass(train
     model.train(training)
     dense = model.to_torch()
     assert (model(x) - dense(x)).norm() < 0.002 * dense(x).norm()
+
+
+def _of_bits(bits, compiled):
+    torch.manual_seed(0)
+    numbers = Widths(factor=min(bits, 12), activation=bits, intermediate=bits, bias=16)
+    layers = [tnn.TTLinear(32, 32, rank=8, numbers=numbers) for _ in range(2)]
+    model = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1])
+    return compile(model, batch=8) if compiled else model
+
+
+@pytest.mark.parametrize("training", (True, False))
+@pytest.mark.parametrize("compiled", (True, False))
+@pytest.mark.parametrize("before, bits, allowed", ((8, 16, 0.002), (16, 8, 0.1)))
+def test_state_dict_of_other_bits_loads_with_the_precision_of_the_own_bits(
+    before, bits, allowed, compiled, training
+):
+    """Compare with float64, of the factors that were trained: their error counts, too."""
+    source, model = _of_bits(before, compiled), _of_bits(bits, compiled)
+    x = torch.randn(8, 32)
+    source(x).sum().backward()
+    file = io.BytesIO()
+    torch.save(source.state_dict(), file)
+    file.seek(0)
+    with pytest.warns(UserWarning, match=rf"other numbers .*activation=fixed\({bits}\) for fixed"):
+        model.load_state_dict(torch.load(file, weights_only=True))
+    exact, layers = x.double(), [layer for layer in model.modules() if hasattr(layer, "factors")]
+    for layer in layers[:2]:
+        exact = exact.relu() if layer is layers[1] else exact
+        weight = to_matrix([factor.detach().double() for factor in layer.factors])
+        exact = exact @ weight.T + layer.bias.double()
+    assert (model.train(training)(x) - exact).norm() < allowed * exact.norm()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.load_state_dict(model.state_dict())
+        model.load_state_dict(dict(model.state_dict()))  # without metadata

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import pairwise
 from math import isfinite, prod
 from typing import Any, Self
@@ -77,6 +77,8 @@ def formats_of(numbers: object) -> NumberFormats:
 
 PROGRAM_EXPONENTS = "program_exponents"
 """Entry of a layer's ``state_dict`` with the exponents of compiled programs."""
+FORMATS = "formats"
+"""Entry of the metadata of a ``state_dict`` with a layer's formats, by class."""
 ENTRY_BYTES = 1024
 """Unit of the entry's size, in bytes: the exponents of a program of eight layers fit in one."""
 
@@ -694,10 +696,14 @@ class TensorTrain(torch.nn.Module):
     ) -> None:
         """Add the exponents of compiled programs, as JSON in bytes: a tensor, as all entries are.
 
-        A layer that no program has calibrated has no such entry.
+        A layer that no program has calibrated has no such entry. The formats that all exponents
+        are of go to the metadata, which ``torch.save`` keeps.
         """
         untyped: Any = super()
         untyped._save_to_state_dict(destination, prefix, keep_vars)
+        metadata: dict[str, dict[str, Any]] = getattr(destination, "_metadata", {})
+        if not self.is_float and prefix[:-1] in metadata:
+            metadata[prefix[:-1]][FORMATS] = self.numbers.formats
         if kept := {name: own for name, own in self.program_exponents.items() if own}:
             # Of one size as a rule: the mean of several state_dicts, as of an EMA, can be taken.
             text = json.dumps(kept, sort_keys=True).encode()
@@ -720,9 +726,38 @@ class TensorTrain(torch.nn.Module):
             own.clear()
             own.update(loaded.get(name, {}))
 
+    def _suit_loaded(
+        self, before: Mapping[str, str], state_dict: MutableMapping[str, torch.Tensor], prefix: str
+    ) -> None:
+        """Drop exponents of the formats ``before`` from what is loaded, with a warning.
+
+        Each factor gets the exponent that loses least, as by ``set_numbers``.
+        """
+        formats = self.numbers.formats
+        told = [f"{kind}={fmt} for {before[kind]}" for kind, fmt in formats.items()
+                if before.get(kind, fmt) != fmt]  # fmt: skip
+        if not told:
+            return
+        warnings.warn(
+            f"a state_dict was loaded into layers of other numbers ({', '.join(told)}): they "
+            "choose exponents anew",
+            stacklevel=2,
+        )
+        for name, value in state_dict.items():
+            if name.startswith(f"{prefix}quantise_"):
+                state_dict[name] = torch.zeros_like(value)
+        names = [f"{prefix}factors.{n}" for n in range(len(self.factors))]
+        fmt, given = self._factor_format(), [state_dict.get(name) for name in names]
+        if before.get("factor") != str(fmt) and all(
+            f is not None and not f.is_meta and bool(f.isfinite().all()) for f in given
+        ):
+            exponents = [quantisation(f.detach().cpu(), fmt) for f in given if f is not None]
+            name = prefix + "factor_exponents"
+            state_dict[name] = self.factor_exponents.new_tensor(exponents)
+
     def _load_from_state_dict(
         self,
-        state_dict: Mapping[str, torch.Tensor],
+        state_dict: MutableMapping[str, torch.Tensor],
         prefix: str,
         local_metadata: Any,
         strict: bool,
@@ -754,6 +789,9 @@ class TensorTrain(torch.nn.Module):
                 "load it into the dense model and convert that (trainwright.from_torch), or call "
                 "the layer's load_dense(weight, bias)"
             )
+        if not self.is_float:
+            # In place, which torch's copy is for: the quantisers are loaded from it afterwards.
+            self._suit_loaded(local_metadata.get(FORMATS, {}), state_dict, prefix)
         state_dict = dict(state_dict)
         self._load_program_exponents(state_dict.pop(prefix + PROGRAM_EXPONENTS, None))
         untyped: Any = super()

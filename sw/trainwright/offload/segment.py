@@ -139,8 +139,8 @@ class Segment:
         self.scales = Scales(ranges, kept.setdefault(name, {}), held)
         self._ends = kept.setdefault(f"{name} ends", {})
         """Ends whose gradients have been calibrated, as names."""
-        self._numbers = [layer.numbers for layer in self.layers]
-        """Numbers that the exponents were chosen for."""
+        self._numbers = kept.setdefault(f"{name} numbers", {})
+        """Numbers that the exponents were chosen for, as a name; none before."""
         self.runner: Runner[Driver] = Runner(machine.memory)
         self._passes = RecentPasses[_Exponents]()
         """Exponents of the last training passes, for checkpoints that compute them again."""
@@ -164,6 +164,7 @@ class Segment:
         self.scales.exponents.clear()
         self.scales.held.clear()
         self._ends.clear()
+        self._numbers.clear()
 
     def _mark(self, ends: frozenset[int]) -> None:
         """Note that the gradients of these ends have been calibrated."""
@@ -251,11 +252,13 @@ class Segment:
         """
         first, settling = self.layers[self.stretch.first], self.machine.settling
         follows = given is not None and first.training
-        numbers = [layer.numbers for layer in self.layers]
-        if numbers != self._numbers:
+        n = first.numbers  # of all layers of a program
+        numbers = {f"{','.join(n.formats.values())},{n.widths.bias},{n.underflow}": 1}
+        if self._numbers and numbers != self._numbers:
             # Words of other bits have other exponents; those of before would lose bits in silence.
-            self._numbers = numbers
             self.forget()
+        if follows or settling is not None:
+            self._numbers.update(numbers)
         if follows:
             warn_of_own_exponents(first, self.stretch.names[self.stretch.first], compiled=True)
         whole = x if given is None else given.values
