@@ -234,7 +234,7 @@ def test_folder_and_binary_file(tmp_path):
 def test_network_unknown_name_is_one_error():
     message = (
         "unknown network 'resnet'; built in are digits, fashion, fashion-conv, encoder-64, "
-        "encoder-768, tagger-64, or give"
+        "encoder-768, tagger-64, intent-64, or give"
     )
     with pytest.raises(NetworkError, match=message):
         load_network("resnet")

@@ -50,6 +50,7 @@ def test_expected_slots_cover_those_of_the_compiled_step_closely(name):
     [
         ("digits", (64, 64)),
         ("tagger-64", (256, 128)),
+        ("intent-64", (256, 256)),
         ("encoder-768", (512, 256)),
         ("two encoders", (1024, 512)),
     ],

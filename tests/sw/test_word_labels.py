@@ -254,9 +254,10 @@ def test_training_on_labels_of_words_learns_them_and_eval_writes_them(
 
 
 @pytest.mark.slow
-def test_guide_trains_a_network_of_words(tmp_path, folder, capsys):
+@pytest.mark.parametrize("network", ["tagger-64", "intent-64"])
+def test_guide_trains_a_network_of_words(tmp_path, folder, capsys, network):
     guide = Path(__file__).parents[2] / "docs/guide/text-classifier.md"
-    (command,) = re.findall(r"^trainwright (.*tagger-64.*)$", guide.read_text(), re.MULTILINE)
+    (command,) = re.findall(rf"^trainwright (.*{network}.*)$", guide.read_text(), re.MULTILINE)
     command = command.replace("FOLDER", str(folder)).replace("--epochs 3", "--steps 2")
     assert main([*command.split(), "--out", str(tmp_path / "run")]) == 0
     assert "of spans of words" in capsys.readouterr().out

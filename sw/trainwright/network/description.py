@@ -16,7 +16,15 @@ from trainwright.network.numbers import Widths
 from trainwright.network.tables import pair, table, texts, wired
 from trainwright.support.text import shown, suggestion
 
-BUILT_IN = ("digits", "fashion", "fashion-conv", "encoder-64", "encoder-768", "tagger-64")
+BUILT_IN = (
+    "digits",
+    "fashion",
+    "fashion-conv",
+    "encoder-64",
+    "encoder-768",
+    "tagger-64",
+    "intent-64",
+)
 _NAME = re.compile(r"\w([\w .+-]{0,62}[\w+-])?")
 """A name is part of paths: ``runs/NAME``."""
 MOST_TEXT = 1 << 20
