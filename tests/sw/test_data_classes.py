@@ -1,5 +1,7 @@
 """Data of more than 256 classes: what is read, and what is counted and drawn of them."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -83,6 +85,26 @@ def test_confusion_of_many_classes_draws_those_with_mistakes(monkeypatch):
     counts = {(t.get_position(), t.get_text()) for t in axes.texts}
     assert ((shown.index("n77"), shown.index("n20")), "2") in counts
     assert ((shown.index("n77"), shown.index("n21")), "1") in counts
+
+
+@pytest.mark.parametrize("classes", [10, 20, 32, 300])
+def test_confusion_picture_has_room_for_long_names(monkeypatch, classes):
+    figures = []
+    monkeypatch.setattr(pictures_of_run, "to_png", lambda f: figures.append(f) or b"")
+    labels = np.arange(4 * classes) % classes
+    names = [f"B-depart_date.{n:03}" for n in range(classes)]
+    draw_confusion(Evaluation(np.roll(labels, 1), labels, Counters(), 1.0), names)
+    figure = figures[0]
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    rows = [text.get_window_extent() for text in axes.get_yticklabels()]
+    assert all(below.y1 <= above.y0 + 1 for above, below in pairwise(rows))
+    # Slanted names begin below each other: their pitch counts, not their boxes.
+    columns = [text.get_window_extent() for text in axes.get_xticklabels()]
+    pitch = columns[1].x1 - columns[0].x1
+    assert pitch >= rows[0].height
+    title = axes.title.get_window_extent()
+    assert title.x0 >= 0 and title.x1 <= figure.bbox.x1
 
 
 def test_table_of_few_rows_with_numbers_that_hardly_repeat_is_a_regression(tmp_path):

@@ -200,19 +200,33 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
     samples = np.bincount(labels, minlength=len(names))[shown]
     share = 100 * matrix / np.maximum(1, samples[:, None])
     names = tuple(label(names[int(n)]) for n in shown)
-    figure = new_figure(_SIZE[0], 4.7)
+    # From 13 classes on the picture grows, so that names and numbers do not overlap.
+    many = len(names) > 12
+    side = max(_SIZE[0], 1.8 + len(names) / 5)
+    figure = new_figure(side, side - 0.5)
     axes = figure.subplots()
     axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
     long = max(map(len, names)) > 2
+    slanted = long and not many
     axes.set_xticks(
-        range(len(names)), names, rotation=45 if long else 0, ha="right" if long else "center"
-    )
+        range(len(names)), names, rotation=90 if many else 45 if slanted else 0,
+        ha="right" if slanted else "center",
+    )  # fmt: skip
     axes.set_yticks(range(len(names)), names)
+    axes.tick_params(labelsize=8 if many else None)
     axes.set(title=title, xlabel="taken for", ylabel="is")
     for (row, column), count in np.ndenumerate(matrix):
         if count:
             color = "white" if share[row, column] > 55 else "black"
-            axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=8)
+            axes.text(
+                column,
+                row,
+                str(count),
+                ha="center",
+                va="center",
+                color=color,
+                fontsize=7 if many else 8,
+            )
     axes.spines[:].set_visible(False)
     return to_png(figure)
 
