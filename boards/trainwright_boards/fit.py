@@ -185,7 +185,7 @@ def largest_step(candidate: Candidate, memory_bytes: int, name: str, batch: int)
         except CompileError as error:
             # The reason of the largest batch says what is scarce; later ones repeat it.
             refused = refused or {"network": name, "batch": None, "reason": str(error)}
-            # A smaller batch takes fewer rows of the scratchpad, and nothing else that is missing.
+            # A smaller batch only helps if rows of the scratchpad are scarce.
             if batch == 1 or not isinstance(error, DoesNotFitError):
                 return refused
             batch //= 2

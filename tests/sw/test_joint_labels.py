@@ -2,22 +2,18 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from sequence_networks import classifier
-from test_onchip_training import same
 from test_text_training import toml, written
-from test_word_labels import attention_alone, folder
+from test_word_labels import attention_alone, folder, same_in_all_places
 
 import trainwright
 import trainwright.nn as tnn
-from trainwright.accelerator.counted import counted
 from trainwright.check.training import check_training
 from trainwright.cli import main
-from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.data import DataError, load_data_set
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
@@ -26,12 +22,9 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import check_fit, input_quantiser, label_tensor, labelled_for
 from trainwright.train.chip_update import ChipUpdate, chip_model
 from trainwright.train.float_driver import FloatDriver
-from trainwright.train.host_engine import HostEngine
 from trainwright.train.loss import heads_loss
-from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import ChipSettings, TrainSettings
 from trainwright.train.state import initial_state
-from trainwright.train.trainer import Trainer
 
 __all__ = ["folder"]
 P = AcceleratorParameters(vector_engine=1, exponents=256, sample_loads=1, statistics_depth=128)
@@ -172,22 +165,8 @@ def test_joint_update_on_chip_has_same_bits_in_all_places(folder, heads):
     network = joint(heads=heads)
     data = labelled_for(network, load_data_set("text", folder))
     data = replace(data, train=data.train.first(26), test=data.test.first(9))
-    golden = partial(GoldenAccelerator, P, memory_bytes=1 << 22)
-
-    def by_host(network):
-        return Driver(golden(), network, 4, plan=IN_ROWS[AUTO])
-
-    alone = ResidentEngine(counted(golden()))
-    results = []
-    for engine in (HostEngine(by_host), alone):
-        state = initial_state(network, SETTINGS)
-        run = Trainer(state, data, engine)
-        run.run()
-        results.append(state)
-    assert run.host_writes == 0 and alone.driver.evaluation
-    words = data.train.labels[:, 1:] >= 0
-    assert round(26 * alone._card.labels) == words.sum()
-    assert same(*results)
+    words = (data.train.labels[:, 1:] >= 0).sum()
+    results = same_in_all_places(network, data, SETTINGS, words)
     assert len({str(state.history.evaluations) for state in results}) == 1
     steps, (epoch, *_) = results[0].history.steps[:6], results[1].history.steps
     assert epoch.samples == sum(step.samples for step in steps)

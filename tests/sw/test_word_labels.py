@@ -180,6 +180,29 @@ def attention_alone(network):
     return network_from_dict(tables)
 
 
+def same_in_all_places(network, data, settings, labels):
+    """Train by the definitions and alone; return both states, which have the same bits."""
+    p = AcceleratorParameters(
+        vector_engine=1, exponents=256, sample_loads=1, statistics_depth=128
+    )  # fmt: skip
+    golden = partial(GoldenAccelerator, p, memory_bytes=1 << 22)
+
+    def by_host(network):
+        return Driver(golden(), network, settings.batch, plan=IN_ROWS[AUTO])
+
+    alone = ResidentEngine(counted(golden()))
+    results = []
+    for engine in (HostEngine(by_host), alone):
+        state = initial_state(network, settings)
+        run = Trainer(state, data, engine)
+        run.run()
+        results.append(state)
+    assert run.host_writes == 0 and alone.driver.evaluation
+    assert round(len(data.train.labels) * alone._card.labels) == labels
+    assert same(*results)
+    return results
+
+
 @pytest.mark.parametrize(
     ("words", "chosen"),
     [
@@ -201,24 +224,7 @@ def test_update_of_text_on_chip_has_same_bits_in_all_places(folder, tagger, word
     # Lines of text with a prior that cuts columns in the first step.
     prior = None if words else PriorSettings(weight=2.0, warmup=0.0, threshold=0.7, interval=8)
     settings = TrainSettings(batch=4, steps=8, learning_rate=0.1, chip=chosen, prior=prior)
-    p = AcceleratorParameters(
-        vector_engine=1, exponents=256, sample_loads=1, statistics_depth=128
-    )  # fmt: skip
-    golden = partial(GoldenAccelerator, p, memory_bytes=1 << 22)
-
-    def by_host(network):
-        return Driver(golden(), network, 4, plan=IN_ROWS[AUTO])
-
-    alone = ResidentEngine(counted(golden()))
-    results = []
-    for engine in (HostEngine(by_host), alone):
-        state = initial_state(network, settings)
-        run = Trainer(state, data, engine)
-        run.run()
-        results.append(state)
-    assert run.host_writes == 0 and alone.driver.evaluation
-    assert round(26 * alone._card.labels) == np.sum(data.train.labels >= 0)
-    assert same(*results)
+    results = same_in_all_places(network, data, settings, np.sum(data.train.labels >= 0))
     assert (results[0].model.network.ranks != network.ranks) == (prior is not None)
     assert len({str(state.history.evaluations) for state in results}) == 1
     losses = [[(r.loss, r.correct, r.samples) for r in s.history.steps] for s in results]

@@ -63,7 +63,7 @@ def totals_layout(parameters: AcceleratorParameters) -> data.StructLayout:
 def slot_width(parameters: AcceleratorParameters) -> int:
     """Return the bits of the number of a statistics slot, as engines and the host's side carry it.
 
-    Accelerators of up to 256 slots have the same hardware as with commands of 8 bits of it.
+    Accelerators of up to 256 slots carry 8 bits, whatever their number of slots.
     """
     return max(8, exact_log2(parameters.statistics_depth))
 

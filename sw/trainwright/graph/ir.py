@@ -179,7 +179,7 @@ class Kernel(GraphOp):
 
     @property
     def exponents(self) -> ExponentRule:
-        """Rule of the body, which is not a function's."""
+        """Exponent rule of an array's body; functions have rules of their own."""
         assert isinstance(self.body, ArrayBody)
         return self.body.exponents
 

@@ -790,7 +790,7 @@ class TensorTrain(torch.nn.Module):
                 "the layer's load_dense(weight, bias)"
             )
         if not self.is_float:
-            # In place, which torch's copy is for: the quantisers are loaded from it afterwards.
+            # ``state_dict`` is torch's own copy, from which the quantisers are loaded afterwards.
             self._suit_loaded(local_metadata.get(FORMATS, {}), state_dict, prefix)
         state_dict = dict(state_dict)
         self._load_program_exponents(state_dict.pop(prefix + PROGRAM_EXPONENTS, None))

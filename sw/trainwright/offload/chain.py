@@ -72,7 +72,7 @@ def _gradients(segment: Segment, ctx: Any, gradients: Sequence[Any]) -> list[Any
     with segment.machine.lock:
         results = segment.backward(ctx.call, given)
     values = [results.inputs, *results.factors, *results.biases]
-    return [  # torch rounds them to the type of what they are of
+    return [  # torch rounds each gradient to the type of its input or parameter
         value if value is None or device.type == "cpu" else value.to(device)
         for value, device in zip(values, ctx.devices, strict=True)
     ]

@@ -255,7 +255,7 @@ class Segment:
         n = first.numbers  # of all layers of a program
         numbers = {f"{','.join(n.formats.values())},{n.widths.bias},{n.underflow}": 1}
         if self._numbers and numbers != self._numbers:
-            # Words of other bits have other exponents; those of before would lose bits in silence.
+            # Exponents chosen for words of other bits would lose bits without a warning.
             self.forget()
         if follows or settling is not None:
             self._numbers.update(numbers)

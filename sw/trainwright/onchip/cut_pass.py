@@ -37,7 +37,7 @@ FLAGS = Register(7, CUT, 0)
 COUNTER_IN, COUNTER_OUT = "counter", "next counter"
 """Streams of ``look_kernel``."""
 IDENTITY = "identity"
-"""Stream whose rows say whose lane is a column's."""
+"""Stream of an identity matrix: row n marks the lane of column n."""
 FLAGS_OUT, LEFT = "new flags", "columns left"
 """Streams that ``decide_kernel`` writes."""
 SPREAD = "spread flag"

@@ -235,7 +235,7 @@ class _Weaver:
         self.descriptors: list[Descriptor] = []
         self._stream: Set | None = None  # set last, unless a contraction came after
         self._then: dict[Engine, float] | None = None
-        """When the arrays' next commands begin, where the prediction is of the present state."""
+        """Cycles at which the arrays' next commands begin; None: the state changed since."""
 
     def run(self) -> list[Descriptor]:
         """Return all commands in their new order, with their waits."""
@@ -282,14 +282,14 @@ class _Weaver:
         if _is_rare(c.d):
             return True
         if not self.machine.takes(c.work, *_NO_WAITS):
-            return False  # whatever it waits for, which takes longer to find
+            return False  # tested first, as the waits of a command take longer to find
         waits = _NO_WAITS if isinstance(c.d, Code) else self.hazards.waits(c)
         return self.machine.takes(c.work, *waits)
 
     def _hidden(self, c: _Command, then: dict[Engine, float]) -> dict[Engine, float] | None:
         """Return when the arrays begin the last of their next commands if ``c`` goes before them.
 
-        None where that is more than hardly later than ``then``, which is without ``c``.
+        None if ``c`` delays an array by more than its limit: ``then`` is the begin without ``c``.
         """
         # Copies of the machine predict both cases: the next commands without ``c``, and after it.
         most = ISSUE + min(c.work.cycles, MOST_DELAY)
