@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from trainwright.accelerator import Counters, Run
-from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
+from trainwright.driver import BackwardResult, ForwardResult, StepDriver
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
 from trainwright.formats import Fixed
 from trainwright.formats.rounding import limits
@@ -29,10 +29,8 @@ def ttm_matrix(layer: Layer, factors: list[torch.Tensor]) -> torch.Tensor:
     return w[:, :, 0]
 
 
-class FloatDriver:
+class FloatDriver(StepDriver):
     """Runs steps in float64."""
-
-    written = 0
 
     def __init__(self, accelerator, network: Network, batch: int, *, plan="auto", rounded=True):
         self.network = network
@@ -60,9 +58,8 @@ class FloatDriver:
         )
         return q * 2.0**exponent if self.rounded else x.detach()
 
-    def forward(
-        self, inputs, model: QuantisedModel, scales: Scales, *, seed=None, masks=None
-    ) -> ForwardResult:
+    def run_forward(self, given) -> ForwardResult:
+        inputs, model, scales = given.inputs, given.model, given.scales
         assert inputs.shape == (self.batch, self.network.layers[0].input_size)
         assert model.network == self.network
         statistics: dict[str, TensorStatistics] = {}
@@ -83,7 +80,8 @@ class FloatDriver:
             x = self._round(y, f"layer{n}.output", TensorClass.ACTIVATION, scales, statistics)
         return ForwardResult(x, statistics, Counters(cycles=1000), 0.001, _NO_RUN)
 
-    def backward(self, gradient, scales: Scales, *, seed=None, exponent=None) -> BackwardResult:
+    def run_backward(self, given) -> BackwardResult:
+        gradient, scales = given.gradient, given.scales
         statistics: dict[str, TensorStatistics] = {}
         gradients: list[list[torch.Tensor]] = []
         biases: list[torch.Tensor | None] = []
@@ -99,9 +97,10 @@ class FloatDriver:
             biases.insert(0, None if bias is None else grads[-1])
         return BackwardResult(gradients, biases, statistics, Counters(cycles=2000), 0.002, _NO_RUN)
 
-    def calibrate(self, inputs, gradient_of, model: QuantisedModel, scales: Scales) -> None:
+    def calibrate(self, inputs, gradient_of, model, scales: Scales) -> int:
         for _ in range(64):
             forward = self.forward(inputs, model, scales)
             backward = self.backward(gradient_of(forward.logits), scales)
             if scales.update({**forward.statistics, **backward.statistics}) == 0:
-                return
+                break
+        return 0

@@ -28,7 +28,7 @@ from trainwright.check.step import HARDWARE, KERNEL, StepCheck, is_kernel
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.data import DataSet, Split
 from trainwright.data.sentences import PADDING
-from trainwright.driver import Driver
+from trainwright.driver import Driver, StepDriver
 from trainwright.driver.card import PAGE
 from trainwright.driver.resident import ResidentDriver
 from trainwright.fixed.scale import Scales
@@ -41,7 +41,6 @@ from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.engine import TrainingTask
 from trainwright.train.host_engine import HostEngine
 from trainwright.train.initial import initial_factors
-from trainwright.train.interfaces import StepDriver
 from trainwright.train.model import fixed_bias_exponents
 from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings

@@ -2,7 +2,9 @@
 
 from trainwright.driver.driver import RESETS, Driver, persist
 from trainwright.driver.model import (
+    BackwardOperands,
     BackwardResult,
+    ForwardOperands,
     ForwardResult,
     HeadExponents,
     QuantisedModel,
@@ -12,17 +14,18 @@ from trainwright.driver.runner import (
     Pass,
     Results,
     Runner,
-    RunnerDriver,
+    StepDriver,
     StepInputs,
-    Steps,
 )
-from trainwright.driver.settling import Settling, settle
+from trainwright.driver.settling import Settling
 from trainwright.fixed.quantise import fitting_exponent, quantise
 
 __all__ = [
     "RESETS",
+    "BackwardOperands",
     "BackwardResult",
     "Driver",
+    "ForwardOperands",
     "ForwardResult",
     "HeadExponents",
     "HeldActivations",
@@ -30,12 +33,10 @@ __all__ = [
     "QuantisedModel",
     "Results",
     "Runner",
-    "RunnerDriver",
     "Settling",
+    "StepDriver",
     "StepInputs",
-    "Steps",
     "fitting_exponent",
     "persist",
     "quantise",
-    "settle",
 ]

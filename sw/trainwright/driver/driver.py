@@ -15,17 +15,17 @@ from trainwright.accelerator import (
 from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.progress import MOST_EFFORT
-from trainwright.compiler.base.rules import Written
 from trainwright.driver.dropout import dropout_words, dropped
 from trainwright.driver.model import (
+    BackwardOperands,
     BackwardResult,
+    ForwardOperands,
     ForwardResult,
-    HeadExponents,
     QuantisedModel,
     check_words,
 )
 from trainwright.driver.records import input_view, written_words
-from trainwright.driver.settling import settle
+from trainwright.driver.runner import GradientOf, Occupied, StepDriver
 from trainwright.driver.tokens import (
     TokenCounts,
     exponent_of_inputs,
@@ -41,9 +41,6 @@ from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.support.text import amount
 
 Result = TypeVar("Result")
-Occupied = Callable[[Written], int]
-"""Number of values of a tensor that are not zero because of padding alone."""
-
 RESETS = 3
 """Times that a step is repeated because the accelerator was reset under it."""
 
@@ -64,7 +61,7 @@ def persist(work: Callable[[], Result], restore: Callable[[], object] = lambda: 
     raise AssertionError
 
 
-class Driver:
+class Driver(StepDriver):
     """Runs steps of one network shape and batch size on an accelerator.
 
     Make a new driver when ranks or the batch size change; tensors keep their names, so the same
@@ -105,7 +102,6 @@ class Driver:
         self.tensors: frozenset[str] = frozenset(
             t.name for program in programs for t in program.tensors if t.counted
         )
-        """Names of the tensors whose exponents a step needs; ``calibrate`` finds them."""
         self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
         self._repeat_forward: Callable[[], ForwardResult] | None = None
 
@@ -116,11 +112,11 @@ class Driver:
 
     @property
     def written(self) -> int:
-        """Bytes that the host has given the accelerator, where these are ``counted``; else 0."""
+        """See ``StepDriver``."""
         return getattr(self.accelerator, "written", 0)
 
     def count_as(self, occupied: Occupied) -> None:
-        """Take the count of a tensor's values from ``occupied``, not from the tokens of a batch."""
+        """See ``StepDriver``."""
         self._occupied, self._pads = occupied, False
 
     def _put(self, name: str, values: torch.Tensor) -> None:
@@ -221,37 +217,15 @@ class Driver:
                 f"{room}; use fewer layers or factors"
             )
 
-    def forward(
-        self,
-        inputs: torch.Tensor,
-        model: QuantisedModel,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-        masks: int | None = None,
-    ) -> ForwardResult:
-        """Run the forward pass.
-
-        ``inputs`` int64 (batch, I), words of the activations' format, with exponent
-        ``input_exponent`` (pixels 0..1 are quantised with it). With a ``seed`` (32 bits) results
-        are rounded stochastically; ``AcceleratorError`` where the accelerator cannot. ``masks`` is
-        the seed of the masks of dropout; without one a dropout is the identity. The pass is
-        repeated where the accelerator was reset under it, and before ``backward`` where it was
-        reset after it.
-        """
-        self._check_seed("forward", self.step.forward, seed)
-        exponents = dict(scales.exponents)
-        self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed, masks)
+    def run_forward(self, given: ForwardOperands) -> ForwardResult:
+        """See ``StepDriver.forward``."""
+        self._check_seed("forward", self.step.forward, given.seed)
+        exponents = dict(given.scales.exponents)
+        self._repeat_forward = lambda: self._forward_once(given, exponents)
         return persist(self._repeat_forward)
 
-    def _forward_once(
-        self,
-        inputs: torch.Tensor,
-        model: QuantisedModel,
-        wanted: Mapping[str, int],
-        seed: int | None,
-        masks: int | None,
-    ) -> ForwardResult:
+    def _forward_once(self, given: ForwardOperands, wanted: Mapping[str, int]) -> ForwardResult:
+        inputs, model = given.inputs, given.model
         shape = (self.step.batch, self.network.input_size)
         check_words("inputs", inputs, shape, self.network.format("activation"))
         self._check_model(model)
@@ -270,14 +244,14 @@ class Driver:
             elif bias is not None:
                 exponent = fitting_exponent(bias, width, zero=exponent)
             operands[f"l{number}.b"] = exponent
-        bound = self.step.forward.bind(wanted, operands, seed=seed)
+        bound = self.step.forward.bind(wanted, operands, seed=given.seed)
         for number, (bias, layer) in enumerate(
             zip(model.biases, self.network.layers, strict=True), 1
         ):
             name, values = f"l{number}.b", torch.zeros(layer.output_size) if bias is None else bias
             if name in self.step.buffers:
                 self._put(name, quantise(values, bound.exponents[name], width))
-        self._put_inputs(inputs, masks)
+        self._put_inputs(inputs, given.masks)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward = model, bound.exponents
         heads = [self._value(name, bound, "intermediate") for name in self.step.results]
@@ -289,41 +263,18 @@ class Driver:
             run=run,
         )
 
-    def backward(
-        self,
-        gradient: torch.Tensor,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-        exponent: HeadExponents = None,
-    ) -> BackwardResult:
-        """Run the backward pass of the last ``forward``.
-
-        Its inputs and activations are still in the accelerator's memory: nothing else may run in
-        between. Where the accelerator was reset, ``forward`` is repeated first.
-
-        ``gradient`` float (batch, outputs of all heads): derivative of the loss by the
-        logits, already divided by whatever the mean needs; the driver quantises it at the finest
-        exponent that saturates nothing, or at ``exponent``, of all heads or of each, to nearest.
-        ``seed`` as in ``forward``.
-        """
-        self._check_seed("backward", self.step.backward, seed)
+    def run_backward(self, given: BackwardOperands) -> BackwardResult:
+        """See ``StepDriver.backward``."""
+        self._check_seed("backward", self.step.backward, given.seed)
         if self._forward is None or self._repeat_forward is None:
             raise ValueError("backward needs a forward pass before it")
-        wanted = dict(scales.exponents)
-        return persist(
-            lambda: self._backward_once(gradient, wanted, seed, exponent), self._repeat_forward
-        )
+        wanted = dict(given.scales.exponents)
+        return persist(lambda: self._backward_once(given, wanted), self._repeat_forward)
 
-    def _backward_once(
-        self,
-        gradient: torch.Tensor,
-        wanted: Mapping[str, int],
-        seed: int | None,
-        exponent: HeadExponents,
-    ) -> BackwardResult:
+    def _backward_once(self, given: BackwardOperands, wanted: Mapping[str, int]) -> BackwardResult:
         assert self._forward is not None
         model, exponents = self._forward
+        gradient, exponent = given.gradient, given.exponent
         shape = (self.step.batch, self.network.output_size)
         if tuple(gradient.shape) != shape:
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
@@ -338,7 +289,7 @@ class Driver:
                 operands[name] = fitting_exponent(part, fmt, zero=zero)
             else:
                 operands[name] = exponent if isinstance(exponent, int) else exponent[number]
-        bound = self.step.backward.bind(wanted, operands, seed=seed)
+        bound = self.step.backward.bind(wanted, operands, seed=given.seed)
         underflow = self.network.host_underflow
         for name, part in parts.items():
             self._put(name, quantise(part, bound.exponents[name], fmt, underflow=underflow))
@@ -366,19 +317,14 @@ class Driver:
         )
 
     def calibrate(
-        self,
-        inputs: torch.Tensor,
-        gradient_of: Callable[[torch.Tensor], torch.Tensor],
-        model: QuantisedModel,
-        scales: Scales,
+        self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
     ) -> int:
-        """Repeat a step on one batch until no exponent moves; returns the repetitions.
+        """See ``StepDriver``.
 
-        ``gradient_of`` gives the loss gradient (batch, J) of logits (batch, J). The golden model
-        executes the steps, whatever the accelerator is: the bits are the same.
+        The golden model executes the steps, whatever the accelerator is: the bits are the same.
         """
         with self.twin() as twin:
-            return settle(twin, inputs, gradient_of, model, scales)
+            return StepDriver.calibrate(twin, inputs, gradient_of, model, scales)
 
     @contextmanager
     def twin(self) -> Iterator["Driver"]:

@@ -7,7 +7,7 @@ import torch
 
 from trainwright.accelerator import Counters, Run
 from trainwright.fixed.quantise import extremes
-from trainwright.fixed.scale import TensorStatistics
+from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.formats import Fixed, Format
 from trainwright.network import Network
 
@@ -33,6 +33,27 @@ class QuantisedModel:
 
     None for the least that fits each time.
     """
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardOperands:
+    """Operands of a forward pass, which repeat it bit by bit; see ``StepDriver.forward``."""
+
+    inputs: torch.Tensor
+    model: QuantisedModel
+    scales: Scales
+    seed: int | None = None
+    masks: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class BackwardOperands:
+    """Operands of a backward pass; see ``StepDriver.backward``."""
+
+    gradient: torch.Tensor
+    scales: Scales
+    seed: int | None = None
+    exponent: HeadExponents = None
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.compiler.chip.update import UpdateRule
 from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, Executed, LossResult
-from trainwright.driver.driver import ForwardResult, Occupied
+from trainwright.driver.model import ForwardOperands, ForwardResult
+from trainwright.driver.runner import Occupied
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import WeightLayout
 from trainwright.onchip.loss import gradient_exponent
@@ -183,10 +184,10 @@ class ResidentDriver(ChipDriver):
             self._file.repeat(samples.program, 1, address=samples.address, step=step)
         self.primed = True
 
-    def forward(self, *args, **options) -> ForwardResult:
+    def run_forward(self, given: ForwardOperands) -> ForwardResult:
         """Run ``Driver.forward``, which overwrites the inputs of the next step."""
         self.primed = self._data is None
-        return super().forward(*args, **options)
+        return super().run_forward(given)
 
     @cached_property
     def programs(self) -> dict[str, PlacedProgram]:

@@ -5,24 +5,56 @@ and update are theirs.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 import torch
 
 from trainwright.accelerator import Counters
 from trainwright.compiler import CompileError
+from trainwright.compiler.base.rules import Written
 from trainwright.driver.model import (
+    BackwardOperands,
     BackwardResult,
+    ForwardOperands,
     ForwardResult,
     HeadExponents,
     QuantisedModel,
 )
 from trainwright.fixed.scale import Scales
 
+GradientOf = Callable[[torch.Tensor], torch.Tensor]
+"""Map from logits float64 (batch, outputs) to the derivative of the loss by them."""
+Occupied = Callable[[Written], int]
+"""Number of values of a tensor that are not zero because of padding alone."""
+MOST_REPETITIONS = 64
+"""Most repetitions of a step: calibration stops there even if exponents still move."""
 
-class Steps(Protocol):
-    """Passes that can be repeated: of a driver, or of several that share a batch."""
+
+def repeat(step: Callable[[], int]) -> int:
+    """Repeat ``step``, which returns how many exponents moved, until none does.
+
+    Returns the repetitions, at most MOST_REPETITIONS.
+    """
+    counts = range(1, MOST_REPETITIONS + 1)
+    return next((n for n in counts if not step()), MOST_REPETITIONS)
+
+
+class StepDriver:
+    """Passes of a network that can be repeated: of a driver, or of several that share a batch."""
+
+    input_exponent: int
+    """Exponent of the network's inputs."""
+    tensors: frozenset[str] = frozenset()
+    """Names of the tensors whose exponents a step needs; ``calibrate`` finds them."""
+
+    @property
+    def written(self) -> int:
+        """Bytes that the host has given the accelerator, where these are counted; else 0."""
+        return 0
+
+    def count_as(self, occupied: Occupied) -> None:
+        """Take the count of a tensor's values from ``occupied``, not from the tokens of a batch."""
 
     def forward(
         self,
@@ -33,8 +65,16 @@ class Steps(Protocol):
         seed: int | None = None,
         masks: int | None = None,
     ) -> ForwardResult:
-        """Return the logits of a batch; see ``Driver.forward``."""
-        ...
+        """Run the forward pass.
+
+        ``inputs`` int64 (batch, I), words of the activations' format, with exponent
+        ``input_exponent`` (pixels 0..1 are quantised with it). With a ``seed`` (32 bits) results
+        are rounded stochastically; ``AcceleratorError`` where the accelerator cannot. ``masks`` is
+        the seed of the masks of dropout; without one a dropout is the identity. The pass is
+        repeated where the accelerator was reset under it, and before ``backward`` where it was
+        reset after it.
+        """
+        return self.run_forward(ForwardOperands(inputs, model, scales, seed, masks))
 
     def backward(
         self,
@@ -44,8 +84,41 @@ class Steps(Protocol):
         seed: int | None = None,
         exponent: HeadExponents = None,
     ) -> BackwardResult:
-        """Return gradients of the last ``forward``; see ``Driver.backward``."""
-        ...
+        """Run the backward pass of the last ``forward``.
+
+        Its inputs and activations are still in the accelerator's memory: nothing else may run in
+        between. Where the accelerator was reset, ``forward`` is repeated first.
+
+        ``gradient`` float (batch, outputs of all heads): derivative of the loss by the
+        logits, already divided by whatever the mean needs; the driver quantises it at the finest
+        exponent that saturates nothing, or at ``exponent``, of all heads or of each, to nearest.
+        ``seed`` as in ``forward``.
+        """
+        return self.run_backward(BackwardOperands(gradient, scales, seed, exponent))
+
+    def run_forward(self, given: ForwardOperands) -> ForwardResult:
+        """Run the forward pass of some operands."""
+        raise NotImplementedError
+
+    def run_backward(self, given: BackwardOperands) -> BackwardResult:
+        """Run the backward pass of some operands, after their forward pass."""
+        raise NotImplementedError
+
+    def calibrate(
+        self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
+    ) -> int:
+        """Repeat a step on one batch until no exponent moves; returns the repetitions.
+
+        ``gradient_of`` gives the loss gradient (batch, J) of logits (batch, J).
+        """
+
+        def step() -> int:
+            done = self.forward(inputs, model, scales)
+            moved = scales.jump(done.statistics)
+            back = self.backward(gradient_of(done.logits), scales)
+            return moved + scales.jump(back.statistics)
+
+        return repeat(step)
 
 
 Results = tuple[ForwardResult, BackwardResult]
@@ -67,7 +140,7 @@ class StepInputs:
     masks: int | None = None
     """Seed of the masks of dropout."""
 
-    def run(self, driver: Steps) -> Results:
+    def run(self, driver: StepDriver) -> Results:
         """Run both passes of the step on a driver."""
         forward = driver.forward(
             self.inputs, self.model, self.scales, seed=self.seeds[0], masks=self.masks
@@ -77,19 +150,7 @@ class StepInputs:
         )
 
 
-class RunnerDriver(Steps, Protocol):
-    """The part of ``trainwright.driver.Driver`` that a runner uses."""
-
-    input_exponent: int
-    """Exponent of the network's inputs."""
-
-    @property
-    def tensors(self) -> frozenset[str]:
-        """Names of the tensors whose exponents a step needs."""
-        ...
-
-
-D = TypeVar("D", bound=RunnerDriver)
+D = TypeVar("D", bound=StepDriver)
 
 
 @dataclass(eq=False)
@@ -97,14 +158,9 @@ class Pass(Generic[D]):
     """Forward pass: its result, and everything that repeats it bit by bit."""
 
     driver: D
-    inputs: torch.Tensor
-    """int64 (batch, I)."""
     input_exponent: int
-    model: QuantisedModel
-    scales: Scales
-    """A copy, as they were."""
-    seed: int | None
-    masks: int | None
+    operands: ForwardOperands
+    """Scales are a copy, as they were."""
     result: ForwardResult
 
 
@@ -182,26 +238,17 @@ class Runner(Generic[D]):
         """Return whether every tensor of a step has an exponent."""
         return scales.exponents.keys() >= self.driver.tensors
 
-    def forward(
-        self,
-        inputs: torch.Tensor,
-        model: QuantisedModel,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-        masks: int | None = None,
-    ) -> Pass[D]:
+    def forward(self, given: ForwardOperands) -> Pass[D]:
         """Run a forward pass; return its logits with what its backward pass needs.
 
-        See ``Driver.forward``.
+        See ``StepDriver.forward``.
         """
-        driver, used = self.driver, scales.copy()
+        driver, kept = self.driver, replace(given, scales=given.scales.copy())
         exponent = driver.input_exponent
-        result = driver.forward(inputs, model, scales, seed=seed, masks=masks)
-        done = Pass(driver, inputs, exponent, model, used, seed, masks, result)
+        done = Pass(driver, exponent, kept, driver.run_forward(given))
         self.memory.last = done
         self.totals.forward += 1
-        self.totals.add(result)
+        self.totals.add(done.result)
         return done
 
     def check(self, done: Pass[D]) -> None:
@@ -212,30 +259,19 @@ class Runner(Generic[D]):
                 "closed, before backward; run forward again (cut ranks after optimizer.step())"
             )
 
-    def backward(
-        self,
-        done: Pass[D],
-        gradient: torch.Tensor,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-        exponent: HeadExponents = None,
-    ) -> BackwardResult:
+    def backward(self, done: Pass[D], given: BackwardOperands) -> BackwardResult:
         """Run a backward pass; repeat its forward pass where the activations are gone.
 
-        See ``Driver.backward``. Raises ``CompileError`` where ranks changed since the pass.
+        See ``StepDriver.backward``. Raises ``CompileError`` where ranks changed since the pass.
         """
         self.check(done)
         driver = done.driver
         if self.memory.last is not done:
             driver.input_exponent = done.input_exponent
             self.totals.forward += 1
-            repeated = driver.forward(
-                done.inputs, done.model, done.scales, seed=done.seed, masks=done.masks
-            )
-            self.totals.add(repeated)
+            self.totals.add(driver.run_forward(done.operands))
         self.memory.last = None
-        back = driver.backward(gradient, scales, seed=seed, exponent=exponent)
+        back = driver.run_backward(given)
         self.totals.backward += 1
         self.totals.add(back)
         return back

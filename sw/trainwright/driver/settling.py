@@ -1,69 +1,28 @@
-"""Calibrate exponents: repeat a step, and let exponents jump after each, until none moves.
+"""Calibrate exponents of steps of several programs: each lets its exponents jump on its twin.
 
-``settle`` does so for ``trainwright train``, which has the loss. ``Settling`` does so for
-``trainwright.compile``, which is given the gradient later, and for steps of several programs.
+``trainwright.compile`` is given the gradient after the forward pass; where the loss is known,
+``StepDriver.calibrate`` repeats whole steps.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Generic, Protocol, Self, TypeVar
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Self
 
-import torch
-
-from trainwright.driver.model import BackwardResult, QuantisedModel
-from trainwright.driver.runner import Pass, Runner, RunnerDriver, Steps
+from trainwright.driver.driver import Driver
+from trainwright.driver.model import BackwardOperands, BackwardResult, ForwardOperands
+from trainwright.driver.runner import Pass, Runner, repeat
 from trainwright.fixed.scale import Scales, TensorStatistics
 
-MOST_REPETITIONS = 64
-"""Most repetitions of a step: calibration stops there even if exponents still move."""
 
-
-class Paired(RunnerDriver, Protocol):
-    """The part of ``trainwright.driver.Driver`` that ``Settling`` needs."""
-
-    def twin(self) -> AbstractContextManager[Any]:
-        """Yield a driver of the same programs on the golden model."""
-        ...
-
-
-P = TypeVar("P", bound=Paired)
-
-
-def repeat(step: Callable[[], int]) -> int:
-    """Repeat ``step``, which returns how many exponents moved, until none does.
-
-    Returns the repetitions, at most MOST_REPETITIONS.
-    """
-    counts = range(1, MOST_REPETITIONS + 1)
-    return next((n for n in counts if not step()), MOST_REPETITIONS)
-
-
-def settle(
-    steps: Steps,
-    inputs: torch.Tensor,
-    gradient_of: Callable[[torch.Tensor], torch.Tensor],
-    model: QuantisedModel,
-    scales: Scales,
-) -> int:
-    """Repeat whole steps on one batch; returns the repetitions. See ``Driver.calibrate``."""
-
-    def step() -> int:
-        done = steps.forward(inputs, model, scales)
-        moved = scales.jump(done.statistics)
-        back = steps.backward(gradient_of(done.logits), scales)
-        return moved + scales.jump(back.statistics)
-
-    return repeat(step)
-
-
-class Settling(Generic[P]):
+class Settling:
     """Passes on twins of drivers; each driver has one twin until the context ends."""
 
     def __init__(self) -> None:
         self.moved = 0
         """Exponents that jumped in this repetition."""
         self._stack = ExitStack()
-        self._runners: dict[P, Runner[P]] = {}
+        self._runners: dict[Driver, Runner[Driver]] = {}
         """Runner of each driver's twin, by the driver and by the twin."""
 
     def __enter__(self) -> Self:
@@ -86,20 +45,14 @@ class Settling(Generic[P]):
         return repeat(counted)
 
     def forward(
-        self,
-        driver: P,
-        inputs: torch.Tensor,
-        model: QuantisedModel,
-        scales: Scales,
-        *,
-        samples: int | None = None,
-    ) -> Pass[P]:
+        self, driver: Driver, given: ForwardOperands, *, samples: int | None = None
+    ) -> Pass[Driver]:
         """Run ``Runner.forward`` on the twin of a driver, and let its exponents jump.
 
         ``samples`` is the number of samples in the batch that are not all zeros.
         """
-        done = self._run(driver, driver.input_exponent, inputs, model, scales)
-        self._jump(scales, done.result.statistics, samples, len(inputs))
+        done = self._run(driver, driver.input_exponent, given)
+        self._jump(given.scales, done.result.statistics, samples, len(given.inputs))
         return done
 
     def _jump(
@@ -112,29 +65,28 @@ class Settling(Generic[P]):
         counted = {n: s.of_samples(samples or batch, batch) for n, s in statistics.items()}
         self.moved += scales.jump(counted)
 
-    def again(self, done: Pass[P]) -> Pass[P]:
+    def again(self, done: Pass[Driver]) -> Pass[Driver]:
         """Run a pass of a driver again on its twin, with the exponents it had."""
-        return self._run(done.driver, done.input_exponent, done.inputs, done.model, done.scales)
+        return self._run(done.driver, done.input_exponent, done.operands)
 
-    def _run(
-        self, driver: P, exponent: int, inputs: torch.Tensor, model: QuantisedModel, scales: Scales
-    ) -> Pass[P]:
+    def _run(self, driver: Driver, exponent: int, given: ForwardOperands) -> Pass[Driver]:
         if driver not in self._runners:
-            twin, runner = self._stack.enter_context(driver.twin()), Runner[P]()
+            twin, runner = self._stack.enter_context(driver.twin()), Runner[Driver]()
             runner.at(None, lambda: twin)
             self._runners[driver] = self._runners[twin] = runner
         runner = self._runners[driver]
         runner.driver.input_exponent = exponent
-        return runner.forward(inputs, model, scales)
+        # Calibration drops no value and rounds to nearest.
+        return runner.forward(replace(given, seed=None, masks=None))
 
     def backward(
-        self, done: Pass[P], gradient: torch.Tensor, scales: Scales, *, samples: int | None = None
+        self, done: Pass[Driver], given: BackwardOperands, *, samples: int | None = None
     ) -> BackwardResult:
         """Run ``Runner.backward`` for a pass of ``forward``, and let its exponents jump.
 
         If only the first ``samples`` of the batch have gradients, the statistics leave out the
         zeros of the other samples.
         """
-        back = self._runners[done.driver].backward(done, gradient, scales)
-        self._jump(scales, back.statistics, samples, len(gradient))
+        back = self._runners[done.driver].backward(done, given)
+        self._jump(given.scales, back.statistics, samples, len(given.gradient))
         return back

@@ -12,7 +12,7 @@ from torch.utils import _pytree
 
 from trainwright.compiler import CompileError
 from trainwright.compiler.base.progress import MOST_EFFORT
-from trainwright.driver import Driver, Settling
+from trainwright.driver import Settling
 from trainwright.functions import entries
 from trainwright.functions.in_torch import KernelModule
 from trainwright.network import NetworkError
@@ -285,7 +285,7 @@ class CompiledModule(torch.nn.Module):
         parameters = [p for p in self.parameters() if p.requires_grad]
         for segment in self.segments:  # what no repetition leaves is forgotten, too
             segment.scales.exponents.clear()
-        with Settling[Driver]() as settling:
+        with Settling() as settling:
             self.machine.settling = settling
             try:
                 return settling.repeat(

@@ -8,7 +8,7 @@ from typing import Any
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from trainwright.compiler import CompileError
 from trainwright.compiler.base.progress import MOST_EFFORT
-from trainwright.driver import Driver, HeldActivations, Settling
+from trainwright.driver import HeldActivations, Settling
 from trainwright.nn.shapes import is_size
 from trainwright.parameters import AcceleratorParameters
 
@@ -43,7 +43,7 @@ class AcceleratorHandle:
         self.settings = settings
         self._opened: Accelerator | None = None
         self.memory = HeldActivations()
-        self.settling: Settling[Driver] | None = None
+        self.settling: Settling | None = None
         """Set while exponents are calibrated."""
         self.lock = RLock()
         """Held in each pass: threads take turns, as there is one accelerator."""

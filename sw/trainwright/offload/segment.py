@@ -11,7 +11,16 @@ import torch
 
 from trainwright.compiler import CompileError
 from trainwright.compiler.base.errors import ResourceError
-from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Runner, Settling
+from trainwright.driver import (
+    BackwardOperands,
+    BackwardResult,
+    Driver,
+    ForwardOperands,
+    Pass,
+    QuantisedModel,
+    Runner,
+    Settling,
+)
 from trainwright.driver.dropout import dropped
 from trainwright.fixed.align import AlignmentError
 from trainwright.fixed.health import LostTensorWarning, TensorHealth, loss_of
@@ -275,12 +284,12 @@ class Segment:
         masks = _mask_seed(network) if first.training and settling is None else None
         if settling is not None:
             driver.input_exponent = exponent = self._calibrated_input(x)
-            done = settling.forward(driver, self._words(x, exponent), model, self.scales)
+            words = self._words(x, exponent)
+            done = settling.forward(driver, ForwardOperands(words, model, self.scales))
         elif again is not None:
             driver.input_exponent = again.exponent
-            done = self.runner.forward(
-                self._words(x, again.exponent), model, again.scales, masks=masks
-            )
+            words = self._words(x, again.exponent)
+            done = self.runner.forward(ForwardOperands(words, model, again.scales, masks=masks))
         else:
             driver.input_exponent = exponent = self._input_exponent(whole, follows=follows)
             scales = self.scales
@@ -290,7 +299,7 @@ class Segment:
                     driver, whole, exponent, model, scales if stays else self._copied(scales)
                 )
             words = self._words(x, exponent)
-            done = self.runner.forward(words, model, scales, masks=masks)
+            done = self.runner.forward(ForwardOperands(words, model, scales, masks=masks))
             counted = self._of_samples(occupied, done.result.statistics)
             lost = bool(words.any()) and self._is_astray(counted)
             if lost and not first.training:
@@ -299,11 +308,11 @@ class Segment:
                 # The values have moved further than exponents follow in one step.
                 scales = self._copied(scales, held=scales.held)
                 scales = self._chosen(driver, whole, exponent, model, scales)
-                done = self.runner.forward(words, model, scales, masks=masks)
+                done = self.runner.forward(ForwardOperands(words, model, scales, masks=masks))
             self._count_saturated(x, exponent, whole if follows else None)
             if follows:
                 self._step.begin()
-                self._passes.remember(x, _Exponents(exponent, done.scales))
+                self._passes.remember(x, _Exponents(exponent, done.operands.scales))
         logits = done.result.logits
         if len(x) < len(logits):
             logits = logits[: len(x)]
@@ -355,9 +364,10 @@ class Segment:
         """Let the exponents of a forward pass jump to suit samples drawn from the whole call."""
         batch = self.machine.settings.batch
         drawn = whole[:: -(-len(whole) // batch)]  # evenly from all parts of the call
-        inputs, occupied = self._words(drawn, exponent), self._occupied(drawn)
-        with Settling[Driver]() as own:
-            own.repeat(lambda: own.forward(driver, inputs, model, scales, samples=occupied))
+        given = ForwardOperands(self._words(drawn, exponent), model, scales)
+        occupied = self._occupied(drawn)
+        with Settling() as own:
+            own.repeat(lambda: own.forward(driver, given, samples=occupied))
         return scales
 
     def _occupied(self, x: torch.Tensor) -> int:
@@ -407,7 +417,8 @@ class Segment:
             return self._overflowed(call, greatest, self.stretch.reaching(ends))
         if settling is not None:
             self._mark(ends)
-            back = settling.backward(done, whole, self.scales, samples=call.samples)
+            operands = BackwardOperands(whole, self.scales)
+            back = settling.backward(done, operands, samples=call.samples)
             return self._given(call, back, self.stretch.reaching(ends))
         self.runner.keep(self._wanted(self._factors()))
         self.runner.check(done)
@@ -426,18 +437,18 @@ class Segment:
         if few or chosen or not (known and self.runner.is_calibrated(scales)):
             if not follows or step.begun:
                 forward = done.result.statistics.keys()
-                kept = {n: e for n, e in done.scales.exponents.items() if n in forward}
+                kept = {n: e for n, e in done.operands.scales.exponents.items() if n in forward}
                 scales = Scales(self.scales.ranges, kept)
             self._settle(call, whole, scales)
             if follows:
                 self._mark(ends)
                 step.chosen_by = call.whole
-        back = self.runner.backward(done, whole, scales)
+        back = self.runner.backward(done, BackwardOperands(whole, scales))
         counted = self._of_samples(_filled(whole), back.statistics)
         if bool(whole.any()) and self._is_astray(counted):
             scales = self._copied(scales, held=self.scales.held if follows else None)
             self._settle(call, whole, scales)
-            back = self.runner.backward(done, whole, scales)
+            back = self.runner.backward(done, BackwardOperands(whole, scales))
         if call.follows and not step.counted:
             step.counted = True
             self.steps += 1
@@ -457,10 +468,9 @@ class Segment:
 
     def _settle(self, call: ForwardCall, whole: torch.Tensor, scales: Scales) -> None:
         """Let the exponents of a backward pass jump on the golden model until none moves."""
-        with Settling[Driver]() as own:
-            own.repeat(
-                lambda: own.backward(own.again(call.done), whole, scales, samples=_filled(whole))
-            )
+        with Settling() as own:
+            given, samples = BackwardOperands(whole, scales), _filled(whole)
+            own.repeat(lambda: own.backward(own.again(call.done), given, samples=samples))
 
     def _warn_of_frozen(self, statistics: Mapping[str, TensorStatistics]) -> None:
         """Warn if evaluation saturates a tensor; zeros give no warning, as a ReLU may make them."""
@@ -485,7 +495,7 @@ class Segment:
         step, own = self._step, self.scales.exponents
         step.begun = step.begun or dict(own)
         if not bool(
-            call.done.inputs.any()
+            call.done.operands.inputs.any()
         ):  # zeros of the user's own, as the first state of an RNN
             statistics = {n: s for n, s in statistics.items() if s.total}
         wanted = Scales(self.scales.ranges, held=self.scales.held)
@@ -554,7 +564,9 @@ class Segment:
         parameters = [parameter for layer in layers for parameter in layer.parameters()]
         note_overflow(", ".join(self.stretch.names), parameters, greatest)
         lost = {id(p): torch.full_like(p, torch.nan, dtype=torch.float64) for p in parameters}
-        rows = torch.full_like(call.done.inputs[: call.samples], torch.nan, dtype=torch.float64)
+        rows = torch.full_like(
+            call.done.operands.inputs[: call.samples], torch.nan, dtype=torch.float64
+        )
         return Gradients(
             factors=[lost.get(id(factor)) for own in self._factors() for factor in own],
             biases=[lost.get(id(layer.bias)) for layer in self.layers if layer.bias is not None],

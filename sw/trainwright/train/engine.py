@@ -7,10 +7,11 @@ from typing import Protocol
 import torch
 
 from trainwright.data import DataSet, Split
-from trainwright.driver.driver import Occupied
+from trainwright.driver import StepDriver
+from trainwright.driver.runner import Occupied
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.train.chip_update import operands_of
-from trainwright.train.interfaces import StepDriver, Update, Verification
+from trainwright.train.interfaces import Update, Verification
 from trainwright.train.state import TrainingState
 
 

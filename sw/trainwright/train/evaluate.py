@@ -9,11 +9,10 @@ import numpy.typing as npt
 from trainwright.accelerator import Counters
 from trainwright.data import Split
 from trainwright.data.sentences import OUTSIDE
-from trainwright.driver import QuantisedModel
+from trainwright.driver import QuantisedModel, StepDriver
 from trainwright.fixed.scale import Scales
 from trainwright.train.batches import ImageQuantiser
 from trainwright.train.chip_update import ChipModel, operands_of
-from trainwright.train.interfaces import StepDriver
 from trainwright.train.loss import head_logits
 from trainwright.train.model import Model
 from trainwright.train.spans import f1

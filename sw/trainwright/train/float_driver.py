@@ -8,25 +8,26 @@ import numpy as np
 import torch
 
 from trainwright.accelerator import Counters, Run
-from trainwright.driver import BackwardResult, ForwardResult, HeadExponents, QuantisedModel
-from trainwright.driver.driver import Occupied
-from trainwright.fixed.scale import Scales
+from trainwright.driver import (
+    BackwardOperands,
+    BackwardResult,
+    ForwardOperands,
+    ForwardResult,
+    StepDriver,
+)
 from trainwright.network import Network
 from trainwright.train.functional import outputs
-from trainwright.train.interfaces import GradientOf
 from trainwright.tt import to_matrix
 
 _NOTHING = np.zeros(0, np.int64)
 _NO_RUN = Run(_NOTHING, _NOTHING, _NOTHING)
 
 
-class FloatDriver:
+class FloatDriver(StepDriver):
     """Forward and backward passes of one network in float32, each layer's W rebuilt (J, I)."""
 
     input_exponent = -23
     """Pixels of 0..1 as integers of this exponent have the precision of float32."""
-    tensors: frozenset[str] = frozenset()
-    written = 0
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -34,21 +35,11 @@ class FloatDriver:
         self._biases: list[torch.Tensor] = []
         self._logits = torch.zeros(())
 
-    def count_as(self, occupied: Occupied) -> None:
-        """Leave out ``Driver.count_as``: float32 has no exponents that follow means."""
-
-    def forward(
-        self,
-        inputs: torch.Tensor,
-        model: QuantisedModel,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-        masks: int | None = None,
-    ) -> ForwardResult:
+    def run_forward(self, given: ForwardOperands) -> ForwardResult:
         """Return logits of ``inputs`` int64 (batch, I) with the values of the model's factors."""
+        model = given.model
         # Inputs arrive as integers, as on the accelerator: both kinds of run read one quantiser.
-        x = inputs.to(torch.float32) * 2.0**self.input_exponent
+        x = given.inputs.to(torch.float32) * 2.0**self.input_exponent
         self._leaves = [
             [
                 (factor.to(torch.float32) * 2.0**exponent).requires_grad_()
@@ -62,18 +53,11 @@ class FloatDriver:
         ]
         self._biases = [bias.detach().requires_grad_() for bias in self._biases]
         weights = [to_matrix(leaves, torch.float32) for leaves in self._leaves]
-        self._logits = outputs(self.network, weights, self._biases, x, masks)
+        self._logits = outputs(self.network, weights, self._biases, x, given.masks)
         logits = self._logits.detach().to(torch.float64)
         return ForwardResult(logits, {}, Counters(), 0.0, _NO_RUN)
 
-    def backward(
-        self,
-        gradient: torch.Tensor,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-        exponent: HeadExponents = None,
-    ) -> BackwardResult:
+    def run_backward(self, given: BackwardOperands) -> BackwardResult:
         """Return gradients of the last ``forward``; ``gradient`` (batch, outputs of all heads)."""
         every = [factor for leaves in self._leaves for factor in leaves]
         by_leaf = list(
@@ -81,7 +65,7 @@ class FloatDriver:
                 # One call for all leaves: autograd walks the graph once. Layers without a bias
                 # still have a leaf of zeros so that factors and biases come back in fixed
                 # positions.
-                self._logits, [*every, *self._biases], gradient.to(torch.float32),
+                self._logits, [*every, *self._biases], given.gradient.to(torch.float32),
                 materialize_grads=True,
             )
         )  # fmt: skip
@@ -91,8 +75,3 @@ class FloatDriver:
             for layer, by_bias in zip(self.network.layers, by_leaf, strict=True)
         ]
         return BackwardResult(factors, biases, {}, Counters(), 0.0, _NO_RUN)
-
-    def calibrate(
-        self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
-    ) -> None:
-        """Do nothing: there are no scales."""

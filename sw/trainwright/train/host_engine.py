@@ -1,18 +1,19 @@
 """Steps whose loss and update the host computes, by floats or by the chip's definitions."""
 
-from trainwright.driver import BackwardResult, Runner, StepInputs
+from trainwright.driver import (
+    BackwardOperands,
+    BackwardResult,
+    ForwardOperands,
+    Runner,
+    StepDriver,
+    StepInputs,
+)
 from trainwright.driver.dropout import step_mask_seed
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales
 from trainwright.train.chip_update import operands_of, programs_of
 from trainwright.train.engine import StepResult, TrainingTask
-from trainwright.train.interfaces import (
-    DriverFactory,
-    StepCase,
-    StepDriver,
-    Verification,
-    Verifier,
-)
+from trainwright.train.interfaces import DriverFactory, StepCase, Verification, Verifier
 
 
 class HostEngine:
@@ -62,15 +63,13 @@ class HostEngine:
         model = operands_of(state.model)
         seeds = step_seeds(state.settings.rounding, state.settings.seed, state.step)
         masks = step_mask_seed(state.settings.seed, state.step)
-        done = self._runner.forward(inputs, model, scales, seed=seeds[0], masks=masks)
+        done = self._runner.forward(ForwardOperands(inputs, model, scales, seeds[0], masks))
         forward = done.result
         loss = task.update.loss(forward.logits, labels)
-        backward = self._runner.backward(
-            done, loss.gradient, scales, seed=seeds[1], exponent=loss.exponent
-        )
-        operands = StepInputs(
-            model, inputs, loss.gradient, done.scales, seeds, loss.exponent, masks
-        )
+        given = BackwardOperands(loss.gradient, scales, seeds[1], loss.exponent)
+        backward = self._runner.backward(done, given)
+        before = done.operands.scales
+        operands = StepInputs(model, inputs, loss.gradient, before, seeds, loss.exponent, masks)
         case = StepCase(state.step + 1, operands, forward, backward)
         self._backward = backward
         statistics = {**forward.statistics, **backward.statistics}

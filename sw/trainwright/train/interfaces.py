@@ -10,37 +10,11 @@ from trainwright.driver import (
     BackwardResult,
     ForwardResult,
     HeadExponents,
-    QuantisedModel,
-    RunnerDriver,
+    StepDriver,
     StepInputs,
 )
-from trainwright.driver.driver import Occupied
-from trainwright.fixed.scale import Scales
 from trainwright.network import Network
 from trainwright.train.history import EvaluationRecord, StepRecord
-
-GradientOf = Callable[[torch.Tensor], torch.Tensor]
-"""Map from logits float64 (batch, outputs) to the derivative of the loss by them."""
-
-
-class StepDriver(RunnerDriver, Protocol):
-    """The part of ``trainwright.driver.Driver`` that training uses."""
-
-    @property
-    def written(self) -> int:
-        """Bytes that the host has given the accelerator, where these are counted; else 0."""
-        ...
-
-    def count_as(self, occupied: Occupied) -> None:
-        """Take the count of a tensor's values from ``occupied``, not from the tokens of a batch."""
-        ...
-
-    def calibrate(
-        self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
-    ) -> object:
-        """Repeat a step on one batch until the exponents in ``scales`` stand still."""
-        ...
-
 
 DriverFactory = Callable[[Network], StepDriver]
 """Make a driver for a network of the given ranks; called at the start and after each cut."""

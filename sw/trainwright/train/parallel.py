@@ -15,19 +15,19 @@ import torch
 
 from trainwright.accelerator import Counters, Run
 from trainwright.driver import (
+    BackwardOperands,
     BackwardResult,
     Driver,
+    ForwardOperands,
     ForwardResult,
-    HeadExponents,
     QuantisedModel,
-    settle,
+    StepDriver,
 )
-from trainwright.driver.driver import Occupied
+from trainwright.driver.runner import Occupied
 from trainwright.fixed.quantise import fitting_exponent
 from trainwright.fixed.random_bits import derived_seed
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.support.text import amount
-from trainwright.train.interfaces import GradientOf
 from trainwright.train.workers import Workers
 
 _COUNTERS = len(vars(Counters()))
@@ -35,8 +35,8 @@ _COUNTS = ("count", "total", "saturations", "underflows")
 """Statistics of a tensor that add up over micro-batches."""
 
 
-class ParallelDriver:
-    """Implements ``train.interfaces.StepDriver`` on this worker's drivers and the other workers'.
+class ParallelDriver(StepDriver):
+    """Passes of a batch on this worker's drivers and the other workers'.
 
     ``drivers`` are one a micro-batch of this worker, each with an accelerator of its own, compiled
     for the micro-batch; every worker has as many. All workers call the same methods with equal
@@ -48,20 +48,15 @@ class ParallelDriver:
         self._micro_batch = drivers[0].step.batch
         self._batch = self._micro_batch * len(drivers) * workers.count
         self.network = drivers[0].network
-        self.input_exponent = drivers[0].input_exponent
+        self.input_exponent, self.tensors = drivers[0].input_exponent, drivers[0].tensors
 
     @property
     def written(self) -> int:
         """Bytes that the host has given this worker's accelerators."""
         return sum(driver.written for driver in self._drivers)
 
-    @property
-    def tensors(self) -> frozenset[str]:
-        """See ``Driver.tensors``."""
-        return self._drivers[0].tensors
-
     def count_as(self, occupied: Occupied) -> None:
-        """See ``Driver.count_as``."""
+        """See ``StepDriver``."""
         for driver in self._drivers:
             driver.count_as(occupied)
 
@@ -77,30 +72,23 @@ class ParallelDriver:
         first = self._workers.rank * len(self._drivers)
         return [micro_seed(seed, first + n) for n in range(len(self._drivers))]
 
-    def forward(
-        self,
-        inputs: torch.Tensor,
-        model: QuantisedModel,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-        masks: int | None = None,
-    ) -> ForwardResult:
-        """Return the logits of the whole batch; see ``Driver.forward``."""
+    def run_forward(self, given: ForwardOperands) -> ForwardResult:
+        """Return the logits of the whole batch."""
+        inputs, rows = given.inputs, self._rows()
         if len(inputs) != self._batch:
             raise ValueError(f"inputs of {amount(len(inputs), 'sample')}, not {self._batch}")
-        rows = self._rows()
+        seeds, masks = self._seeds(given.seed), self._seeds(given.masks)
         done = [
-            driver.forward(inputs[part], model, scales, seed=own_seed, masks=own_masks)
+            driver.run_forward(replace(given, inputs=inputs[part], seed=own_seed, masks=own_masks))
             for driver, part, own_seed, own_masks in zip(
-                self._drivers, rows, self._seeds(seed), self._seeds(masks), strict=True
+                self._drivers, rows, seeds, masks, strict=True
             )
         ]
         logits = _zeros_like(done[0].logits, self._batch)
         for part, result in zip(rows, done, strict=True):
             logits[part] = result.logits
         own = torch.zeros(self._workers.count, dtype=torch.int64)
-        own[self._workers.rank] = _fingerprint(model, scales)
+        own[self._workers.rank] = _fingerprint(given.model, given.scales)
         # The rows of others are zeros, bit for bit: to add the bits is to collect the rows.
         bits, sames, statistics, counters = self._sum([logits.view(torch.int64).ravel(), own], done)
         self._workers.check_same("model", sames)
@@ -112,25 +100,18 @@ class ParallelDriver:
             run=_run(done, counters),
         )
 
-    def backward(
-        self,
-        gradient: torch.Tensor,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-        exponent: HeadExponents = None,
-    ) -> BackwardResult:
-        """Return gradients of the sum over the whole batch; see ``Driver.backward``."""
+    def run_backward(self, given: BackwardOperands) -> BackwardResult:
+        """Return gradients of the sum over the whole batch."""
+        gradient, exponent = given.gradient, given.exponent
         fmt = self.network.format("gradient")
         # The exponent is chosen by the whole batch: every micro-batch must quantise its gradient in
         # the same unit, or their integers could not be added.
         if exponent is None:
             exponent = fitting_exponent(gradient, fmt, zero=fmt.input_exponent)
+        seeds = self._seeds(given.seed)
         done = [
-            driver.backward(gradient[part], scales, seed=own_seed, exponent=exponent)
-            for driver, part, own_seed in zip(
-                self._drivers, self._rows(), self._seeds(seed), strict=True
-            )
+            driver.run_backward(BackwardOperands(gradient[part], given.scales, own_seed, exponent))
+            for driver, part, own_seed in zip(self._drivers, self._rows(), seeds, strict=True)
         ]
         integers = sum((_integers(result) for result in done[1:]), _integers(done[0]))
         summed, statistics, counters = self._sum([integers], done)
@@ -144,12 +125,6 @@ class ParallelDriver:
             seconds=sum(result.seconds for result in done),
             run=_run(done, counters),
         )
-
-    def calibrate(
-        self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
-    ) -> int:
-        """Calibrate by the statistics of the whole batch; see ``Driver.calibrate``."""
-        return settle(self, inputs, gradient_of, model, scales)
 
     def _sum(
         self, values: list[torch.Tensor], done: Sequence[ForwardResult] | Sequence[BackwardResult]

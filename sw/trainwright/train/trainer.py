@@ -10,7 +10,7 @@ import torch
 
 from trainwright.data import DataSet
 from trainwright.data.sentences import PADDING
-from trainwright.driver.driver import Occupied
+from trainwright.driver.runner import Occupied
 from trainwright.driver.tokens import TokenCounts
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.scale import TensorStatistics

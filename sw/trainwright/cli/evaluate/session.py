@@ -11,14 +11,13 @@ from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.output import check_results, tell, teller, to_json, write_results
 from trainwright.data import DataError, DataSet, Split, load_data_set, load_samples, own_data
 from trainwright.data.registry import OWN
-from trainwright.driver import Driver
+from trainwright.driver import Driver, StepDriver
 from trainwright.report.classes import class_results, class_table
 from trainwright.support.text import amount
 from trainwright.train.batches import check_fit, class_names, data_notes, input_quantiser
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.export import Origin, TrainedModel, held_back
 from trainwright.train.float_driver import FloatDriver
-from trainwright.train.interfaces import StepDriver
 from trainwright.train.stored import load_trained
 
 if TYPE_CHECKING:
