@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
@@ -287,9 +288,10 @@ class RtlAccelerator:
 
     def multiplication_energy(
         self, liberty: Path, operands: Sequence[Operands]
-    ) -> tuple[float, float, int]:
+    ) -> tuple[float, float, int, list[str]]:
         """Return ``gates.multiplication_energy`` of this accelerator's multipliers."""
-        return multiplication_energy(liberty, self._parameters.operand_width, operands)
+        built = partial(build, cache=self._cache, compiler=self._compiler, progress=self._progress)
+        return multiplication_energy(liberty, self._parameters.operand_width, operands, built)
 
     def _end_stepping(self) -> None:
         if self._stepper is not None:

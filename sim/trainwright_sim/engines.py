@@ -72,6 +72,9 @@ ACCELERATOR = Harness(
 WAVES_HARNESS = replace(
     ACCELERATOR, folder=NATIVE / "waves", shared=("../library.cc", "../memory.cc")
 )
+SAIF_HARNESS = Harness(
+    folder=NATIVE / "saif", needs=("a", "b", "y"), what="multiplier", registered=False
+)
 SERIAL = Harness(
     folder=NATIVE / "serial",
     needs=("clk", "rst", "rx", "tx"),
@@ -198,12 +201,15 @@ WAVES_OPTIONS = ("--trace-fst", "--trace-max-width", "8192")
 """Rows of the scratchpad are wider than the 256 bits that Verilator traces by default."""
 
 
-def _waves(folder: Path, log: BuildLog) -> Sources:
-    """Generate C++ that can write a waveform of every signal of every block."""
+SAIF_OPTIONS = ("--trace-saif",)
+
+
+def _traced(folder: Path, log: BuildLog, options: Sequence[str], harness: Harness) -> Sources:
+    """Generate C++ that can trace every signal of every block."""
     passes = f"{HIERARCHY_PASSES}; write_verilog -sv -noattr design.sv"
     _yosys(log, f"read_rtlil design.il; {passes}")
-    sources = _verilated(folder, log, WAVES_OPTIONS)
-    return replace(sources, includes=(*sources.includes, WAVES_HARNESS.folder))
+    sources = _verilated(folder, log, options)
+    return replace(sources, includes=(*sources.includes, harness.folder))
 
 
 def _leaves(folder: Path, log: BuildLog) -> Sources:
@@ -292,8 +298,16 @@ LEAVES = SimulationEngine(
 WAVES = replace(
     VERILATOR,
     name="waves",
-    generate=_waves,
+    generate=lambda folder, log: _traced(folder, log, WAVES_OPTIONS, WAVES_HARNESS),
     options=(HIERARCHY_PASSES, *VERILATOR_OPTIONS, *WAVES_OPTIONS),
     harness=WAVES_HARNESS,
 )
-ENGINES = {engine.name: engine for engine in (VERILATOR, CXXRTL, LEAVES, WAVES)}
+SAIF = replace(
+    VERILATOR,
+    name="saif",
+    generate=lambda folder, log: _traced(folder, log, SAIF_OPTIONS, SAIF_HARNESS),
+    options=(HIERARCHY_PASSES, *VERILATOR_OPTIONS, *SAIF_OPTIONS),
+    harness=SAIF_HARNESS,
+)
+"""Engine of ``gates``: counts toggles of a multiplier's nets."""
+ENGINES = {engine.name: engine for engine in (VERILATOR, CXXRTL, LEAVES, WAVES, SAIF)}

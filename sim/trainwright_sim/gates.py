@@ -1,40 +1,50 @@
 """Estimate the energy of multiplications from toggles in the cells of a liberty file.
 
-yosys maps a multiplier of the arrays to the file's cells. All multiplications are then evaluated at
-once, without delays: the value of a net is an integer with one bit for each multiplication. Bits
-that differ from the next are the toggles that Verilator counts in a SAIF file. Glitches, wires and
-registers are omitted.
+yosys maps a multiplier of the arrays to the file's cells. Verilator simulates it, without delays,
+and writes a SAIF file with the toggles of every net. Glitches, wires and registers are omitted.
 """
 
+import ctypes
 import json
+import os
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trainwright.support.errors import UserError
-from trainwright_hw.build.convert import yosys_command
+from trainwright_hw.build.convert import TOP, yosys_command
+from trainwright_sim.build import build
+from trainwright_sim.engines import SAIF
 
 Operands = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """First and second operand of each multiplication of an array."""
 _TOKEN = re.compile(r'"(?P<text>[^"]*)"|(?P<mark>[(){}:;,])|(?P<word>[^\s(){}:;,"]+)')
-_COMMENT = re.compile(r"/\*.*?\*/|\\\r?\n", re.S)
+_COMMENT = re.compile(r"/\*.*?\*/|\\[ \t]*\r?\n", re.S)
+_OPEN_END = re.compile(r'(:[ \t]*(?:"[^"\n]*"|[\w.+-]+))[ \t\r]*$', re.M)
+"""Value that a line ends behind without a semicolon, as in files of ASAP7."""
 _UNIT = {"ff": 1e-15, "pf": 1e-12}
 """Farads of each unit of capacitance."""
-_PRODUCT = """module product(input signed [{top}:0] a, b, output signed [{top2}:0] y);
+_PRODUCT = """module {name}(input signed [{top}:0] a, b, output signed [{top2}:0] y);
 assign y = a * b;
 endmodule
 """
 _SCRIPT = (
-    "read_verilog product.v; synth -flatten -top product; abc -liberty cells.lib; opt_clean; "
-    "write_json product.json"
+    f"read_verilog product.v; synth -flatten -top {TOP}; abc -liberty cells.lib; opt_clean; "
+    "rename -enumerate -pattern g%; read_liberty -ignore_miss_func -ignore_miss_dir "
+    f"-ignore_miss_data_latch -ignore_buses cells.lib; hierarchy -top {TOP}; "
+    "write_rtlil product.il; write_json product.json"
 )
+"""Mapping; ``read_liberty`` makes a module of each cell from its functions."""
+_SAIF_LINE = re.compile(r"\(INSTANCE (\S+)|\((\S+) \(T0.*\(TC (\d+)\)\)")
+"""Line of a SAIF file: an instance, or a pin with its number of toggles."""
 
 
 class LibertyError(UserError, ValueError):
@@ -61,7 +71,8 @@ class Group:
 
 def parse(text: str) -> Group:
     """Return the outermost group of a liberty file. Raises ``LibertyError``."""
-    tokens = [(m.lastgroup, m[m.lastgroup or 0]) for m in _TOKEN.finditer(_COMMENT.sub(" ", text))]
+    text = _OPEN_END.sub(r"\1;", _COMMENT.sub(" ", text))
+    tokens = [(m.lastgroup, m[m.lastgroup or 0]) for m in _TOKEN.finditer(text)]
     root, place = Group("", []), 0
     open_groups = [root]
     while place < len(tokens):
@@ -102,7 +113,7 @@ class Cell:
     farads: dict[str, float]
     """Capacitance of each input pin."""
     joules: dict[str, tuple[float, float]]
-    """Least and largest internal energy of a transition of each output pin."""
+    """Least and largest internal energy of a toggle of each output pin."""
 
 
 @dataclass(frozen=True)
@@ -121,80 +132,49 @@ class Library:
         if volts is None or unit.lower() not in _UNIT:
             raise LibertyError("has no nom_voltage, or a capacitive_load_unit other than ff and pf")
         farad = float(load) * _UNIT[unit.lower()]
+        scale = re.fullmatch(
+            r"([\d.]+) *(m?)V", library.attributes.get("voltage_unit", ["1V"])[0], re.I
+        )
+        if scale is None:
+            raise LibertyError("has a voltage_unit other than V and mV")
+        volt = float(scale[1]) * (1e-3 if scale[2] else 1)
+        pin_farads = library.number("default_input_pin_cap") or 0.0
         cells = {
-            cell.arguments[0]: _cell(cell, farad)
+            cell.arguments[0]: _cell(cell, farad, volt, pin_farads)
             for cell in library.of_kind("cell")
             if not any(cell.of_kind("ff", "latch", "statetable"))
         }
         if not any(max(ends) > 0 for cell in cells.values() for ends in cell.joules.values()):
             raise LibertyError("gives no energies: no output pin has internal_power above 0")
-        return cls(cells, volts)
+        return cls(cells, volts * volt)
 
 
-def _cell(cell: Group, farad: float) -> Cell:
+def _cell(cell: Group, farad: float, volt: float, pin_farads: float) -> Cell:
     functions, farads, joules = {}, {}, {}
     for pin in cell.of_kind("pin"):
-        energies = [
-            # Liberty gives energies in the unit of capacitance times V^2.
-            farad * float(number)
-            for power in pin.of_kind("internal_power")
-            for table in power.of_kind("rise_power", "fall_power", "power")
-            for row in table.attributes.get("values", [])
-            for number in row.replace(",", " ").split()
+        # A toggle is a rise or a fall, in turn, and takes their mean. One table may have the
+        # energy to charge the load, which the other table subtracts (SKY130).
+        energies: dict[tuple[str, ...], Any] = defaultdict(float)
+        for power in pin.of_kind("internal_power"):
+            key = tuple(power.attributes.get(name, [""])[0] for name in ("related_pin", "when"))
+            # Each supply pin has its own group: their energies add up.
+            energies[key] += sum(
+                np.array(" ".join(table.attributes["values"]).replace(",", " ").split(), float)
+                / (1 if table.kind == "power" else 2)
+                for table in power.of_kind("rise_power", "fall_power", "power")
+            )
+        ends = [
+            farad * volt**2 * float(f(table))
+            for table in energies.values()
+            for f in (np.min, np.max)
         ]
         for name in pin.arguments:
-            farads[name] = farad * (pin.number("capacitance") or 0.0)
+            capacitance = pin.number("capacitance")
+            farads[name] = farad * (pin_farads if capacitance is None else capacitance)
             if "function" in pin.attributes:
                 functions[name] = pin.attributes["function"][0]
-                joules[name] = (min(energies), max(energies)) if energies else (0.0, 0.0)
+                joules[name] = (min(ends), max(ends)) if ends else (0.0, 0.0)
     return Cell(functions, farads, joules)
-
-
-def evaluated(function: str, pins: dict[str, int], ones: int) -> int:
-    """Evaluate a liberty function on integers that have one bit for each multiplication.
-
-    ``pins`` are the values of input pins by name; ``ones`` has all bits set.
-    """
-    # Recursive descent, by a function for each precedence: NOT, then XOR, AND, OR.
-    tokens = re.findall(r"[A-Za-z_]\w*|[01]|[!'^&*|+()]", function)
-
-    def unary() -> int:
-        token = tokens.pop(0)
-        if token == "!":
-            return unary() ^ ones
-        if token == "(":
-            value = either()
-            tokens.pop(0)
-        else:
-            value = {"0": 0, "1": ones}[token] if token in "01" else pins[token]
-        while tokens and tokens[0] == "'":
-            tokens.pop(0)
-            value ^= ones
-        return value
-
-    def differing() -> int:
-        value = unary()
-        while tokens and tokens[0] == "^":
-            tokens.pop(0)
-            value ^= unary()
-        return value
-
-    def both() -> int:
-        value = differing()
-        while tokens and tokens[0] not in ("|", "+", ")"):
-            if tokens[0] in ("&", "*"):  # operands with only a space between are ANDed, too
-                tokens.pop(0)
-            value &= differing()
-        return value
-
-    def either() -> int:
-        value = both()
-        while tokens and tokens[0] in ("|", "+"):
-            tokens.pop(0)
-            value |= both()
-        return value
-
-    return either()
 
 
 @dataclass(frozen=True)
@@ -203,13 +183,15 @@ class Multiplier:
 
     library: Library
     width: int
-    ports: dict[str, list[int]]
-    """Nets of a, b and y, the lowest bit first."""
-    gates: list[tuple[Cell, dict[str, int | str]]]
-    """Cells, each with the net of every pin."""
+    gates: dict[str, tuple[Cell, dict[str, int | str]]]
+    """Cells by instance, each with the net of every pin."""
+    rtlil: str = field(repr=False)
+    """Design of these instances, with a module for each cell."""
+    build: Callable[..., Path] = build
+    """``trainwright_sim.build.build``, with its options."""
 
     @classmethod
-    def of(cls, liberty: Path, width: int) -> "Multiplier":
+    def of(cls, liberty: Path, width: int, build: Callable[..., Path] = build) -> "Multiplier":
         """Map a multiplier to a liberty file. Raises ``LibertyError``."""
         try:
             text = liberty.read_text(errors="replace")
@@ -219,12 +201,12 @@ class Multiplier:
             library = Library.read(text)
         except LibertyError as error:
             raise LibertyError(f"{liberty} {error}") from None
-        except (ValueError, IndexError) as error:
+        except (ValueError, LookupError) as error:
             raise LibertyError(f"{liberty} has a value that cannot be read: {error}") from None
         with TemporaryDirectory(prefix="trainwright-liberty-") as name:
             folder = Path(name)
             (folder / "cells.lib").write_text(text)
-            design = _PRODUCT.format(top=width - 1, top2=2 * width - 1)
+            design = _PRODUCT.format(name=TOP, top=width - 1, top2=2 * width - 1)
             (folder / "product.v").write_text(design)
             done = subprocess.run(
                 [*yosys_command(), "-q", "-p", _SCRIPT], cwd=folder, capture_output=True, text=True
@@ -236,80 +218,85 @@ class Multiplier:
                     f"yosys cannot map a multiplier to {liberty}, which needs a buffer, an "
                     f"inverter and a NAND or NOR at least: {said[-1]}"
                 )
-            module = json.loads(netlist.read_text())["modules"]["product"]
-        gates = []
-        for gate in module["cells"].values():
+            module = json.loads(netlist.read_text())["modules"][TOP]
+            rtlil = (folder / "product.il").read_text()
+        gates = {}
+        for name, gate in module["cells"].items():
             if gate["type"] not in library.cells:
                 raise LibertyError(
                     f"yosys needs the cell {gate['type']}: add it to {liberty} as a combinational "
                     "cell"
                 )
             nets = {pin: bits[0] for pin, bits in gate["connections"].items()}
-            gates.append((library.cells[gate["type"]], nets))
-        ports = {name: port["bits"] for name, port in module["ports"].items()}
-        return cls(library, width, ports, gates)
+            gates[name] = library.cells[gate["type"]], nets
+        return cls(library, width, gates, rtlil, build)
 
-    def waves(
+    def saif(self, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> str:
+        """Simulate these pairs in their order; return the SAIF file that Verilator writes."""
+        a, b = (np.array(side & (1 << self.width) - 1, np.uint32) for side in (left, right))
+        library = ctypes.CDLL(str(self.build(self.rtlil, engine=SAIF.name)))
+        with TemporaryDirectory(prefix="trainwright-saif-") as folder:
+            path = Path(folder) / "product.saif"
+            library.trainwright_saif(
+                os.fsencode(path), ctypes.c_uint64(len(a)),
+                a.ctypes.data_as(ctypes.c_void_p), b.ctypes.data_as(ctypes.c_void_p),
+            )  # fmt: skip
+            return path.read_text()
+
+    def toggles(
         self, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]
-    ) -> dict[int | str, int]:
-        """Return the value of each net, an integer with one bit for each pair of operands."""
-        ones = (1 << len(left)) - 1
-        values: dict[int | str, int] = {"0": 0, "1": ones, "x": 0}  # unused bits count as 0
-        for port, words in (("a", left), ("b", right)):
-            for place, net in enumerate(self.ports[port]):
-                bits = np.packbits((words >> place & 1).astype(np.uint8), bitorder="little")
-                values[net] = int.from_bytes(bits.tobytes(), "little")
-        drivers = {
-            nets[pin]: n for n, (cell, nets) in enumerate(self.gates) for pin in cell.functions
-        }
-        needs = {
-            n: {drivers[net] for net in nets.values() if net in drivers} - {n}
-            for n, (_, nets) in enumerate(self.gates)
-        }
-        # Each cell is evaluated after the cells that drive its inputs.
-        for n in TopologicalSorter(needs).static_order():
-            cell, nets = self.gates[n]
-            pins = {pin: values[net] for pin, net in nets.items() if pin not in cell.functions}
-            for pin, function in cell.functions.items():
-                if pin in nets:
-                    values[nets[pin]] = evaluated(function, pins, ones)
-        return values
+    ) -> tuple[dict[tuple[str, str], int], str]:
+        """Return the toggles of each instance's pins between these pairs, and the SAIF file."""
+        saif = self.saif(left, right)
+        # Verilator also counts a net whose first value is 1 as a toggle.
+        initial = _counts(self.saif(left[:1], right[:1]))
+        return {pin: count - initial[pin] for pin, count in _counts(saif).items()}, saif
 
     def energy(
         self, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]
-    ) -> tuple[float, float]:
-        """Return the mean joules of a multiplication, low and high, for operands in this order.
+    ) -> tuple[float, float, str]:
+        """Return the mean joules of a multiplication, low and high, and the SAIF file.
 
         A toggle takes the internal energy of its cell, and charges the pins that the cell drives.
         """
-        values, moves = self.waves(left, right), len(left) - 1
-        loads: dict[int | str, float] = {}
-        for cell, nets in self.gates:
-            for pin, net in nets.items():
-                if pin not in cell.functions:
-                    loads[net] = loads.get(net, 0.0) + cell.farads.get(pin, 0.0)
-        low = high = 0.0
-        for cell, nets in self.gates:
+        toggles, saif = self.toggles(left, right)
+        loads: dict[int | str, float] = defaultdict(float)
+        for cell, nets in self.gates.values():
+            for pin in nets.keys() - cell.functions.keys():
+                loads[nets[pin]] += cell.farads.get(pin, 0.0)
+        energies = [0.0, 0.0]
+        for instance, (cell, nets) in self.gates.items():
             for pin in cell.functions.keys() & nets.keys():
-                value = values[nets[pin]]
-                # The last multiplication has no next one, and so no toggle.
-                toggles = ((value ^ value >> 1) & ((1 << moves) - 1)).bit_count()
-                charge = loads.get(nets[pin], 0.0) * self.library.volts**2 / 2
-                low += toggles * (cell.joules[pin][0] + charge)
-                high += toggles * (cell.joules[pin][1] + charge)
-        return low / max(1, moves), high / max(1, moves)
+                charge = loads[nets[pin]] * self.library.volts**2 / 2
+                for end, joules in enumerate(cell.joules[pin]):
+                    energies[end] += toggles[instance, pin] * (joules + charge)
+        # The last multiplication has no next one, and so no toggle.
+        low, high = (joules / max(1, len(left) - 1) for joules in energies)
+        return low, high, saif
+
+
+def _counts(saif: str) -> dict[tuple[str, str], int]:
+    """Return the toggle counts (TC) of a SAIF file by instance and pin."""
+    counts, instance = {}, ""
+    for name, pin, count in _SAIF_LINE.findall(saif):
+        if name:
+            instance = name
+        else:
+            counts[instance, pin] = int(count)
+    return counts
 
 
 def multiplication_energy(
-    liberty: Path, width: int, operands: Sequence[Operands]
-) -> tuple[float, float, int]:
-    """Return joules of a multiplication, low and high, and the number of cells.
+    liberty: Path, width: int, operands: Sequence[Operands], build: Callable[..., Path] = build
+) -> tuple[float, float, int, list[str]]:
+    """Return joules of a multiplication, low and high, the number of cells, and SAIF files.
 
     ``operands`` has the pairs of each array; an array weighs by its number of pairs.
     """
-    multiplier = Multiplier.of(liberty, width)
+    multiplier = Multiplier.of(liberty, width, build)
+    measured = [multiplier.energy(left, right) for left, right in operands]
     low, high = np.average(
-        [multiplier.energy(left, right) for left, right in operands],
+        [(low, high) for low, high, _ in measured],
         axis=0, weights=[len(left) for left, _ in operands],
     )  # fmt: skip
-    return float(low), float(high), len(multiplier.gates)
+    return float(low), float(high), len(multiplier.gates), [saif for _, _, saif in measured]

@@ -1,5 +1,7 @@
 """Energy by toggles: liberty files, multipliers in their cells, and operands of a step."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from trainwright.golden.stepper import Stepper
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import contraction_of
-from trainwright_sim.gates import LibertyError, Library, Multiplier, evaluated
+from trainwright_sim.gates import LibertyError, Library, Multiplier
 
 TINY = r"""
 library (tiny) {
@@ -25,8 +27,8 @@ library (tiny) {
   cell (INV) { area : 1;
     pin (A) { direction : input; capacitance : 2; }
     pin (Y) { direction : output; function : "!A";
-      internal_power () { related_pin : "A"; rise_power (scalar) { values ("1.0"); }
-        fall_power (scalar) { values ("3.0"); } } } }
+      internal_power () { related_pin : "A"; rise_power (t) { values ("1.0, 2.0"); }
+        fall_power (t) { values ("2.0, 3.0"); } } } }
   cell (NAND2) { area : 2;
     pin (A) { direction : input; capacitance : 2; }
     pin (B) { direction : input; capacitance : 2; }
@@ -55,52 +57,167 @@ def liberty(tmp_path_factory):
     return path
 
 
-def value_of(values, nets):
-    """Return the signed number of each moment on some nets, the lowest bit first."""
-    bits = [[values[net] >> moment & 1 for net in nets] for moment in range(256)]
-    return [sum(bit << n for n, bit in enumerate(row)) - (row[-1] << len(row)) for row in bits]
+FUNCTIONS = {
+    "BUF": lambda a: a,
+    "INV": lambda a: ~a,
+    "NAND2": lambda a, b: ~(a & b),
+    "XOR2": lambda a, b: a ^ b,
+}
 
 
-def test_multiplier_in_cells_of_a_liberty_file_multiplies_all_pairs(liberty):
+def evaluated(rtlil, inputs):
+    """Evaluate the cells of a design; return the values of each cell's output.
+
+    ``inputs`` has the values of each bit of a and b, by its name in the RTLIL.
+    """
+    # The top module is the first; a connection is a signal or a constant bit.
+    top = rtlil[: rtlil.index("\nend\n")]
+    cells = {
+        name: (kind, re.findall(r"connect \\[AB] (.+)", body), re.findall(r"\\Y (.+)", body)[0])
+        for kind, name, body in re.findall(r"cell \\(\w+) \\(\w+)\n(.*?)\n  end", top, re.S)
+    }
+    values, waiting = dict(inputs), dict(cells)
+    while waiting:
+        ready = [name for name, (_, pins, _) in waiting.items() if all(p in values for p in pins)]
+        for name in ready:
+            kind, pins, net = waiting.pop(name)
+            values[net] = FUNCTIONS[kind](*(values[pin] for pin in pins))
+        assert ready
+    return {name: values[net] for name, (_, _, net) in cells.items()}
+
+
+def bits(words, port, width):
+    return {f"\\{port} [{n}]": words >> n & 1 == 1 for n in range(width)}
+
+
+def toggles_of(values):
+    return int((values[1:] != values[:-1]).sum())
+
+
+@pytest.mark.parametrize("start", (0, 255))
+def test_toggles_of_saif_equal_those_of_evaluated_cells(liberty, start):
+    multiplier = Multiplier.of(liberty, 4)
+    pairs = np.roll(np.random.default_rng(0).permutation(256), start)  # the first pair differs
+    left, right = pairs // 16 - 8, pairs % 16 - 8
+    toggles, saif = multiplier.toggles(left, right)
+    cells = evaluated(multiplier.rtlil, bits(left, "a", 4) | bits(right, "b", 4))
+    assert {name: toggles[name, "Y"] for name in cells} == {
+        name: toggles_of(output) for name, output in cells.items()
+    }
+    assert set(cells) == set(multiplier.gates) and len(cells) > 60
+    for n in range(8):
+        assert toggles["inner", rf"y\[{n}\]"] == toggles_of(left * right >> n & 1)
+    assert "(DURATION 256)" in saif and '(PROGRAM_NAME "Verilator")' in saif
+
+
+def test_energy_of_multiplier_grows_with_the_bits_that_change(liberty):
     multiplier = Multiplier.of(liberty, 4)
     left, right = (words.ravel() for words in np.meshgrid(np.arange(-8, 8), np.arange(-8, 8)))
-    values = multiplier.waves(left, right)
-    assert value_of(values, multiplier.ports["y"]) == (left * right).tolist()
-    assert multiplier.energy(left * 0 + 5, right * 0 - 3) == (0.0, 0.0)
-    low, high = multiplier.energy(left, right)
+    assert multiplier.energy(left * 0 + 5, right * 0 - 3)[:2] == (0.0, 0.0)
+    low, high, _ = multiplier.energy(left, right)
     assert 0 < multiplier.energy(left // 4, right)[0] < low < high
+
+
+PAIR = r"""
+attribute \top 1
+module \trainwright
+  wire input 1 \a
+  wire input 2 \b
+  wire output 3 \y
+  wire \n
+  cell \XOR2 \g1
+    connect \A \a
+    connect \B \b
+    connect \Y \n
+  end
+  cell \INV \g2
+    connect \A \n
+    connect \Y \y
+  end
+end
+module \XOR2
+  wire input 1 \A
+  wire input 2 \B
+  wire output 3 \Y
+  cell $_XOR_ \x
+    connect \A \A
+    connect \B \B
+    connect \Y \Y
+  end
+end
+module \INV
+  wire input 1 \A
+  wire output 2 \Y
+  cell $_NOT_ \x
+    connect \A \A
+    connect \Y \Y
+  end
+end
+"""
+"""The design y = !(a ^ b)."""
 
 
 def test_energy_of_cells_is_toggles_times_internal_energy_and_load():
     library = Library.read(TINY)
     assert set(library.cells) == {"BUF", "INV", "NAND2", "XOR2"}
     cells = library.cells
-    # y = !(a ^ b): 0110 and 0011 differ in 0101, which toggles 3 times, as its inverse does
-    gates = [(cells["XOR2"], {"A": 2, "B": 3, "Y": 4}), (cells["INV"], {"A": 4, "Y": 5})]
-    multiplier = Multiplier(library, 1, {"a": [2], "b": [3], "y": [5]}, gates)
-    low, high = multiplier.energy(np.array([0, 1, 1, 0]), np.array([0, 0, 1, 1]))
-    load = 2 * FEMTO * 1.0**2 / 2  # the pin of INV, charged or discharged
-    assert low == pytest.approx(3 * (5 * FEMTO + load + 1 * FEMTO) / 3)
-    assert high == pytest.approx(3 * (5 * FEMTO + load + 3 * FEMTO) / 3)
+    # 0110 and 0011 differ in 0101, which toggles 3 times, as its inverse does
+    gates = {
+        "g1": (cells["XOR2"], {"A": 2, "B": 3, "Y": 4}),
+        "g2": (cells["INV"], {"A": 4, "Y": 5}),
+    }
+    multiplier = Multiplier(library, 1, gates, PAIR)
+    low, high, _ = multiplier.energy(np.array([0, 1, 1, 0]), np.array([0, 0, 1, 1]))
+    load = 2 * 1.0**2 / 2  # the pin of INV, charged or discharged
+    assert low / FEMTO == pytest.approx(3 * (5 + load + 1.5) / 3)
+    assert high / FEMTO == pytest.approx(3 * (5 + load + 2.5) / 3)
 
 
-@pytest.mark.parametrize(
-    ("function", "meaning"),
-    [
-        ("(A B)'", lambda a, b, c: 1 - (a & b)),
-        ("!A+B*C", lambda a, b, c: 1 - a | b & c),
-        ("A ^ B C", lambda a, b, c: (a ^ b) & c),
-        ("A' & B | !(C)", lambda a, b, c: (1 - a) & b | 1 - c),
-        ("((A+B) (C'))'", lambda a, b, c: 1 - ((a | b) & (1 - c))),
-        ("1 ^ A", lambda a, b, c: 1 - a),
-    ],
-)
-def test_liberty_function_has_value_of_its_truth_table(function, meaning):
-    pins = {"A": 0b00001111, "B": 0b00110011, "C": 0b01010101}
-    value = evaluated(function, pins, 0b11111111)
-    for moment in range(8):
-        a, b, c = (pins[name] >> moment & 1 for name in "ABC")
-        assert value >> moment & 1 == meaning(a, b, c)
+SPELLED = r"""
+library ("spelled") {
+  define (drive, cell, "float");
+  capacitive_load_unit\
+    ("0.5", "pF");
+  voltage_unit : "100mV";
+  nom_voltage : "7.0"
+  default_input_pin_cap : 4;
+  leakage_power_unit : 1nW;
+  wire_load (small) { fanout_length (1, 2.5); }
+  cell ("ADDH") {
+    area : 0.0437
+    pg_pin (VDD) { voltage_name : VDD; pg_type : "primary_power"; }
+    leakage_power () { value : "3.5"; when : "!A B"; }
+    statetable_free : true;
+    pin ("A", "B") { direction : "input"; rise_capacitance : 9; }
+    bundle (X) { members (X0, X1); }
+    pin (S) { direction : output; function : "A ^ B"
+      internal_power () { related_pg_pin : VDD; related_pin : "A"; when : "B";
+        rise_power (t) { index_1 ("1, 2"); values ("9.0, 90.0", \ 
+          "8.0,80.0"); }
+        fall_power (t) { values ("-7.0 -88.0", "-6.0, -78.0"); } }
+      internal_power () { related_pg_pin : VSS; related_pin : "A"; when : "B";
+        rise_power (scalar) { values ("1.0"); } }
+    }
+    pin (CO) { direction : output; function : "A B"; power_down_function : "!VDD";
+      internal_power () { power (scalar) { values (3); } } }
+    test_cell () { pin (A) { function : "B"; } }
+  }
+  cell (LATCHED) { latch ("Q", "QN") { enable : "G"; data_in : "D"; } pin (Q) { function : "Q"; } }
+}
+"""
+"""Cell in other ways of writing than TINY's, each found in a published file."""
+
+
+def test_liberty_file_in_another_style_has_the_same_meaning():
+    library = Library.read(SPELLED.replace("\n", "\r\n"))
+    (name, cell), *rest = library.cells.items()
+    assert (name, rest, library.volts) == ("ADDH", [], pytest.approx(0.7))
+    assert cell.functions == {"S": "A ^ B", "CO": "A B"}
+    assert cell.farads["A"] == cell.farads["B"] == pytest.approx(2e-12, abs=0)
+    joules = {pin: [end / (0.5e-12 * 0.1**2) for end in cell.joules[pin]] for pin in ("S", "CO")}
+    # A rise and a fall take (9 - 7 + 1) / 2 or (8 - 6 + 1) / 2; the load's part cancels.
+    assert joules["S"] == pytest.approx([1.5, 1.5])
+    assert joules["CO"] == pytest.approx([3, 3])
 
 
 def test_first_operands_of_contraction_sum_to_its_first_result():
@@ -134,6 +251,8 @@ def test_first_operands_of_contraction_sum_to_its_first_result():
         (TINY.replace("nom_voltage : 1.0;", ""), "has no nom_voltage"),
         (TINY.replace("(1, ff)", "(1, furlong)"), "capacitive_load_unit other than ff and pf"),
         (TINY.replace("capacitance : 2;", "capacitance : two;"), "a value that cannot be read"),
+        (TINY.replace('"2.0, 2.0", "2.0, 2.0"', '"2.0, 2.0"'), "a value that cannot be read"),
+        (TINY.replace('"1V"', '"1 kV"'), "a voltage_unit other than V and mV"),
         (TINY.replace("internal_power", "leakage_power"), "gives no energies"),
         (TINY.replace("cell (BUF)", "module (BUF)"), "needs a buffer, an inverter and a NAND"),
     ],
@@ -148,7 +267,9 @@ def test_liberty_file_without_prices_is_one_error(tmp_path, text, error):
 
 def test_profile_with_liberty_prices_multiplications_by_toggles(liberty, capsys):
     words = ["profile", "digits", "--batch", "4", "--energy", "--liberty", str(liberty)]
-    assert main(words) == 0
+    out = liberty.parent / "profile"
+    assert main([*words, "--out", str(out)]) == 0
+    assert {path.name for path in out.glob("*.saif")} == {"multiplier1.saif", "multiplier2.saif"}
     assert f"{liberty}, multiply: " in capsys.readouterr().out
     assert main([*words, "--backend", "golden"]) == 2
     assert "--liberty is for --energy with --backend rtl" in capsys.readouterr().err

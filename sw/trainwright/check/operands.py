@@ -54,5 +54,6 @@ def toggle_energy(
     operands = multiplied(
         network, batch, seed=seed, plan=plan, parameters=accelerator.parameters
     )  # fmt: skip
-    low, high, cells = accelerator.multiplication_energy(liberty, operands)
-    return ToggleEnergy(liberty, (low, high), cells, sum(len(left) for left, _ in operands))
+    low, high, cells, saif = accelerator.multiplication_energy(liberty, operands)
+    products = sum(len(left) for left, _ in operands)
+    return ToggleEnergy(liberty, (low, high), cells, products, tuple(saif))

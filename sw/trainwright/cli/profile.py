@@ -53,7 +53,7 @@ class ProfileOptions(StepOptions, UpdateOptions, WideOptions, JsonOptions, Simul
     --energy multiplies counted events with published energies (docs/reference/energy.md). It is a
     model of dynamic energy: static power, clock tree and processor are left out. With --liberty
     the energy of multiplications follows from toggles: yosys maps a multiplier to the file's cells,
-    which are evaluated on the operands of the step.
+    Verilator simulates it on the operands of the step; --out then has its SAIF files, too.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def _run(options: ProfileOptions) -> int:
         text.append(_energy_text(energy, totals[-1]["cycles"]))
     if options.out:
         bandwidth = options.memory_bandwidth or MemoryTiming.bandwidth
-        files = {"profile.json": to_json(results)}
+        files = {"profile.json": to_json(results), **energy.files}
         files |= profile_files(parts, totals, p, network.name, bandwidth)
         write_results(options.out, files)
         text.append(f"written to {options.out}: {', '.join(files)}")

@@ -90,6 +90,8 @@ class ToggleEnergy:
     cells: int
     operands: int
     """Multiplications whose toggles were counted."""
+    saif: tuple[str, ...] = ()
+    """SAIF files, one for each array."""
 
     @property
     def source(self) -> str:
@@ -119,6 +121,9 @@ class EnergyModel:
         """Sources by name, with the part of the model that each is for."""
         if toggles:
             self.sources[f"{toggles.liberty}, multiply"] = toggles.source
+        saif = toggles.saif if toggles else ()
+        self.files = {f"multiplier{n}.saif": text for n, text in enumerate(saif, 1)}
+        """Files that the energy of a multiplication was counted from."""
         self._counts: dict[str, float] = defaultdict(float)
         self._joules: dict[str, tuple[float, float]] = {}
 
