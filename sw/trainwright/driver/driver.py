@@ -35,7 +35,7 @@ from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.formats.base import SUM_WIDTH
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.graph.network import host_operands, keep_name
+from trainwright.graph.network import host_name, host_operands
 from trainwright.network import Network
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.support.text import amount
@@ -140,7 +140,7 @@ class Driver(StepDriver):
             self._put(name, values)
         for number, node in dropped(self.network):
             words = dropout_words(self.network, node, number, self.step.batch, masks)
-            self._put(keep_name(self.network, node), words)
+            self._put(host_name(self.network, node), words)
 
     def _input_gradient(self, bound: Bound) -> torch.Tensor | None:
         """Return the gradient to the inputs, (batch, values); None where it was not asked for."""

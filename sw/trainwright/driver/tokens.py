@@ -14,12 +14,10 @@ from trainwright.graph.network import (
     SEQUENCES,
     SHARE_EXPONENT,
     digit_layers,
+    host_name,
     input_exponent,
     is_masked,
-    mask_name,
     position_exponent,
-    select_name,
-    share_name,
 )
 from trainwright.network import Attention, Network, Node, Pool, Positions, TokenPool
 
@@ -65,16 +63,16 @@ def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tenso
     for node in network.nodes:
         if isinstance(node, TokenPool):
             shares = token_shares(node, present)
-            words[share_name(network, node)] = quantise(shares, SHARE_EXPONENT, CONSTANT_WIDTH)
+            words[host_name(network, node)] = quantise(shares, SHARE_EXPONENT, CONSTANT_WIDTH)
         elif isinstance(node, Pool) and network.writes_out(node):
-            words[select_name(network, node)] = torch.eye(node.window.size, dtype=torch.int64)
+            words[host_name(network, node)] = torch.eye(node.window.size, dtype=torch.int64)
         elif isinstance(node, Positions):
             values = position_values(node, network.tokens).repeat(len(inputs), 1)
             fmt, exponent = network.format("activation"), position_exponent(network, node)
             words[node.name] = quantise(values, exponent, fmt, underflow=network.host_underflow)
         elif isinstance(node, Attention) and is_masked(network, node):
             keys = key_masks(network, node, present).transpose(0, 1)[:, None]
-            words[mask_name(network, node)] = keys.expand(-1, node.heads, -1, -1).long()
+            words[host_name(network, node)] = keys.expand(-1, node.heads, -1, -1).long()
     return words
 
 

@@ -56,20 +56,33 @@ def upper_names(network: Network) -> tuple[str, ...]:
     return tuple(f"{network.prefixes[name]}.dy" for name in network.heads)
 
 
+_WRITTEN = {Attention: "mask", Dropout: "keep", Pool: "select", TokenPool: "share"}
+
+
+def host_name(network: Network, node: Attention | Dropout | Pool | TokenPool) -> str:
+    """Return the tensor that the host writes for a node.
+
+    That of an attention is the mask of its keys (heads, sequences, keys, queries), of a dropout a
+    mask with the axes of its value, of a pool of windows the identity over their places, and of a
+    pool of tokens their weights (sequences, tokens).
+    """
+    return f"{network.prefixes[node.name]}.{_WRITTEN[type(node)]}"
+
+
 def host_operands(network: Network) -> dict[str, int]:
     """Return the exponents of tensors that say which tokens and values count, by name."""
     names = {}
     for node in network.nodes:
         if isinstance(node, TokenPool):
-            names[share_name(network, node)] = SHARE_EXPONENT
+            names[host_name(network, node)] = SHARE_EXPONENT
         elif isinstance(node, Positions):
             names[node.name] = position_exponent(network, node)
-        elif isinstance(node, Attention) and is_masked(network, node):
-            names[mask_name(network, node)] = 0
-        elif isinstance(node, Pool) and network.writes_out(node):
-            names[select_name(network, node)] = 0
-        elif isinstance(node, Dropout):
-            names[keep_name(network, node)] = 0
+        elif (
+            isinstance(node, Dropout)
+            or (isinstance(node, Attention) and is_masked(network, node))
+            or (isinstance(node, Pool) and network.writes_out(node))
+        ):
+            names[host_name(network, node)] = 0
     return names
 
 
@@ -100,26 +113,6 @@ def position_exponent(network: Network, node: Positions) -> int:
     # Words of one-hot values are 1: exponents follow means, and larger words of an outer product of
     # one-hot values saturate before the mean of many zeros shows it.
     return 0 if node.kind == "one-hot" or fmt.coded else fmt.input_exponent + 1
-
-
-def share_name(network: Network, node: TokenPool) -> str:
-    """Return the tensor of the tokens' weights in a pool, (sequences, tokens)."""
-    return f"{network.prefixes[node.name]}.share"
-
-
-def select_name(network: Network, node: Pool) -> str:
-    """Return the identity over the places of a pool's windows."""
-    return f"{network.prefixes[node.name]}.select"
-
-
-def keep_name(network: Network, node: Dropout) -> str:
-    """Return the mask of a dropout, which has the axes of the value."""
-    return f"{network.prefixes[node.name]}.keep"
-
-
-def mask_name(network: Network, node: Attention) -> str:
-    """Return the mask of an attention's keys, (heads, sequences, keys, queries)."""
-    return f"{network.prefixes[node.name]}.mask"
 
 
 def average(size: int) -> tuple[int, int]:
@@ -214,28 +207,23 @@ class _Build:
                 tensor = self.sum(node, prefix)
             case Pool():
                 tensor = self.pool(node, prefix)
-            case Map():
-                tensor = self.map(node, prefix)
             case Attention():
                 tensor = self.attention(node, prefix)
-            case Norm():
-                tensor = self.norm(node, prefix)
             case TokenPool():
                 tensor = self.token_pool(node, prefix)
-            case Dropout():
-                tensor = self.dropout(node, prefix)
+            case Map() | Norm() | Dropout():
+                tensor = self.map(node, prefix)
         self.values[node.name] = _Value(tensor, self.network.shapes[node.name])
 
     def layer(self, node: Apply, prefix: str) -> str:
         """Apply a layer to a value: input ``x``, sums ``y``, bias, result ``a``."""
         layer, below = self.network.layers[node.layer], self.values[node.sources[0]]
         owner, samples = f"l{node.layer + 1}", self.samples_of(node.name)
-        if layer.diagonal:
-            return self.scale(node, prefix)
         outputs = self.numbered(owner, "j", layer.outputs)
         if layer.window is None:
-            inputs = [(axis,) for axis in self.numbered(owner, "i", layer.inputs)]
-            flat = tuple(axis for axes in inputs for axis in axes)
+            # A scale has one axis: each value is multiplied by a number of its own.
+            flat = outputs if layer.diagonal else self.numbered(owner, "i", layer.inputs)
+            inputs = [() if layer.diagonal else (axis,) for axis in flat]
             # The value below has its channels last, a leading layer reads them first: a view, no
             # copy.
             flat = flat[layer.leading :] + flat[: layer.leading]  # as the values lie
@@ -259,39 +247,14 @@ class _Build:
         kind = TensorClass.INTERMEDIATE
         axes = (*positions, *outputs, *samples)
         y = self.tensor(f"{prefix}.y", axes, kind)
-        self.ops.append(Einsum(y, (*factors, *read), prefix))
-        return self.biased(node, prefix, y, outputs)
-
-    def biased(self, node: Apply, prefix: str, y: str, outputs: tuple[str, ...]) -> str:
-        """Add the bias of a layer to its sums, and apply its ReLU."""
-        kind, fmt = TensorClass.INTERMEDIATE, Fixed(self.network.widths.bias)
-        b = self.give(f"l{node.layer + 1}.b", outputs, kind, fmt)
-        return self.add(node, prefix, y, b, relu=self.network.layers[node.layer].relu)
+        self.ops.append(Einsum(y, (*factors, *read), "" if layer.diagonal else prefix))
+        b = self.give(f"{owner}.b", outputs, kind, Fixed(self.network.widths.bias))
+        return self.add(node, prefix, y, b, relu=layer.relu)
 
     def add(self, node: Node, prefix: str, x: str, y: str, *, relu: bool) -> str:
         """Add ``y`` to ``x``, which may have more axes."""
         a = self.tensor(f"{prefix}.a", self.tensors[x].axes, self.kind(node.name))
         self.ops.append(Kernel(a, (x, y), RELU_SUM if relu else SUM))
-        return a
-
-    def scale(self, node: Apply, prefix: str) -> str:
-        """Multiply each value by a number of its own and add a bias."""
-        owner, samples = f"l{node.layer + 1}", self.samples_of(node.name)
-        axes = self.numbered(owner, "j", self.network.layers[node.layer].outputs)
-        x = self.view(f"{prefix}.x", self.values[node.sources[0]].tensor, (*axes, *samples))
-        name, kind = f"{owner}.G1", TensorClass.INTERMEDIATE
-        g = self.give(name, axes, kind, self.network.tensor_format(name, "factor"))
-        y = self.tensor(f"{prefix}.y", (*axes, *samples), kind)
-        self.ops.append(Einsum(y, (g, x)))
-        return self.biased(node, prefix, y, axes)
-
-    def norm(self, node: Norm, prefix: str) -> str:
-        """Normalise the values of every token; words are intermediate, as a scale follows."""
-        x = self.values[node.sources[0]].tensor
-        axes = self.tensors[x].axes
-        a = self.tensor(f"{prefix}.a", axes, TensorClass.INTERMEDIATE)
-        over = tuple(axis for axis in axes if axis not in self.samples)
-        self.group(a, [x], self.network.function_at(node), over)
         return a
 
     def attention(self, node: Attention, prefix: str) -> str:
@@ -313,7 +276,7 @@ class _Build:
         operands = [scores]
         if is_masked(self.network, node):
             fmt = Fixed(MASK_WIDTH)
-            name = mask_name(self.network, node)
+            name = host_name(self.network, node)
             operands.append(self.give(name, axes, TensorClass.ACTIVATION, fmt))
         self.group(p, operands, self.network.function_at(node), (keys,))
         axes = (heads, features, *self.samples)
@@ -329,21 +292,11 @@ class _Build:
         """Add the tokens of every sequence, each with the weight that the host gives it."""
         x = self.values[node.sources[0]].tensor
         fmt = Fixed(CONSTANT_WIDTH)
-        name = share_name(self.network, node)
+        name = host_name(self.network, node)
         share = self.give(name, self.samples, TensorClass.INTERMEDIATE, fmt)
         axes = tuple(axis for axis in self.tensors[x].axes if axis != self.samples[-1])
         a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
         self.ops.append(Einsum(a, (share, x)))
-        return a
-
-    def dropout(self, node: Dropout, prefix: str) -> str:
-        """Drop values by a mask in memory: the backward pass reads it, too."""
-        x = self.values[node.sources[0]].tensor
-        axes = self.tensors[x].axes
-        name, fmt = keep_name(self.network, node), Fixed(MASK_WIDTH)
-        keep = self.give(name, axes, TensorClass.ACTIVATION, fmt)
-        a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
-        self.group(a, [x, keep], self.network.function_at(node), ())
         return a
 
     def factors(
@@ -403,14 +356,23 @@ class _Build:
             second = self.view(f"{prefix}.x", second, axes)
         return self.add(node, prefix, first, second, relu=node.relu)
 
-    def map(self, node: Map, prefix: str) -> str:
-        """Apply a function to a value, element by element or over some of its axes."""
+    def map(self, node: Map | Norm | Dropout, prefix: str) -> str:
+        """Apply a function to every value, or to groups over some axes.
+
+        Words of a norm are intermediate, as a scale follows; a dropout reads a mask.
+        """
         below, f = self.values[node.sources[0]], self.network.function_at(node)
         x, over = self.along(f"{prefix}.x", below, f.over) if f.over else (below.tensor, ())
         gone = over if f.reduces else ()
         axes = tuple(axis for axis in self.tensors[x].axes if axis not in gone)
-        a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
-        self.group(a, [x], f, over)
+        operands = [x]
+        if isinstance(node, Dropout):
+            name = host_name(self.network, node)
+            operands.append(self.give(name, axes, TensorClass.ACTIVATION, Fixed(MASK_WIDTH)))
+        normal = isinstance(node, Norm)
+        kind = TensorClass.INTERMEDIATE if normal else self.kind(node.name)
+        a = self.tensor(f"{prefix}.a", axes, kind)
+        self.group(a, operands, f, over)
         return a
 
     def along(self, name: str, value: _Value, over: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -455,7 +417,7 @@ class _Build:
         channels = self.axes(prefix, ("i1",), below.shape[2:])
         windows, positions = self.windows(prefix, below, node.window, kernel, channels)
         name, places = f"{prefix}.windows", self.axes(prefix, ("ph", "pw"), node.window.kernel)
-        select, fmt = select_name(self.network, node), Fixed(MASK_WIDTH)
+        select, fmt = host_name(self.network, node), Fixed(MASK_WIDTH)
         self.give(select, (*places, *kernel), TensorClass.INTERMEDIATE, fmt)
         axes = (positions[0], places[0], positions[1], places[1], *channels, *self.samples)
         self.tensors[name] = replace(self.tensors[windows], name=name, axes=axes, exact=True)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from trainwright.functions import Function
 from trainwright.network.errors import NetworkError, require, row
@@ -18,25 +19,35 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Input:
+class _Given:
+    """A value that is computed from no other value."""
+
+    name: str
+    sources: ClassVar[tuple[str, ...]] = ()
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """A value that is computed from the values ``sources``."""
+
+    name: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Input(_Given):
     """A part of the padded image: ranges of rows and columns, the end of each exclusive.
 
     The ``channels`` of a pixel lie next to each other in a row, each in a column of its own.
     """
 
-    name: str
     rows: tuple[int, int]
     columns: tuple[int, int]
     channels: int = 1
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Names of the values that the input is computed from: none."""
-        return ()
-
 
 @dataclass(frozen=True)
-class Positions:
+class Positions(_Given):
     """Constant values of each token's place in its sequence, the same for every sequence.
 
     ``"one-hot"``: value ``place // every % size`` is 1, the rest 0, so that a layer that reads the
@@ -44,65 +55,48 @@ class Positions:
     frequencies 10000^(-2n / size), in turn.
     """
 
-    name: str
     kind: str
     size: int
     every: int = 1
 
     CHOICES = ("one-hot", "sinusoidal")
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Names of the values that the positions are computed from: none."""
-        return ()
-
 
 @dataclass(frozen=True)
-class Apply:
+class Apply(_Computed):
     """The layer of number ``layer`` (from 0), applied to a value.
 
     A layer that is applied to several values reads their outer product: each value is an input.
     """
 
-    name: str
-    sources: tuple[str, ...]
     layer: int
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(_Computed):
     """act(a + b) of two values of one size, act being max(0, .) with ``relu``."""
 
-    name: str
-    sources: tuple[str, ...]
     relu: bool
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(_Computed):
     """A function of every window of an image, channel by channel; by default the average."""
 
-    name: str
-    sources: tuple[str, ...]
     window: Window
     function: Function | None = None
 
 
 @dataclass(frozen=True)
-class Map:
+class Map(_Computed):
     """A function of a value, element by element or over some of its axes."""
 
-    name: str
-    sources: tuple[str, ...]
     function: Function
 
 
 @dataclass(frozen=True)
-class Norm:
+class Norm(_Computed):
     """LayerNorm of all values of a token. Scale and bias follow in a layer of their own."""
-
-    name: str
-    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -115,22 +109,18 @@ class Attention(Norm):
 
 
 @dataclass(frozen=True)
-class TokenPool:
+class TokenPool(_Computed):
     """Pool of the tokens of a sequence to a single value: their mean, or the first token."""
 
-    name: str
-    sources: tuple[str, ...]
     over: str
 
     CHOICES = ("mean", "first")
 
 
 @dataclass(frozen=True)
-class Dropout:
+class Dropout(_Computed):
     """Dropout: training drops each value with a probability; an evaluation keeps all values."""
 
-    name: str
-    sources: tuple[str, ...]
     probability: float
 
 

@@ -58,6 +58,8 @@ _KEYS: dict[str, dict[str, type]] = {
     },
 }  # fmt: skip
 """Keys of a ``[[layers]]`` table, by its kind: the first of these keys that the table has."""
+_READ_PLAIN = ("norm", "over_tokens", "attention", "function")
+"""Kinds that read values without a ReLU, unless one is asked for."""
 
 
 def table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[str]) -> dict:
@@ -134,25 +136,19 @@ def wired(
         sources = (keys.get("from", result.nodes[-1].name),)
         logits = name in heads or (not heads and n == len(tables))
         silent |= {name: len(result.nodes)} if "relu" not in keys else {}
-        if kind == "layer":
+        if kind in ("layer", "scale"):
             if "product" in keys:
                 require("from" not in keys, f"layer {n}: product and from name what it reads")
                 sources = texts(keys["product"], f"layer {n}: product")
             result.own[name] = len(result.layers)
             result.nodes.append(Apply(name, sources, len(result.layers)))
-            result.layers.append(_layer(n, keys, relu=keys.get("relu", not logits)))
-        elif kind == "scale":
-            result.own[name] = len(result.layers)
-            result.nodes.append(Apply(name, sources, len(result.layers)))
-            sizes = {"outputs": [keys["scale"]], "inputs": [keys["scale"]], "ranks": []}
-            layer = _layer(n, {**keys, **sizes}, relu=keys.get("relu", False))
-            result.layers.append(replace(layer, diagonal=True))
+            relu = keys.get("relu", kind == "layer" and not logits)
+            result.layers.append(_layer(n, keys, relu=relu))
         elif kind == "norm":
             require(
                 keys["norm"] == "layer", f'layer {n}: norm is "layer", not {shown(keys["norm"])}'
             )
             result.nodes.append(Norm(name, sources))
-            _without_relu(result, silent.get(sources[0]))
         elif kind == "over_tokens":
             over = keys["over_tokens"]
             require(
@@ -161,19 +157,15 @@ def wired(
                 f"{shown(over)}",
             )
             result.nodes.append(TokenPool(name, sources, over))
-            _without_relu(result, silent.get(sources[0]))
         elif kind == "attention":
             sources = texts(keys["attention"], f"layer {n}: attention")
             causal = keys.get("causal", False)
             result.nodes.append(Attention(name, sources, keys["heads"], causal))
-            for given in sources:
-                _without_relu(result, silent.get(given))
         elif kind == "add":
             sources = texts(keys["add"], f"layer {n}: add")
             result.nodes.append(Sum(name, sources, keys.get("relu", not logits)))
         elif kind == "function":
             result.nodes.append(Map(name, sources, _function(n, keys["function"])))
-            _without_relu(result, silent.get(sources[0]))
         elif kind == "dropout":
             result.nodes.append(Dropout(name, sources, keys["dropout"]))
         elif kind == "pool":
@@ -183,6 +175,8 @@ def wired(
         else:
             shared.append((name, keys["weights"], sources))
             result.nodes.append(Apply(name, sources, -1))
+        for read in sources if kind in _READ_PLAIN else ():
+            _without_relu(result, silent.get(read))
     for name, weights, sources in shared:
         require(
             weights in result.own,
@@ -286,12 +280,15 @@ def _layer(n: int, keys: Mapping[str, Any], *, relu: bool) -> Layer:
         window is not None or not {"stride", "padding"} & set(keys),
         f"layer {n}: stride and padding are of a convolution: give it a kernel",
     )
+    if "scale" in keys:
+        keys = {**keys, "outputs": [keys["scale"]], "inputs": [keys["scale"]], "ranks": []}
     try:
         return Layer(
             tuple(keys["outputs"]),
             tuple(keys["inputs"]),
             tuple(keys["ranks"]),
             relu=relu,
+            diagonal="scale" in keys,
             bias=keys.get("bias", True),
             window=window,
             leading=keys.get("leading", 0),

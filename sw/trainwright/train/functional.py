@@ -68,16 +68,14 @@ def outputs(
             case Sum():
                 value = below[0] + below[1].reshape(below[0].shape)
                 value = value.relu() if node.relu else value
-            case Map():
-                value = _mapped(network.function_at(node), below[0])
             case Attention():
                 value = _attended(network, node, present, *below)
             case Dropout():
                 words = dropout_words(network, node, numbers[node], len(images), masks)
                 mask = words.reshape(below[0].shape)
                 value = network.function_at(node).forward.real(below[0], mask)
-            case Norm():
-                value = network.function_at(node).forward.real(below[0].flatten(1))
+            case Map() | Norm():
+                value = _mapped(network.function_at(node), below[0])
             case TokenPool():
                 tokens = below[0].reshape(len(images), network.tokens, -1)
                 shares = token_shares(node, present).to(tokens.dtype)

@@ -11,7 +11,7 @@ from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.chip.passes import Bank, Passes
-from trainwright.graph.network import keep_name
+from trainwright.graph.network import host_name
 from trainwright.kernels import VectorPass, lower
 from trainwright.network import Dropout
 from trainwright.onchip.layout import LANES
@@ -50,7 +50,7 @@ def _pieces(memory: ChipMemory, *, drawn: bool) -> Iterator[tuple[VectorPass, st
     for node in network.nodes:
         if not isinstance(node, Dropout):
             continue
-        name = keep_name(network, node)
+        name = host_name(network, node)
         rows = memory.everything[name].size // LANES
         options = {"probability": node.probability} if drawn else {}
         kernel = lower(draw_kernel if drawn else identity_kernel, **options)

@@ -18,10 +18,8 @@ from trainwright.graph.ir import Graph, View
 from trainwright.graph.network import (
     SAMPLES,
     SEQUENCES,
-    keep_name,
-    mask_name,
+    host_name,
     result_names,
-    share_name,
     upper_names,
 )
 from trainwright.network import Attention, Dropout, Input, Network, TokenPool
@@ -61,7 +59,7 @@ def rows_of(network: Network, graph: Graph, lanes: int, in_records: Collection[s
             layout = Layout(axes[: len(axes) - len(inner)], inner, unit=unit)
             rows[name] = (lying(name, layout),)
     # An accelerator draws masks in these rows (``onchip.mask_pass``).
-    keeps = (keep_name(network, node) for node in network.nodes if isinstance(node, Dropout))
+    keeps = (host_name(network, node) for node in network.nodes if isinstance(node, Dropout))
     for name in (*result_names(network), *upper_names(network), *keeps):
         *axes, samples = graph.tensors[name].axes
         rows[name] = (lying(name, Layout(tuple(axes), (samples,))),)
@@ -89,10 +87,8 @@ def sample_tensors(network: Network) -> Iterator[str]:
     if not network.padding:  # without padding these are constants
         return
     for node in network.nodes:
-        if isinstance(node, TokenPool):
-            yield share_name(network, node)
-        elif isinstance(node, Attention):
-            yield mask_name(network, node)
+        if isinstance(node, TokenPool | Attention):
+            yield host_name(network, node)
 
 
 def _of_records(graph: Graph, name: str, lanes: int) -> Layout:
