@@ -3,12 +3,15 @@
 import copy
 import doctest
 import io
+import json
 import math
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
 
 import trainwright.nn as tnn
 from trainwright import compile
@@ -563,21 +566,34 @@ def _of_bits(bits, compiled):
     return compile(model, batch=8) if compiled else model
 
 
+def _plain(state):
+    return load_safetensors(save_safetensors({name: v.contiguous() for name, v in state.items()}))
+
+
+def _averaged(state):
+    return {name: 0.9 * value + 0.1 * value for name, value in state.items()}
+
+
+def _by_torch(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
 @pytest.mark.parametrize("training", (True, False))
 @pytest.mark.parametrize("compiled", (True, False))
+@pytest.mark.parametrize("kept_by", (_by_torch, dict, _plain, _averaged))
 @pytest.mark.parametrize("before, bits, allowed", ((8, 16, 0.002), (16, 8, 0.1)))
 def test_state_dict_of_other_bits_loads_with_the_precision_of_the_own_bits(
-    before, bits, allowed, compiled, training
+    before, bits, allowed, kept_by, compiled, training
 ):
     """Compare with float64, of the factors that were trained: their error counts, too."""
     source, model = _of_bits(before, compiled), _of_bits(bits, compiled)
     x = torch.randn(8, 32)
     source(x).sum().backward()
-    file = io.BytesIO()
-    torch.save(source.state_dict(), file)
-    file.seek(0)
     with pytest.warns(UserWarning, match=rf"other numbers .*activation=fixed\({bits}\) for fixed"):
-        model.load_state_dict(torch.load(file, weights_only=True))
+        model.load_state_dict(kept_by(source.state_dict()))
     exact, layers = x.double(), [layer for layer in model.modules() if hasattr(layer, "factors")]
     for layer in layers[:2]:
         exact = exact.relu() if layer is layers[1] else exact
@@ -588,3 +604,22 @@ def test_state_dict_of_other_bits_loads_with_the_precision_of_the_own_bits(
         warnings.simplefilter("error")
         model.load_state_dict(model.state_dict())
         model.load_state_dict(dict(model.state_dict()))  # without metadata
+
+
+def test_state_dict_of_formats_in_the_metadata_loads_as_before():
+    state = _of_bits(8, compiled=False).state_dict()
+    for name in ("0", "2"):
+        codes = bytes(map(int, state.pop(f"{name}.formats")))
+        state._metadata[name]["formats"] = json.loads(codes)
+    with pytest.warns(UserWarning, match=r"other numbers .*activation=fixed\(16\) for fixed\(8\)"):
+        _of_bits(16, compiled=False).load_state_dict(state)
+
+
+def test_state_dict_whose_formats_cannot_be_read_chooses_exponents_anew():
+    states = [_of_bits(bits, compiled=False).state_dict() for bits in (8, 12)]
+    mixed = {name: value + states[1][name][: len(value)] if name.endswith("formats") else value
+             for name, value in states[0].items()}  # fmt: skip
+    model = _of_bits(8, compiled=False)
+    with pytest.warns(UserWarning, match=r"activation=fixed\(8\) for unreadable formats"):
+        model.load_state_dict(mixed)
+    assert not bool(model[0].quantise_input.calibrated)

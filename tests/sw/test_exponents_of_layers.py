@@ -458,6 +458,19 @@ def test_average_of_parameters_and_buffers_computes_as_its_weights_say(how):
     assert relative_error(outputs, trainwright.to_torch(averaged.module)(x)) < 0.05
 
 
+def test_average_in_place_of_a_state_dict_loads():
+    model = trainwright.compile(tnn.TTLinear(20, 32, rank=4), batch=8)
+    model(torch.randn(8, 20)).sum().backward()
+    average = {name: value.clone() for name, value in model.state_dict().items()}
+    for name, value in model.state_dict().items():
+        average[name].mul_(0.9).add_(value, alpha=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.load_state_dict(average)
+    wanted = model.state_dict()
+    assert all(torch.allclose(average[name], wanted[name]) for name in wanted)
+
+
 def test_mean_of_state_dicts_of_compiled_models_loads():
     models = [compile(torch.nn.Sequential(tnn.TTLinear(16, 4, rank=2)), batch=8) for _ in range(2)]
     for scale, model in zip((1, 1e3), models, strict=True):

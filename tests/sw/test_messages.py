@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.cli import main
+from trainwright.link.host import LinkError
+from trainwright.link.serial_line import SerialLine
+from trainwright.support.errors import reason_of
+
 ROOT = Path(__file__).parents[2]
 LIMITS = {
     "rates.py": "entries", "lower.py": "streams instructions", "validation.py": "descriptors",
@@ -47,3 +52,33 @@ def test_nouns_behind_counts_follow_them(folder):
         if noun not in LIMITS.get(path.name, "").split()
     ]
     assert not wrong
+
+
+def test_file_that_is_missing_is_named_once(tmp_path, capsys):
+    missing = tmp_path / "nothere"
+    for argv in (["compress", str(missing)], ["eval", str(missing)]):
+        assert main(argv) == 2
+        message = capsys.readouterr().err
+        assert message.count("nothere") == 1 and len(message.splitlines()) == 1
+
+
+def test_serial_port_that_cannot_be_opened_is_named_once(tmp_path):
+    pytest.importorskip("serial")
+    port = str(tmp_path / "tty0")
+    with pytest.raises(LinkError) as caught:
+        SerialLine(port)
+    assert str(caught.value).startswith(f"cannot open {port}: No such file or directory; name the")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (FileNotFoundError("No such file or directory: x"), "No such file or directory"),
+        (IsADirectoryError("x"), "Is a directory"),
+        (PermissionError("no: x"), "Permission denied"),
+        (OSError(28, "could not open x: [Errno 28] full"), "No space left on device"),
+        (OSError("odd device"), "odd device"),
+    ],
+)
+def test_reason_of_an_error_is_the_system_one(error, reason):
+    assert reason_of(error) == reason

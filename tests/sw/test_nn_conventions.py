@@ -365,6 +365,37 @@ def test_averaged_model_goes_on_after_its_columns_were_cut(options):
     assert torch.equal(fresh(x), averaged(x)) and torch.equal(copy.deepcopy(averaged)(x), fresh(x))
 
 
+def _fewer_ranks(layer, way):
+    if way == "cut":
+        with torch.no_grad():
+            layer.factors[0][..., 2:] *= 1e-6
+        assert layer.cut_ranks()
+    elif way == "load_dense":
+        layer.load_dense(torch.randn_like(layer.weight), rank=2)
+    else:
+        layer.load_state_dict(type(layer)(32, 48, rank=2, numbers=layer.numbers).state_dict())
+
+
+@pytest.mark.parametrize("way", ["cut", "load_dense", "load_state_dict"])
+@pytest.mark.parametrize("result", ["output", "weight", "prior"])
+@pytest.mark.parametrize("numbers", NUMBERS)
+@pytest.mark.parametrize("kind", [tnn.TTLinear, tnn.TTEmbedding])
+def test_ranks_that_change_before_the_backward_pass_are_one_error(kind, numbers, result, way):
+    layer = kind(32, 48, rank=4, numbers=numbers)
+    x = torch.arange(3) if kind is tnn.TTEmbedding else torch.rand(3, 32)
+    results = {
+        "output": lambda: layer(x),
+        "weight": lambda: layer.weight,
+        "prior": layer.rank_prior,
+    }
+    loss = results[result]().sum()
+    _fewer_ranks(layer, way)
+    with pytest.raises(RuntimeError, match="ranks were changed in between; call cut_ranks after"):
+        loss.backward()
+    results[result]().sum().backward()
+    assert all(factor.grad.shape == factor.shape for factor in layer.factors)
+
+
 def test_averaged_model_left_out_of_a_cut_is_one_error():
     model = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=6))
     averaged = AveragedModel(model)

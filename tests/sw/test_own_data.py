@@ -263,8 +263,22 @@ def test_picture_folder_of_masks_is_named_in_a_note(tmp_path):
     for path in folder.rglob("*.png"):
         image.fromarray(np.eye(4, 5, dtype=np.uint8)).save(path)
     data = load_data_set("pictures", folder)
-    assert "pixels of the test split are from 0 to 1 of 0 to 255" in data.notes[-1]
-    assert "from 0 to 1" in load_samples(folder, data.preparation).notes[0]
+    dark = "the brightest pixel of all test images is 1 of 255"
+    assert " ".join((*data.notes, *data.doubts)).count(dark) == 1
+    assert not load_samples(folder, data.preparation).notes  # evaluation lists the doubts, too
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "noted"), [(0, 20, 1), (200, 230, 1), (200, 200, 1), (0, 128, 0), (180, 244, 0)]
+)
+def test_pictures_of_few_levels_have_one_note_a_split(tmp_path, low, high, noted):
+    image = pytest.importorskip("PIL.Image")
+    folder = pictures(tmp_path / "p", ["a", "b"])
+    for path in folder.rglob("*.png"):
+        image.fromarray(np.array([[low, high]] * 2, dtype=np.uint8)).save(path)
+    data = load_data_set("pictures", folder)
+    told = [note for note in (*data.notes, *data.doubts) if re.search("pixels? of", note)]
+    assert len(told) == 2 * noted
 
 
 def test_picture_folder_of_notebooks_and_systems_is_no_class(tmp_path):
@@ -281,15 +295,14 @@ def test_npz_labels_that_begin_at_one_are_refused_with_the_remedy(tmp_path):
     assert load_data_set("npz", tmp_path / "a.npz").classes == 4
 
 
-@pytest.mark.parametrize(
-    "levels, noted", [(2, "from 0 to 1"), (17, "from 0 to 16"), (65, None), (256, None)]
-)
+@pytest.mark.parametrize("levels, noted", [(2, "1"), (17, "16"), (65, None), (256, None)])
 def test_npz_of_few_levels_is_named_in_a_note(tmp_path, levels, noted):
     x = (np.arange(40 * 16) % levels).reshape(40, 4, 4).astype(np.uint8)
     np.savez(tmp_path / "a.npz", x_train=x, y_train=np.arange(40) % 2, x_test=x,
              y_test=np.arange(40) % 2)  # fmt: skip
-    notes = " ".join(load_data_set("npz", tmp_path / "a.npz").notes)
-    assert f"pixels of the train split are {noted} of 0 to 255" in notes if noted else not notes
+    data = load_data_set("npz", tmp_path / "a.npz")
+    notes = " ".join((*data.notes, *data.doubts))
+    assert f"of all training images is {noted} of 255" in notes if noted else not notes
 
 
 def test_npz_of_rgb_images_equals_either_order_of_channels(tmp_path):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from trainwright.data.content import MOST_BYTES, read_stated
 from trainwright.data.dataset import DataError
+from trainwright.support.errors import reason_of
 from trainwright.support.text import amount
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -28,7 +29,7 @@ def read_arrays(path: Path, wanted: Container[str] | None = None) -> Arrays:
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+        raise DataError(f"cannot read {path}: {reason_of(error)}") from None
 
 
 def _read(path: Path, raw: BinaryIO, wanted: Container[str] | None) -> Arrays:

@@ -19,6 +19,7 @@ from trainwright.data.arrays import read_arrays
 from trainwright.data.cells import MISSING
 from trainwright.data.dataset import (
     CLASSIFICATION,
+    LEAST_BRIGHT,
     MANY_NUMBERS,
     MOST_CLASSES,
     REGRESSION,
@@ -226,13 +227,16 @@ def _colour_notes(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[s
 
 
 def contrast_notes(path: Path, images: Mapping[str, npt.NDArray[np.uint8]]) -> tuple[str, ...]:
-    """Return notes on splits whose bytes use little of the range, as bits and classes do."""
+    """Return notes on splits whose bytes use little of the range, as bits and classes do.
+
+    ``DataSet.doubts`` names dark splits, and those of one value.
+    """
     ranges = {name: (int(part.min()), int(part.max())) for name, part in images.items()}
     return tuple(
         f"{path}: pixels of the {name} split are from {low} to {high} of 0 to {FULL_SCALE}: scale "
         "images of fewer levels to the whole range"
         for name, (low, high) in ranges.items()
-        if high - low < CONTRAST
+        if 0 < high - low < CONTRAST and high >= LEAST_BRIGHT * FULL_SCALE
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.data.dataset import DataError
+from trainwright.support.errors import reason_of
 from trainwright.support.text import amount
 
 PICTURES = (".png", ".jpg", ".jpeg")
@@ -153,7 +154,7 @@ def _paths(root: Path) -> Iterator[tuple[Path, str | None]]:
                     raise DataError(f"{path} is no picture ({', '.join(PICTURES)}): move it away")
                 yield path, normalize("NFC", entry.name) if folder else None
     except OSError as error:
-        raise DataError(f"cannot read {root}: {error.strerror or error}") from None
+        raise DataError(f"cannot read {root}: {reason_of(error)}") from None
 
 
 def _is_left(path: Path) -> bool:

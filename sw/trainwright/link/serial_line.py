@@ -2,6 +2,7 @@
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.link.host import LinkError
+from trainwright.support.errors import reason_of
 
 DEFAULT_BAUD = 3_000_000
 """Most bits a second of the FT231X on a ULX3S."""
@@ -26,8 +27,9 @@ class SerialLine:
         try:
             self._serial = self._open()
         except (OSError, ValueError) as error:
+            reason = reason_of(error) if isinstance(error, OSError) else error
             raise LinkError(
-                f"cannot open {port}: {error}; name the board's port as in serial:/dev/ttyUSB0"
+                f"cannot open {port}: {reason}; name the board's port as in serial:/dev/ttyUSB0"
             ) from error
 
     def write(self, data: bytes) -> None:

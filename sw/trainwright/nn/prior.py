@@ -9,7 +9,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.optim.swa_utils import AveragedModel
 
-from trainwright.nn.untyped import node
+from trainwright.nn.untyped import node, traced
 from trainwright.support.text import amount
 from trainwright.train.choices import PRIOR_FORMS
 from trainwright.train.prior import prior_loss
@@ -44,6 +44,31 @@ def prior(factors: Sequence[torch.Tensor], form: str) -> torch.Tensor:
     if form not in PRIOR_FORMS:
         raise ValueError(f"prior form must be one of {', '.join(PRIOR_FORMS)}, not {form!r}")
     return node(_Prior, form, *factors)
+
+
+def refuse_cut_graph(result: torch.Tensor, factors: Sequence[torch.nn.Parameter]) -> torch.Tensor:
+    """Return ``result``; its backward pass raises ``RuntimeError`` if ``factors`` change ranks.
+
+    autograd itself complains about sizes of tensors that users never see.
+    """
+    if traced():  # dynamo cannot look at the graph
+        return result
+    graph: Any = result.grad_fn
+    if graph is None:
+        return result
+    before = [factor.shape for factor in factors]
+
+    def check(_gradients: Any) -> None:
+        for factor, shape in zip(factors, before, strict=True):
+            if factor.shape != shape:
+                raise RuntimeError(
+                    f"a factor had shape {tuple(shape)} in the forward pass and has "
+                    f"{tuple(factor.shape)} at the backward pass: ranks were changed in between; "
+                    "call cut_ranks after optimizer.step(), or run forward again"
+                )
+
+    graph.register_prehook(check)
+    return result
 
 
 def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:

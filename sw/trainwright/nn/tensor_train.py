@@ -17,7 +17,7 @@ from trainwright.nn.computed_weight import LayerParameters, computed, unwritable
 from trainwright.nn.contraction import Matrix, contract
 from trainwright.nn.output_loss import OutputLoss
 from trainwright.nn.overflow import note_overflow
-from trainwright.nn.prior import cut_state, prior, replace_data
+from trainwright.nn.prior import cut_state, prior, refuse_cut_graph, replace_data
 from trainwright.nn.processes import warn_of_own_exponents
 from trainwright.nn.scales import (
     GradientColumns,
@@ -78,7 +78,7 @@ def formats_of(numbers: object) -> NumberFormats:
 PROGRAM_EXPONENTS = "program_exponents"
 """Entry of a layer's ``state_dict`` with the exponents of compiled programs."""
 FORMATS = "formats"
-"""Entry of the metadata of a ``state_dict`` with a layer's formats, by class."""
+"""Entry of a ``state_dict`` with a layer's formats by class; in older files of its metadata."""
 ENTRY_BYTES = 1024
 """Unit of the entry's size, in bytes: the exponents of a program of eight layers fit in one."""
 
@@ -386,7 +386,8 @@ class TensorTrain(torch.nn.Module):
         self._require_readable()
         with without_autocast(self.factor_exponents.device):
             # Loops over layers call weight.view(-1), as torch's own pruning does.
-            return self._weight_of(self.dense()).to(self._dtype).contiguous()
+            weight = self._weight_of(self.dense()).to(self._dtype).contiguous()
+            return refuse_cut_graph(weight, self.all_factors)
 
     def guarded_weight(self) -> torch.Tensor:
         """Return ``weight`` as a tensor that refuses to be written.
@@ -442,7 +443,7 @@ class TensorTrain(torch.nn.Module):
             if measures:
                 self.warn_of_zeros(self._title)
                 self.output_loss.measure(self._title, x, y, self.exact, self.sample_dims)
-            return y.to(result)
+            return refuse_cut_graph(y.to(result), self.all_factors)
 
     def warn_of_zeros(self, name: str) -> None:
         """Warn if no factor of this layer, called ``name``, can get a gradient other than 0."""
@@ -652,7 +653,8 @@ class TensorTrain(torch.nn.Module):
         ``"storage"`` or ``"paper"`` (``docs/guide/training.md``). For a mean loss over N training
         samples a weight of 0.25/N to 0.5/N is usual.
         """
-        return prior([factor.to(self._real) for factor in self.factors], form)
+        term = prior([factor.to(self._real) for factor in self.factors], form)
+        return refuse_cut_graph(term, self.all_factors)
 
     @torch.no_grad()
     def cut_ranks(
@@ -694,27 +696,27 @@ class TensorTrain(torch.nn.Module):
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
-        """Add the exponents of compiled programs, as JSON in bytes: a tensor, as all entries are.
+        """Add the exponents of compiled programs, as JSON: a tensor, as all entries are.
 
-        A layer that no program has calibrated has no such entry. The formats that all exponents
-        are of go to the metadata, which ``torch.save`` keeps.
+        A layer that no program has calibrated has no such entry. Another entry has the formats that
+        all exponents are of: safetensors and plain dictionaries keep tensors alone.
         """
         untyped: Any = super()
         untyped._save_to_state_dict(destination, prefix, keep_vars)
-        metadata: dict[str, dict[str, Any]] = getattr(destination, "_metadata", {})
-        if not self.is_float and prefix[:-1] in metadata:
-            metadata[prefix[:-1]][FORMATS] = self.numbers.formats
+        if not self.is_float:
+            text = json.dumps(self.numbers.formats, sort_keys=True).encode()
+            destination[prefix + FORMATS] = _codes(text)
         if kept := {name: own for name, own in self.program_exponents.items() if own}:
             # Of one size as a rule: the mean of several state_dicts, as of an EMA, can be taken.
             text = json.dumps(kept, sort_keys=True).encode()
             text = text.ljust(-(-len(text) // ENTRY_BYTES) * ENTRY_BYTES)
-            destination[prefix + PROGRAM_EXPONENTS] = torch.tensor(list(text), dtype=torch.uint8)
+            destination[prefix + PROGRAM_EXPONENTS] = _codes(text)
 
     def _load_program_exponents(self, entry: torch.Tensor | None) -> None:
         """Take exponents in place: the programs of a compiled model hold these dictionaries."""
         loaded: dict[str, dict[str, int]] = {}
         try:
-            loaded = json.loads(bytes(integers(entry))) if entry is not None else {}
+            loaded = _object_in(entry)
         except ValueError:
             warnings.warn(
                 f"{PROGRAM_EXPONENTS} of a {type(self).__name__} were changed, such as by the mean "
@@ -789,9 +791,15 @@ class TensorTrain(torch.nn.Module):
                 "load it into the dense model and convert that (trainwright.from_torch), or call "
                 "the layer's load_dense(weight, bias)"
             )
+        # ``state_dict`` is torch's own copy, from which the quantisers are loaded afterwards.
+        formats = state_dict.pop(prefix + FORMATS, None)
         if not self.is_float:
-            # ``state_dict`` is torch's own copy, from which the quantisers are loaded afterwards.
-            self._suit_loaded(local_metadata.get(FORMATS, {}), state_dict, prefix)
+            before = local_metadata.get(FORMATS, {})
+            try:
+                before = before if formats is None else _object_in(formats)
+            except ValueError:  # a mean of several state_dicts of other formats
+                before = dict.fromkeys(self.numbers.formats, "unreadable formats")
+            self._suit_loaded(before, state_dict, prefix)
         state_dict = dict(state_dict)
         self._load_program_exponents(state_dict.pop(prefix + PROGRAM_EXPONENTS, None))
         untyped: Any = super()
@@ -806,6 +814,22 @@ class TensorTrain(torch.nn.Module):
             f"{self.rows} x {self.columns}, outputs={self.outputs}, inputs={self.inputs}, "
             f"ranks={self.ranks}, bias={self.bias is not None}, numbers={numbers}"
         )
+
+
+def _codes(text: bytes) -> torch.Tensor:
+    """Return the codes of a text as floats: averages and casts of a ``state_dict`` keep these."""
+    return torch.tensor(list(text), dtype=torch.float32)
+
+
+def _object_in(entry: torch.Tensor | None) -> dict[str, Any]:
+    """Return the JSON object whose bytes an entry of a ``state_dict`` has; ``ValueError`` if none.
+
+    A state of before, or one that was multiplied by 0, has an empty object.
+    """
+    loaded = {} if entry is None or not entry.any() else json.loads(bytes(integers(entry)))
+    if not isinstance(loaded, dict):
+        raise ValueError(f"{loaded!r} is no object")
+    return loaded
 
 
 def _read_slices(size: int, sizes: Sequence[int]) -> list[int]:

@@ -1,5 +1,7 @@
 """Errors that the user can correct, and their messages."""
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,7 +25,24 @@ def file_errors(action: str, kind: type[Exception] = FileError) -> Iterator[None
     try:
         yield
     except OSError as error:
-        raise kind(f"{action}: {error.strerror or error}") from None
+        raise kind(f"{action}: {reason_of(error)}") from None
+
+
+def reason_of(error: OSError) -> str:
+    """Return why the system refused, without the name of the file.
+
+    Libraries raise errors without a number (safetensors), or with the file and the system's own
+    error in the text (pyserial): a message that names the file would say both twice.
+    """
+    number = error.errno or next((n for kind, n in _NUMBERS.items() if isinstance(error, kind)), 0)
+    return os.strerror(number) if number else str(error)
+
+
+_NUMBERS = {
+    FileNotFoundError: errno.ENOENT,
+    IsADirectoryError: errno.EISDIR,
+    PermissionError: errno.EACCES,
+}
 
 
 def one_line(error: BaseException) -> str:

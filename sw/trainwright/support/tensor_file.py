@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trainwright.support.errors import UserError
+from trainwright.support.errors import UserError, reason_of
 from trainwright.support.text import shown
 
 MODEL = "model.safetensors"
@@ -67,7 +67,7 @@ def decode(path: Path, *kinds: str) -> tuple[dict[str, Any], dict[str, torch.Ten
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from None
+        raise CheckpointError(f"cannot read {path}: {reason_of(error)}") from None
     except (SafetensorError, ValueError, LookupError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged or not of trainwright: {error}") from None
     if metadata.get("format") not in kinds:

@@ -12,6 +12,7 @@ from trainwright import tt
 from trainwright.data import DataError
 from trainwright.data.arrays import read_arrays
 from trainwright.network import Network
+from trainwright.support.errors import reason_of
 from trainwright.support.text import amount
 from trainwright.train.pretrained import Pretrained, fit_weight
 from trainwright.tt import Numbers, TensorTrainError
@@ -71,7 +72,7 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     try:
         return load_file(path)
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+        raise DataError(f"cannot read {path}: {reason_of(error)}") from None
     except (SafetensorError, LookupError, ValueError, TypeError) as error:
         raise DataError(f"{path} is neither a safetensors file nor named .npz: {error}") from None
 
