@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 from graph_shifts import bind, is_mask
-from graph_values import constants, evaluate, evaluate_float, windowed
+from graph_values import constants, evaluate, evaluate_float
 
 from trainwright.formats.rounding import MAX_SHIFT
 from trainwright.graph.ir import Einsum, Graph, Kernel, Unfold, View
@@ -166,7 +166,7 @@ def bounds(
         elif isinstance(op, View):
             error[op.out] = error[op.x].reshape(graph.shape(op.out))
         else:
-            error[op.out] = windowed(graph, op, error[op.x])
+            error[op.out] = op.exact(graph, error)
         if not isinstance(op, View | Unfold) and not is_mask(op):
             error[op.out] = error[op.out] + 2.0 ** (exponents[op.out] - 1)
     return error

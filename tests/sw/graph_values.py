@@ -11,10 +11,9 @@ import torch
 from graph_shifts import Shifts
 
 from trainwright.functions import FunctionKernel
-from trainwright.graph.ir import Einsum, Graph, Kernel, Op, Tensor, Unfold, View
+from trainwright.graph.ir import Graph, Kernel, Op, Tensor
 from trainwright.kernels import evaluate as kernel_evaluate
 from trainwright.kernels.trace import LANES
-from trainwright.program.elementwise import MASK, ArrayBody
 
 Values = npt.NDArray[Any]
 
@@ -25,73 +24,6 @@ class Counted:
 
     total: int
     saturations: int
-
-
-def _letters(graph: Graph) -> dict[str, int]:
-    axes = {axis for tensor in graph.tensors.values() for axis in tensor.axes}
-    return {axis: n for n, axis in enumerate(sorted(axes))}
-
-
-def _einsum(graph: Graph, op: Einsum, values: Mapping[str, Values]) -> Values:
-    used = {a for name in op.operands for a in graph.tensors[name].axes}
-    letters = {axis: n for n, axis in enumerate(sorted(used))}
-    given: list = []
-    for name in op.operands:
-        given += [values[name].astype(np.float64), [letters[a] for a in graph.tensors[name].axes]]
-    out = [letters[a] for a in graph.tensors[op.out].axes]
-    return np.einsum(*given, out, optimize=True)
-
-
-def _broadcast(graph: Graph, name: str, like: str, value: Values) -> Values:
-    """Insert axes of length 1 into a tensor where ``like`` has axes that the tensor lacks."""
-    axes, wanted = graph.tensors[name].axes, graph.tensors[like].axes
-    order = [axes.index(a) for a in wanted if a in axes]
-    shape = [graph.sizes[a] if a in axes else 1 for a in wanted]
-    return value.transpose(order).reshape(shape)
-
-
-def windowed(graph: Graph, op: Unfold, value: Values) -> Values:
-    """Cut the windows of an array that has the axes of ``op.x``."""
-    axes = list(graph.tensors[op.x].axes)
-    for slide in op.slides:
-        place = axes.index(slide.axis)
-        at = [slide.position, slide.offset]
-        p, k = (np.arange(graph.sizes[axis]) for axis in at)
-        index = p[:, None] * slide.stride + k * slide.step + slide.first
-        source, rest = np.divmod(index, slide.spread)
-        inside = (rest == 0) & (source >= 0) & (source < graph.sizes[slide.axis])
-        taken = np.take(value, np.where(inside, source, 0).ravel(), place)
-        value = taken.reshape(*value.shape[:place], *index.shape, *value.shape[place + 1 :])
-        value = value * inside.reshape(*index.shape, *[1] * (value.ndim - place - 2))
-        axes[place : place + 1] = at
-    return value.transpose([axes.index(axis) for axis in graph.tensors[op.out].axes])
-
-
-def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, int]) -> Values:
-    """Compute the exact result, not rounded; ``left`` shifts the operands of an addition."""
-    match op:
-        case Einsum():
-            return _einsum(graph, op, values)
-        case Kernel(operands=(x_name, y_name), body=ArrayBody() as body):
-            x, y = values[x_name], _broadcast(graph, y_name, op.out, values[y_name])
-            if body == MASK:
-                return np.where(y > 0, x, 0)
-            total = x * 2.0 ** left[0] + y * 2.0 ** left[1]
-            return np.maximum(total, 0.0) if body.relu else total
-        case Kernel():
-            assert isinstance(op.body, FunctionKernel)
-            operands = [torch.from_numpy(np.asarray(values[name])) for name in op.operands]
-            if not op.over:
-                return op.body.real(*operands).numpy()
-            rows = [
-                torch.from_numpy(_grouped(graph, op, name, x.numpy()))
-                for name, x in zip(op.operands, operands, strict=True)
-            ]
-            return _ungrouped(graph, op, op.body.real(*rows).numpy())
-        case View():
-            return values[op.x].reshape(graph.shape(op.out))
-        case Unfold():
-            return windowed(graph, op, values[op.x])
 
 
 def _group_axes(graph: Graph, op: Kernel) -> tuple[str, ...]:
@@ -149,7 +81,7 @@ def constants(graph: Graph) -> dict[str, Values]:
 
 def _parts(op: Op) -> list[dict[str, slice]]:
     """Return the ranges of axes in each part of a sum; one empty part where the sum is not cut."""
-    if not (isinstance(op, Einsum) and op.parts):
+    if not op.parts:
         return [{}]
     return [{axis: slice(*values) for axis, values in cell} for cell in op.parts]
 
@@ -178,21 +110,16 @@ def evaluate(
 ) -> tuple[dict[str, Values], dict[str, Counted]]:
     """Compute the words of every tensor, and the statistics of every result.
 
-    ``given`` are words, with the axes of their tensors; constants are left out. Sums are taken in
-    float64, which is exact up to 2^53: accumulators have 48 bits at most. The statistics of a sum
-    that is taken in parts are those of its last addition.
+    ``given`` are words, with the axes of their tensors; constants are left out. The statistics of a
+    sum that is taken in parts are those of its last addition.
     """
     words: dict[str, Values] = {**constants(graph), **given}
     integers = {name: graph.tensors[name].format.decode(value) for name, value in words.items()}
     counted: dict[str, Counted] = {}
     for op in graph.ops:
-        if isinstance(op, View):
-            words[op.out] = words[op.x].reshape(graph.shape(op.out))
-            integers[op.out] = integers[op.x].reshape(graph.shape(op.out))
-            continue
-        if isinstance(op, Unfold):
-            words[op.out] = windowed(graph, op, words[op.x])
-            integers[op.out] = windowed(graph, op, integers[op.x])
+        if op.is_alias:
+            words[op.out] = op.exact(graph, words)
+            integers[op.out] = op.exact(graph, integers)
             continue
         if isinstance(op, Kernel) and isinstance(op.body, FunctionKernel):
             words[op.out] = integers[op.out] = _kernel(graph, op, integers, shifts[op.out])
@@ -201,10 +128,11 @@ def evaluate(
                 counted[op.out] = Counted(int(result.magnitude(words[op.out]).sum()), 0)
             continue
         shift, result = shifts[op.out], graph.tensors[op.out]
+        left = zip(op.operands, (shift.x, shift.y), strict=False)
+        shifted = integers | {name: integers[name] << by for name, by in left}
         rounded, saturated = np.zeros(0, np.int64), np.zeros(0, np.bool_)
         for number, part in enumerate(_parts(op)):
-            operands = _within(graph, op, integers, part)
-            exact = _sum(graph, op, operands, (shift.x, shift.y))
+            exact = op.exact(graph, _within(graph, op, shifted, part))
             before = rounded
             rounded, saturated = _rounded(result, exact, shift.result)
             if number:
@@ -215,6 +143,17 @@ def evaluate(
     return words, counted
 
 
+def _real(graph: Graph, op: Op, values: Mapping[str, Values]) -> Values:
+    if not (isinstance(op, Kernel) and isinstance(op.body, FunctionKernel)):
+        return op.exact(graph, values)
+    operands = [np.asarray(values[name]) for name in op.operands]
+    if op.over:
+        named = zip(op.operands, operands, strict=True)
+        operands = [_grouped(graph, op, name, value) for name, value in named]
+    result = op.body.real(*map(torch.from_numpy, operands)).numpy()
+    return _ungrouped(graph, op, result) if op.over else result
+
+
 def evaluate_float(graph: Graph, given: Mapping[str, Values]) -> dict[str, Values]:
     """Compute every tensor in float64, without rounding."""
     values: dict[str, Values] = {
@@ -222,5 +161,5 @@ def evaluate_float(graph: Graph, given: Mapping[str, Values]) -> dict[str, Value
         for name, words in constants(graph).items()
     } | dict(given)
     for op in graph.ops:
-        values[op.out] = _sum(graph, op, values, (0, 0))
+        values[op.out] = _real(graph, op, values)
     return values

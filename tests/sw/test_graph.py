@@ -10,7 +10,10 @@ from folded import each
 from graph_cases import bounds, colour_network, graph_network, odd_network, random_words, settled
 from graph_values import evaluate_float
 
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed
 from trainwright.graph.fill import Arrays, filled
+from trainwright.graph.ir import Einsum, Graph, Tensor
 from trainwright.graph.network import average, upper_names
 from trainwright.graph.order import Cost, ordered
 from trainwright.graph.step import step_graph
@@ -171,3 +174,16 @@ def test_graph_share_of_an_average_is_as_near_as_its_bits(size):
     most = 0 if size.bit_count() == 1 else 2.0 ** (exponent - 1)
     assert abs(word * 2.0**exponent - 1 / size) <= most
     assert word == 1 or 1 << 14 <= word < 1 << 15
+
+
+def test_einsum_exact_sums_integers_over_axes_that_the_result_lacks():
+    sizes, kind, fmt = {"i": 3, "j": 2, "k": 4}, TensorClass.INTERMEDIATE, Fixed(16)
+    axes = {"x": ("i", "k"), "g": ("k", "j"), "z": ("j", "i")}
+    tensors = {name: Tensor(name, own, kind, fmt) for name, own in axes.items()}
+    op = Einsum("z", ("x", "g"))
+    graph = Graph(sizes, tensors, (op,), ("x", "g"), ("z",))
+    random = np.random.default_rng(0)
+    x, g = (random.integers(-(1 << 15), 1 << 15, graph.shape(name)) for name in "xg")
+    assert np.array_equal(op.exact(graph, {"x": x, "g": g}), (x @ g).T)
+    doubled = Einsum("z", ("x", "g", "x"))
+    assert np.array_equal(doubled.exact(graph, {"x": x, "g": g}), (x**2 @ g).T)

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
@@ -22,6 +25,9 @@ from trainwright.program.engines import ARRAYS, EngineSpec
 
 if TYPE_CHECKING:
     from trainwright.graph.differentiate import Backward
+
+Values = npt.NDArray[Any]
+"""Integers, or real numbers, of a tensor: an array with its axes."""
 
 
 def gradient_name(name: str) -> str:
@@ -67,10 +73,8 @@ Parts = tuple[Cell, ...]
 class GraphOp:
     """Record of an operation: what graphs, differentiation and the compiler ask of every kind.
 
-    Each kind of operation is a class with its fields, which overrides the members that differ. An
-    ``Einsum`` is exact by definition, an alias computes nothing; a ``Kernel`` has a body, whose
-    integers the golden model computes: ``ArrayBody.exact``, or the kernel's own text. Cycles are
-    those of ``engines`` (``EngineSpec.cycles``) or of the body.
+    Each kind of operation is a class with its fields, which overrides the members that differ.
+    Cycles are those of ``engines`` (``EngineSpec.cycles``) or of the body of a ``Kernel``.
     """
 
     sums: ClassVar[bool] = False
@@ -96,6 +100,10 @@ class GraphOp:
         """Rule for the exponent of the result; a function binds its own (``bound``)."""
         return ExponentRule()
 
+    def exact(self, graph: "Graph", values: Mapping[str, Values]) -> Values:
+        """Return the result of the operands' integers, which is rounded once when it is stored."""
+        raise NotImplementedError
+
     def gradient(self, back: "Backward", upper: str) -> None:
         """Add the operands' gradients to ``back``; ``upper`` names the gradient to the result."""
         raise ValueError(f"{upper}: a {type(self).__name__} has no gradient of its own")
@@ -120,6 +128,16 @@ class Einsum(GraphOp):
     def engines(self) -> tuple[EngineSpec, ...]:
         """Arrays, each of which can compute every contraction."""
         return tuple(ARRAYS.values())
+
+    def exact(self, graph: "Graph", values: Mapping[str, Values]) -> Values:
+        """Return the sums in float64, exact up to 2^53: accumulators have 48 bits at most."""
+        names = (*self.operands, self.out)
+        axes = dict.fromkeys(axis for name in names for axis in graph.tensors[name].axes)
+        numbers = {axis: number for number, axis in enumerate(axes)}
+        places = [[numbers[axis] for axis in graph.tensors[name].axes] for name in names]
+        operands = [values[name].astype(np.float64) for name in self.operands]
+        terms = [part for term in zip(operands, places, strict=False) for part in term]
+        return np.einsum(*terms, places[-1], optimize=True)
 
     def gradient(self, back: "Backward", upper: str) -> None:
         """Add, for each operand, the product of the others and the gradient to the result."""
@@ -183,6 +201,18 @@ class Kernel(GraphOp):
         assert isinstance(self.body, ArrayBody)
         return self.body.exponents
 
+    def exact(self, graph: "Graph", values: Mapping[str, Values]) -> Values:
+        """Return the results of an array's body, whose second operand may lack axes.
+
+        The integers of a function are those of its own text (``trainwright.kernels.evaluate``).
+        """
+        assert isinstance(self.body, ArrayBody)
+        (x, y), wanted = self.operands, graph.tensors[self.out].axes
+        axes = graph.tensors[y].axes
+        spread = values[y].transpose([axes.index(axis) for axis in wanted if axis in axes])
+        lacking = tuple(n for n, axis in enumerate(wanted) if axis not in axes)
+        return self.body.exact(values[x], np.expand_dims(spread, lacking))
+
     def gradient(self, back: "Backward", upper: str) -> None:
         """Add the gradient to the operand: another kernel, of the gradient to the result.
 
@@ -236,6 +266,10 @@ class Alias(GraphOp):
 class View(Alias):
     """``out`` = ``x`` by other axes: the same values in row-major order."""
 
+    def exact(self, graph: "Graph", values: Mapping[str, Values]) -> Values:
+        """Return the values of the operand by the axes of the result."""
+        return values[self.x].reshape(graph.shape(self.out))
+
     def gradient(self, back: "Backward", upper: str) -> None:
         """Read the gradient to the result by the axes of the operand."""
         back.ops.append(View(back.part(self.x), upper))
@@ -274,6 +308,20 @@ class Unfold(Alias):
 
     slides: tuple[Slide, ...]
     is_window = True
+
+    def exact(self, graph: "Graph", values: Mapping[str, Values]) -> Values:
+        """Return the windows of the operand, with zeros where they leave its axes."""
+        value, axes = values[self.x], list(graph.tensors[self.x].axes)
+        for slide in self.slides:
+            place, at = axes.index(slide.axis), [slide.position, slide.offset]
+            p, k = (np.arange(graph.sizes[axis]) for axis in at)
+            index = p[:, None] * slide.stride + k * slide.step + slide.first
+            source, rest = np.divmod(index, slide.spread)
+            inside = (rest == 0) & (source >= 0) & (source < graph.sizes[slide.axis])
+            value = np.take(value, np.where(inside, source, 0), place)
+            value = value * inside.reshape(*index.shape, *[1] * (value.ndim - place - 2))
+            axes[place : place + 1] = at
+        return value.transpose([axes.index(axis) for axis in graph.tensors[self.out].axes])
 
 
 Op = Einsum | Kernel | View | Unfold
