@@ -68,6 +68,20 @@ def slot_width(parameters: AcceleratorParameters) -> int:
     return max(8, exact_log2(parameters.statistics_depth))
 
 
+def used_bits(parameters: AcceleratorParameters) -> dict[str, int]:
+    """Return the bits of COMPUTE's fields, the low ones, where engines do not use all of them."""
+    p = parameters
+    absent = {
+        "x_format": not p.formats,
+        "g_format": not p.formats,
+        "z_format": not p.formats,
+        "digits": not p.narrow,
+        "stochastic": not p.stochastic_rounding,
+    }
+    slot = {"slot": exact_log2(p.statistics_depth)}
+    return slot | {name: 0 for name, is_absent in absent.items() if is_absent}
+
+
 def window_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     """Lay out the first and last page of the external memory that programs may touch."""
     # Pages, not bytes: a comparison of few bits fits into the cycle of a burst's address.

@@ -38,6 +38,7 @@ from trainwright_hw.control.engine_ports import (
     StepPort,
     TakenSum,
     command_layout,
+    used_bits,
     whole_layout,
 )
 from trainwright_hw.control.exponent_file import PLACE_WIDTH, ExponentFile
@@ -453,7 +454,11 @@ class Sequencer(wiring.Component):
         # first would lengthen the path.
         views = ((transfer, TRANSFER_ADDRESSES), (compute, COMPUTE_ADDRESSES))
         sums = [(view[name], view[by], name) for view, names in views for name, by in names.items()]
-        resolved = {}
+        # The rest is 0, so that neither the program memory nor an engine keeps it.
+        resolved: dict[str, Value] = {
+            name: Cat(compute[name][:used], C(0, len(compute[name]) - used))
+            for name, used in used_bits(self.parameters).items()
+        }
         for reader, (base, register, name) in enumerate(sums):
             addend = Signal(len(base), name=f"addend_{name}", reset_less=True)
             m.d.comb += registers.select[reader].eq(register)

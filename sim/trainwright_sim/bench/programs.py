@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from trainwright.accelerator.registers import Error
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
     Descriptor,
@@ -29,6 +30,7 @@ from trainwright.program.fields import (
     Operation,
 )
 from trainwright.program.table import unpacked
+from trainwright_hw.control.engine_ports import used_bits
 from trainwright_sim.bench.testbench import Stalls, TestBench
 
 NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}
@@ -53,8 +55,11 @@ class Issue:
     number: int
 
 
-def interpret(program: Sequence[Descriptor], loop_depth: int) -> tuple[list[Issue], Error, int]:
+def interpret(
+    program: Sequence[Descriptor], parameters: AcceleratorParameters
+) -> tuple[list[Issue], Error, int]:
     """Return a program's commands, its final error, and the number of its last descriptor."""
+    used = used_bits(parameters)
     registers, issued, loops = [0] * REGISTERS, [], []
     number = 0
     while number < len(program):
@@ -67,7 +72,7 @@ def interpret(program: Sequence[Descriptor], loop_depth: int) -> tuple[list[Issu
                 for register, value in d.values:
                     registers[register] = value % (1 << 32)
             case Loop():
-                if len(loops) == loop_depth:
+                if len(loops) == parameters.loop_depth:
                     return issued, Error.NESTING, number
                 loops.append([number, d.iterations])
             case End():
@@ -87,6 +92,9 @@ def interpret(program: Sequence[Descriptor], loop_depth: int) -> tuple[list[Issu
                     if name in raw:
                         register = registers[raw[name.removesuffix("_base") + "_register"]]
                         raw[name] = (raw[name] + register) % (1 << width)
+                for name, width in used.items():
+                    if name in raw:
+                        raw[name] %= 1 << width
                 issued.append(Issue(ENGINE[d.operation], raw, number))
         number += 1
     return issued, Error.OPERATION, number

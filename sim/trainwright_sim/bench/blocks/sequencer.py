@@ -165,7 +165,7 @@ class SequencerBench(TestBench):
 
     async def check(self, program: Sequence[Descriptor]) -> None:
         """Run a program and compare."""
-        issued, error, number = interpret(program, self.parameters.loop_depth)
+        issued, error, number = interpret(program, self.parameters)
         await self.execute(program)
         assert self.issued == [(issue.engine, issue.fields) for issue in issued]
         assert self.get("error") == error
@@ -456,7 +456,7 @@ async def back_to_back(dut):
         tb.set(read_error=0, write_error=0)
         await tb.until(lambda: tb.finished)
         good = tb.random_program(tb.parameters.loop_depth * 2 + 6)
-        issued, _, number = interpret(good, tb.parameters.loop_depth)
+        issued, _, number = interpret(good, tb.parameters)
         await tb.begin(good)
         assert tb.get("error") == Error.NONE
         await tb.until(lambda: tb.finished)
