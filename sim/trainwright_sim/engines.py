@@ -188,9 +188,9 @@ VERILATOR_OPTIONS = (
 )
 
 
-def _verilator(folder: Path, log: BuildLog) -> Sources:
+def _verilator(folder: Path, log: BuildLog, more: Sequence[str] = ()) -> Sources:
     _yosys(log, f"read_rtlil design.il; {YOSYS_PASSES}; write_verilog -sv -noattr design.sv")
-    return _verilated(folder, log)
+    return _verilated(folder, log, more)
 
 
 HIERARCHY_PASSES = "proc -norom; memory_collect; opt_clean"

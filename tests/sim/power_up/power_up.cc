@@ -1,0 +1,25 @@
+// Simulation whose memories start with random words, unless the design gives their contents.
+#include "Vsimulated.h"
+#include "verilated.h"
+
+namespace {
+
+int power_up_seed = 1;
+
+struct RandomContext : VerilatedContext {
+    RandomContext() {
+        randReset(2);
+        randSeed(power_up_seed);
+    }
+};
+
+}  // namespace
+
+#define ENGINE_VERILATOR
+#define VerilatedContext RandomContext
+#include "harness.cc"
+
+// Set the seed of designs that are opened from now on.
+extern "C" __attribute__((visibility("default"))) void trainwright_power_up(int seed) {
+    power_up_seed = seed;
+}
