@@ -372,3 +372,15 @@ def test_steps_by_one_start(ranks, batch, stalled, plan):
         network = load_network("digits").with_ranks(ranks)
         result = check_training(network, batch, rtl, seed=3, plan=plan)
     assert result.comparison.mismatches == {} and result.host_writes == 0
+
+
+@pytest.mark.parametrize("lanes", [pytest.param(8, marks=pytest.mark.slow), 4])
+def test_steps_by_one_start_of_few_lanes_equal_golden(lanes):
+    p = AcceleratorParameters(
+        vector_engine=1, engine_lanes=2, exponents=64, sample_loads=1, lanes=lanes, pe1_rows=2,
+        pe2_rows=2,
+    )  # fmt: skip
+    with RtlAccelerator(p, memory_bytes=1 << 20) as rtl:
+        network = load_network("digits").with_ranks([[5], [7]])
+        result = check_training(network, 6, rtl, seed=3)
+    assert result.comparison.mismatches == {} and result.host_writes == 0

@@ -1,7 +1,6 @@
 """Programs of loss and update: whole steps on the golden model, equal to the definitions."""
 
 import json
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -124,17 +123,9 @@ def test_chip_step_wrong_word_of_the_state_is_found():
     assert any(p.program == "resident" for p in named)
 
 
-@pytest.mark.parametrize(
-    ("network", "parameters", "batch", "message"),
-    [
-        (DIGITS, AcceleratorParameters(), 16, "need a vector engine; use vector_engine=1"),
-        (DIGITS, replace(P, lanes=8), 16, "take 16 lanes, not 8; use lanes=16"),
-    ],
-)
-def test_chip_step_rejects_unsupported_networks(network, parameters, batch, message):
-    with pytest.raises(CompileError) as error:
-        ChipDriver(Other(parameters), random_state(network, 0).layout, batch)
-    assert message in str(error.value)
+def test_chip_step_without_a_vector_engine_is_one_error():
+    with pytest.raises(CompileError, match="need a vector engine; use vector_engine=1"):
+        ChipDriver(Other(AcceleratorParameters()), random_state(DIGITS, 0).layout, 16)
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "squared-error"])

@@ -17,7 +17,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network, network_from_dict
 from trainwright.onchip.choices import BYTE_CLASSES, MOST_OUTPUTS
 from trainwright.onchip.loss import batch_loss
-from trainwright.onchip.samples import DIGIT_WEIGHTS, target_beats
+from trainwright.onchip.samples import WEIGHTS_LABEL, digit_rows, target_beats
 from trainwright.parameters import AcceleratorParameters
 
 DIGITS = load_network("digits")
@@ -45,7 +45,8 @@ def of_tokens(classes, outputs, *, words):
 def test_two_digits_of_a_label_give_its_number(classes):
     labels = np.array([-1, 0, 1, 63, 64, 127, 128, classes - 1])
     beats = target_beats(labels, classes, numbered=True).view(np.int8)
-    assert (beats.astype(np.int64) @ DIGIT_WEIGHTS).tolist() == labels.tolist()
+    (weights,) = digit_rows(np.array([WEIGHTS_LABEL]), 16)
+    assert (beats.astype(np.int64) @ weights).tolist() == labels.tolist()
 
 
 @pytest.mark.parametrize(

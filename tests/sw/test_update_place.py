@@ -23,7 +23,7 @@ DIGITS = load_network("digits")
     ("given", "place"),
     [
         ([], "alone"),
-        (["lanes=16", "pe1_rows=4"], "alone"),
+        (["lanes=8", "pe1_rows=4"], "alone"),
         (["exponents=128"], "alone"),
         (["exponents=0"], "host"),
         (["sample_loads=0"], "host"),
@@ -102,7 +102,6 @@ def test_train_with_update_by_the_host_says_so_and_gives_equal_bits(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--accelerator", "lanes=8"], "take 16 lanes, not 8; .*: --accelerator exponents=0"),
         (["--rounding-mode", "stochastic"], "--accelerator exponents=0"),
         (["--verify", "1", "--backend", "rtl"], "--accelerator exponents=0"),
         (["--accelerator", "word_width=8"], "vector_engine=0 leaves it to the host"),

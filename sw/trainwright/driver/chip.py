@@ -79,8 +79,9 @@ class ChipDriver(Driver):
     def put(self, state: ChipState, model: QuantisedModel) -> None:
         """Write the whole state, and the images of its factors."""
         arrays = state.to_arrays()
-        self._write(STATE, arrays["state"].astype(np.int64))
-        self._write(FACTORS, arrays["factors"])
+        # The rows of the definitions have LANES words, those of the accelerator its lanes.
+        for name, words in ((STATE, arrays["state"]), (FACTORS, arrays["factors"])):
+            self._write(name, words.astype(np.int64).reshape(-1, self.memory.layout.lanes))
         for name, words in self.memory.constants().items():
             self._write(name, words)
         for program in (self.step.forward, self.step.backward):
@@ -96,17 +97,18 @@ class ChipDriver(Driver):
 
     def factors(self) -> Words:
         """Read factors and biases in the rows of the layout, int64 (rows, LANES)."""
-        result = np.zeros((self.layout.rows, LANES), np.int64)
-        for part in self.layout.parts:
+        layout = self.memory.layout
+        result = np.zeros((layout.rows, layout.lanes), np.int64)
+        for part in layout.parts:
             place = self.memory.place_of(part)
             blocks = part.blocks if place.name == FACTORS else len(self.memory.live(part).left)
             last = place.row + blocks * (part.rows // part.blocks)
             rows = self.rows(place.name)[place.row : last]
             result[part.row : part.row + len(rows)] = rows
-        return result
+        return result.reshape(-1, LANES)
 
     def rows(self, name: str) -> Words:
-        """Read a buffer, such as ``STATE``, int64 (rows, LANES), as it is in memory."""
+        """Read a buffer, such as ``STATE``, int64 (rows, lanes), as it is in memory."""
         buffer = self.memory.everything[name]
         data = self.accelerator.read(buffer.address, buffer.size)
-        return data.view(buffer.kind).reshape(-1, LANES).astype(np.int64)
+        return data.view(buffer.kind).reshape(-1, self.memory.layout.lanes).astype(np.int64)

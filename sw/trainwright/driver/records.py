@@ -13,7 +13,6 @@ from trainwright.compiler.chip.records import RecordFormat
 from trainwright.driver.tokens import token_words
 from trainwright.network import Input, Network
 from trainwright.onchip.choices import label_bytes, no_label
-from trainwright.onchip.layout import LANES
 from trainwright.onchip.samples import require_labels, target_beats
 
 
@@ -51,39 +50,41 @@ def sample_records(
     """
     require_labels(labels, step.network.classes)
     network, batch, form = step.network, step.batch, RecordFormat.of(step)
-    whole = np.zeros((len(inputs), form.record_bytes), np.uint8)
+    lanes = step.parameters.lanes
+    whole = np.zeros((len(inputs), (form.beats + 1) * lanes), np.uint8)
     for start in range(0, len(inputs), batch):
         own = inputs[start : start + batch]
         # The last samples are filled up with zeros, as buffers have the size of a batch.
         filled = torch.nn.functional.pad(own, (0, 0, 0, batch - len(own)))
         words = dict(written_words(network, step.inputs, filled))
         for content in form.contents:
-            place = slice(LANES * content.first, LANES * (content.first + content.beats))
+            place = slice(lanes * content.first, lanes * (content.first + content.beats))
             if content.packed:
                 data = content.packed.pack(words[content.tensor].to(torch.int32))
                 whole[start : start + batch, place] = data.reshape(batch, -1)[: len(own)]
             else:
                 size = label_bytes(network.classes)
-                data = np.full((len(own), LANES * content.beats // size), -1, f"<i{size}")
+                data = np.full((len(own), lanes * content.beats // size), -1, f"<i{size}")
                 numbers = network.labels_of(network.main, labels)[start : start + batch]
                 data[:, : numbers.shape[1]] = numbers
                 whole[start : start + batch, place] = data.view(np.uint8)
     if kind := label_kinds(network).get(1):
         own = network.labels_of(network.sequence_head, labels)
-        numbered = classes_in_rows(network)
-        whole[:, -LANES:] = target_beats(own, kind.classes, numbered=numbered)
+        numbered = classes_in_rows(network, lanes)
+        whole[:, -lanes:] = target_beats(own, kind.classes, numbered=numbered, beat=lanes)
     return whole
 
 
 def filled_records(step: CompiledStep, whole: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Fill records up to whole batches with blank records, which have no label."""
-    network = step.network
+    network, lanes = step.network, step.parameters.lanes
     shape = (1, network.labels) if network.labels > 1 else 1
     none = np.full(shape, no_label(network.classes))
     if SAMPLES_OUTSIDE in step.buffers:
         blank = np.zeros((1, whole.shape[1]), np.uint8)
-        numbered = classes_in_rows(network)
-        blank[:, -LANES:] = target_beats(none, network.classes, numbered=numbered)
+        numbered = classes_in_rows(network, lanes)
+        beats = target_beats(none, network.classes, numbered=numbered, beat=lanes)
+        blank[:, -lanes:] = beats
     else:
         blank = sample_records(step, torch.zeros(1, network.input_size), none)
     return np.concatenate([whole, blank.repeat(-len(whole) % step.batch, 0)])

@@ -152,7 +152,8 @@ class ResidentDriver(ChipDriver):
             # Constants, and the rows of padding that no record has.
             self._put_inputs(torch.zeros(self.step.batch, self.network.input_size), None)
         self.prime(step)
-        self._write(SCHEDULE, schedule_words(self._table, step, self._interval))
+        lanes = self.memory.layout.lanes
+        self._write(SCHEDULE, schedule_words(self._table, step, self._interval, lanes))
         if self._pulled:
             sums = sums_of_squares(self.layout, state.weights)
             self._write(PRIOR, self.memory.prior_rows.words(sums, state.pulls, state.kept))
@@ -238,7 +239,7 @@ class ResidentDriver(ChipDriver):
     @property
     def identity(self) -> str:
         """Digest of programs and schedule: equal digests mean equal runs."""
-        words = schedule_words(self._table, 0, self._interval)
+        words = schedule_words(self._table, 0, self._interval, self.memory.layout.lanes)
         # This text is part of cards on boards: its first word stays, so that their runs go on.
         rule = self._cuts
         cuts = f"Looks(interval={rule.interval}, distance={rule.distance})" if rule else "None"

@@ -28,7 +28,7 @@ from trainwright.job.record import (
 )
 from trainwright.network import Network
 from trainwright.onchip.choices import reads_images
-from trainwright.onchip.layout import LANES, WeightPart
+from trainwright.onchip.layout import WeightPart
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.errors import UserError
 from trainwright.support.files import packaged, write_whole
@@ -206,7 +206,7 @@ def describe(job: RecordedJob) -> dict[str, Any]:
         ],
         "buffers": list(_plain_buffers(driver)),
         "samples": [{"name": name, **asdict(where)} for name, where in job.samples.items()],
-        "factors": [_tensor(driver, part) for part in driver.layout.parts],
+        "factors": [_tensor(driver, part) for part in driver.memory.layout.parts],
         "exponents": [{"name": name, "slot": slot} for name, slot in slots.items() if slot],
         "statistics": [{"name": name, "slot": slot} for slot, name in enumerate(tensors)],
         "loss_slot": driver.resident.loss_slot,
@@ -291,7 +291,7 @@ def _tensor(driver: ResidentDriver, part: WeightPart) -> dict[str, Any]:
     return {
         "name": part.name,
         "buffer": place.name,
-        "address": buffer.address + place.row * LANES * buffer.element_bytes,
+        "address": buffer.address + place.row * part.lanes * buffer.element_bytes,
         "element_bytes": buffer.element_bytes,
         "exponent": part.exponent,
         "shape": list(part.shape),
@@ -311,7 +311,7 @@ def header(job: RecordedJob) -> str:
         "buffer": [
             f'"{name}", {b.address}u, {b.size}u' for name, b in driver.memory.everything.items()
         ],
-        "tensor": [_tensor_row(_tensor(driver, part)) for part in driver.layout.parts],
+        "tensor": [_tensor_row(_tensor(driver, part)) for part in driver.memory.layout.parts],
     }
     lines = [
         f"/* Job of network {driver.network.name}; trainwright_driver.h explains the fields. */",

@@ -6,7 +6,7 @@ from trainwright.network import Network
 from trainwright.network.nodes import IMAGE
 
 LANES = 16
-"""Words of a row of state. A machine of 8 lanes takes two of its rows for each."""
+"""Words of a row of state; a machine of fewer lanes has several rows for each."""
 BYTE_CLASSES = 128
 """Classes up to which a label is a signed byte; more classes take two bytes."""
 DIGIT_BITS = 6

@@ -17,7 +17,7 @@ from trainwright.kernels import Body, Register, Value, evaluate, trace, where
 from trainwright.kernels.functions import MANTISSA
 from trainwright.kernels.library import any_mantissa, log2_fraction
 from trainwright.kernels.tables import FRACTION
-from trainwright.onchip.layout import LANES, Kept, WeightLayout, Words
+from trainwright.onchip.layout import Kept, WeightLayout, Words
 from trainwright.onchip.prior_pass import COST, HIGH, KEPT, LOW, LOW_WIDTH, MOST_WORD, read_sum
 from trainwright.program.vector import FACTOR_WIDTH, THREADS, Rounding
 
@@ -100,8 +100,8 @@ def decide_kernel(
 ) -> None:
     """Change the flags of a bond's columns in a step that looks, and count the columns left.
 
-    A bond may have several ``rows`` of LANES columns, a pass for each. Two sweeps take all of them:
-    only the second, which comes ``again``, knows what all rows have in common.
+    A bond may have several ``rows`` of a column a lane, a pass for each. Two sweeps take all of
+    them: only the second, which comes ``again``, knows what all rows have in common.
     """
 
     def joint(name: str, value: Value) -> Value:
@@ -121,7 +121,7 @@ def decide_kernel(
     # Where every sum is 0, the first column that is left stays alone.
     flags = k.read(KEPT, CUT, 0)
     place = flags - k.lane()
-    place = place - row * LANES if row else place
+    place = place - row * k.lanes if row else place
     first = joint(FIRST, place.greatest_lane())
     above = where(most.negative, place - first, above)
     above = where(k.held(COUNTER).positive, 0, above)
@@ -130,7 +130,7 @@ def decide_kernel(
     k.keep(FLAGS, flags)
 
     # All lanes less those that are cut: a flag shifted by CUT_SHIFT is -1.
-    left = (flags >> CUT_SHIFT).sum_lanes() + LANES
+    left = (flags >> CUT_SHIFT).sum_lanes() + k.lanes
     k.write(LEFT, left + k.read(LEFT) if row else left)
 
 

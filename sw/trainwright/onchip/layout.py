@@ -7,7 +7,7 @@ their words in place, as zeros: nothing moves, and the random bits of a row stay
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -49,6 +49,8 @@ class WeightPart:
     along: int
     """Elements along the lanes: the last axis, or the one before it for a layer's last factor, or
     all elements of a scale or a bias."""
+    lanes: int = LANES
+    """Words of the rows that are counted."""
 
     @property
     def hidden(self) -> int:
@@ -69,7 +71,7 @@ class WeightPart:
     @property
     def line_rows(self) -> int:
         """Rows of a line: of the elements along the lanes."""
-        return -(-self.along // LANES)
+        return line_rows(self.along, self.lanes)
 
     @property
     def rows(self) -> int:
@@ -84,8 +86,8 @@ class WeightPart:
     @cached_property
     def places(self) -> Words:
         """(size,): where its elements lie in the flat state."""
-        lines = np.arange(self.size // self.along)[:, None] * (self.line_rows * LANES)
-        return self.row * LANES + (lines + np.arange(self.along)).ravel()
+        lines = np.arange(self.size // self.along)[:, None] * (self.line_rows * self.lanes)
+        return self.row * self.lanes + (lines + np.arange(self.along)).ravel()
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,13 @@ class WeightLayout:
     network: Network
     parts: tuple[WeightPart, ...]
     bonds: tuple[Bond, ...]
+    lanes: int = LANES
+    """Words of the rows that are counted."""
+
+    def split(self, lanes: int) -> "WeightLayout":
+        """Return the same places of all words, counted in rows of ``lanes`` words."""
+        parts = (replace(p, row=p.row * p.lanes // lanes, lanes=lanes) for p in self.parts)
+        return replace(self, parts=tuple(parts), lanes=lanes)
 
     @property
     def rows(self) -> int:
@@ -140,8 +149,8 @@ class WeightLayout:
 
     @cached_property
     def column_of(self) -> Words:
-        """(2, rows x LANES): the column of each element along axis 0 and along axis 3, or 0."""
-        numbers_of = np.zeros((2, self.rows * LANES), np.int64)
+        """(2, rows x lanes): the column of each element along axis 0 and along axis 3, or 0."""
+        numbers_of = np.zeros((2, self.rows * self.lanes), np.int64)
         for side in self.sides:
             part = self.parts[side.part]
             along = np.indices(part.shape)[side.axis]
@@ -169,6 +178,11 @@ class WeightLayout:
         """Return the columns left of each bond, by ``marks`` of all columns."""
         sides = [bond.left for bond in self.bonds]
         return [np.flatnonzero(marks[side.first :][: side.columns]) for side in sides]
+
+
+def line_rows(along: int, lanes: int) -> int:
+    """Return the rows of ``lanes`` words of a line, which fills whole rows of ``LANES`` words."""
+    return -(-along // LANES) * (LANES // lanes)
 
 
 def state_rows(network: Network) -> int:

@@ -71,9 +71,9 @@ class Loss:
         return self.total * self.unit / max(1, self.samples)
 
 
-def in_groups(outputs: int, classes: int, *, of_words: bool) -> bool:
+def in_groups(outputs: int, classes: int, lanes: int = LANES, *, of_words: bool) -> bool:
     """Return whether the classes of a sample are a group of rows, not lanes of a row."""
-    return of_words or outputs > LANES or classes == 1
+    return of_words or outputs > lanes or classes == 1
 
 
 def probability_width(classes: int) -> int:

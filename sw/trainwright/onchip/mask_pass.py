@@ -1,9 +1,10 @@
 """Masks of dropout as a pass of the vector engine: 1 keeps a value, 0 drops it.
 
 A mask has rows of 16 words: samples, or the tokens of a sequence, lie along the lanes, from a new
-row for each value of a sample and each sequence. The masks of a network follow one another. Random
-bits follow from the step and from the number of the row, so that host and accelerator draw equal
-masks, whatever the order and the place of the rows.
+row for each value of a sample and each sequence. An accelerator of fewer lanes has several rows for
+each. The masks of a network follow one another. Random bits follow from the step and from the
+number of the row, so that host and accelerator draw equal masks, whatever the order and the place
+of the rows.
 """
 
 from functools import lru_cache

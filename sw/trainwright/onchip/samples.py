@@ -8,6 +8,7 @@ import numpy.typing as npt
 from trainwright.fixed.random_bits import derived_seed
 from trainwright.onchip.choices import (
     DIGIT_BITS,
+    LANES,
     MOST_OUTPUTS,
     MOST_TARGET,
     label_bytes,
@@ -16,8 +17,6 @@ from trainwright.onchip.choices import (
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER, SampleOrder, order_mask
 from trainwright.support.text import amount
 
-BEAT = 16
-"""Bytes of a beat of an accelerator with 16 lanes."""
 TARGET_UNIT = 1 << 10
 """Units of a regression's target in a standard deviation."""
 
@@ -46,9 +45,9 @@ def expanded(pixels: npt.NDArray[np.uint8], width: int, activation: int) -> npt.
     return repeated >> (have - bits)
 
 
-def sample_bytes(pixels: int, width: int) -> int:
-    """Return the bytes of a record: beats of 16 bytes for its pixels, and one of targets."""
-    return -(-pixels * width // (8 * BEAT)) * BEAT + BEAT
+def sample_bytes(pixels: int, width: int, beat: int = LANES) -> int:
+    """Return the bytes of a record: beats of its pixels, a byte a lane, and one of targets."""
+    return -(-pixels * width // (8 * beat)) * beat + beat
 
 
 def records(
@@ -58,26 +57,27 @@ def records(
     classes: int,
     *,
     numbered: bool = False,
+    beat: int = LANES,
 ) -> npt.NDArray[np.uint8]:
     """Return the data set in external memory, uint8 (samples, ``sample_bytes``).
 
-    ``pixels`` (samples, n) are stored pixels. After the pixels comes a signed byte for each of 16
-    classes: 1 at the label, 0 at other classes, -1 from ``classes`` on. Where labels are
+    ``pixels`` (samples, n) are stored pixels. After the pixels comes a signed byte for each of
+    ``beat`` classes: 1 at the label, 0 at other classes, -1 from ``classes`` on. Where labels are
     ``numbered``, the bytes are those of ``target_beats``. Raises ``ValueError`` where a pixel or a
     label does not fit.
     """
-    most = MOST_OUTPUTS if numbered else BEAT
+    most = MOST_OUTPUTS if numbered else beat
     if not 0 < classes <= most:
         raise ValueError(f"records have targets of 1 to {most} classes, not {classes}")
     if int(pixels.max(initial=0)) >> width:
         raise ValueError(f"a pixel of {pixels.max()} has more than {width} bits")
     require_labels(labels, classes, every=True)
-    size = sample_bytes(pixels.shape[1], width)
-    whole = np.zeros((len(pixels), (size - BEAT) * 8 // width), np.uint8)
+    size = sample_bytes(pixels.shape[1], width, beat)
+    whole = np.zeros((len(pixels), (size - beat) * 8 // width), np.uint8)
     whole[:, : pixels.shape[1]] = pixels
     if width < 8:
         whole = (whole[:, ::2] | whole[:, 1::2] << width).astype(np.uint8)
-    targets = target_beats(labels.astype(np.int64), classes, numbered=numbered)
+    targets = target_beats(labels.astype(np.int64), classes, numbered=numbered, beat=beat)
     return np.concatenate([whole, targets], 1)
 
 
@@ -104,30 +104,30 @@ def label_words(labels: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
 
 
 def target_beats(
-    labels: npt.NDArray[np.int64], classes: int, *, numbered: bool
+    labels: npt.NDArray[np.int64], classes: int, *, numbered: bool, beat: int = LANES
 ) -> npt.NDArray[np.uint8]:
-    """Return the beat of targets of each sample: its classes, or the label's number 16 times.
+    """Return the beat of targets of each sample: its classes, or the label's number in each byte.
 
     A number of two bytes is stored once, as two digits and zeros (``digit_rows``). Raises
     ``ValueError`` for labels that are no classes.
     """
     require_labels(labels, classes)
     if not numbered:
-        targets = target_rows(labels, classes, BEAT)
+        targets = target_rows(labels, classes, beat)
     elif label_bytes(classes) == 1:
-        targets = labels[:, None].repeat(BEAT, 1)
+        targets = labels[:, None].repeat(beat, 1)
     else:
-        targets = digit_rows(labels)
+        targets = digit_rows(labels, beat)
     return targets.astype(np.int8).view(np.uint8)
 
 
-DIGIT_WEIGHTS = np.array([1, 1 << DIGIT_BITS, *[0] * (BEAT - 2)])
-"""Weights of a beat's bytes in the number of a label of two bytes."""
+WEIGHTS_LABEL = 1 + (1 << 2 * DIGIT_BITS)
+"""Label of two bytes whose digits are the weights of both digits in a label's number."""
 
 
-def digit_rows(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def digit_rows(labels: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int64]:
     """Return a row for each label: its low digit, at least 0, its high digit, and zeros."""
-    rows = np.zeros((len(labels), BEAT), np.int64)
+    rows = np.zeros((len(labels), lanes), np.int64)
     rows[:, 0], rows[:, 1] = labels & (1 << DIGIT_BITS) - 1, labels >> DIGIT_BITS
     return rows
 

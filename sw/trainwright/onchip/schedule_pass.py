@@ -1,9 +1,8 @@
 """The schedule as passes of the vector engine: the entry of a step, and where the next one is.
 
-Rows of 16 words: a *position* within the present entry and the *number* of that entry, the same in
-all lanes, steps since the last *look* at the columns (``onchip.cut_pass``), and ``TABLE_ROWS``
-rows of each column of the table, an entry a lane. Two columns at a time come to registers of every
-thread:
+Rows: a *position* within the present entry and the *number* of that entry, the same in all lanes,
+steps since the last *look* at the columns (``onchip.cut_pass``), and rows of each column of the
+table, an entry a lane. Two columns at a time come to registers of every thread:
 
 * ``advance_kernel``, a row a thread: position and number of the next step; registers are cleared;
 * ``choose_kernel``, each row of the table for every thread: the lane of this step's entry is kept;
@@ -18,10 +17,10 @@ from trainwright.onchip.prior_pass import WEIGHT_RAISE
 from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, RateTable
 from trainwright.support.text import amount
 
-TABLE_ROWS = ENTRIES // LANES
 POSITION, NUMBER, LOOK = range(3)
-"""Rows of the schedule in memory: the counters, then the columns of the table."""
-NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = range(3, 4 + 5 * TABLE_ROWS, TABLE_ROWS)
+"""Rows of the counters, before those of the table."""
+NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, COLUMNS = range(6)
+"""Columns of the table, and their number."""
 MOST_STEPS = (1 << 15) - 1
 """Steps that an entry may hold for: the position is a word of 16 bits."""
 
@@ -32,8 +31,13 @@ NUMBERS_IN, FIRST, SECOND, PRESENT = "numbers", "first column", "second column",
 """Streams of ``choose_kernel``."""
 
 
-def schedule_words(table: RateTable, step: int, interval: int = 1) -> Words:
-    """Return the schedule in memory before ``step``, (ROWS, LANES).
+def row_of(column: int, lanes: int) -> int:
+    """Return the first row of a column of the table; of COLUMNS, how many rows there are."""
+    return LOOK + 1 + column * (ENTRIES // lanes)
+
+
+def schedule_words(table: RateTable, step: int, interval: int = 1, lanes: int = LANES) -> Words:
+    """Return the schedule in memory before ``step``, in rows of ``lanes`` words.
 
     Every ``interval``-th step looks at the columns. Raises ``ValueError`` where an entry, or an
     interval, holds for more steps than a word counts.
@@ -48,10 +52,10 @@ def schedule_words(table: RateTable, step: int, interval: int = 1) -> Words:
             f"a schedule of {amount(len(table.entries), 'entry')} of {table.steps} steps; the "
             f"chip counts to {MOST_STEPS}: train for fewer steps, or with a larger batch"
         )
-    words = np.zeros((ROWS, LANES), np.int64)
+    words = np.zeros((row_of(COLUMNS, lanes), lanes), np.int64)
     number = min(step // table.steps, len(table.entries) - 1)
     words[POSITION], words[NUMBER], words[LOOK] = step % table.steps, number, step % interval
-    columns = words[NUMBERS:].reshape(-1, ENTRIES)
+    columns = words[row_of(NUMBERS, lanes) :].reshape(-1, ENTRIES)
     columns[0] = range(ENTRIES)
     for n, e in enumerate(table.entries):
         columns[1:, n] = e.rate, e.rate_shift, e.weight << WEIGHT_RAISE, e.weight_exponent

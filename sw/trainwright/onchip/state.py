@@ -191,12 +191,12 @@ class ChipState:
         }
 
     def take(self, words: Words, factors: Words, exponents: Words) -> None:
-        """Take weights and moments from ``state`` and ``factors`` of ``to_arrays``, int64.
+        """Take weights and moments from ``state``, in rows of any size, and ``factors``, int64.
 
         ``exponents`` are those of the moments.
         """
         half = 1 << (MOMENT_WIDTH - 1)  # of a moment, -128 to 127, and that makes 0 to 255
-        below = wrapped(words + half, self._hidden + MOMENT_WIDTH)
+        below = wrapped(words.reshape(factors.shape) + half, self._hidden + MOMENT_WIDTH)
         self.weights = (factors << self._hidden) + (below >> MOMENT_WIDTH)
         self.moments = (below & 2 * half - 1) - half
         self.exponents = exponents.copy()

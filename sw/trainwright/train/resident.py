@@ -78,8 +78,9 @@ def stored_records(
     height, width = network.padded
     edges = ((0, 0), (0, height - images.shape[1]), (0, width - images.shape[2]))
     whole = np.pad(stored, edges).reshape(len(images), -1)
-    numbered = classes_in_rows(network)
-    return records(whole, label_words(split.labels), pixels, network.classes, numbered=numbered)
+    lanes, labels = step.parameters.lanes, label_words(split.labels)
+    numbered = classes_in_rows(network, lanes)
+    return records(whole, labels, pixels, network.classes, numbered=numbered, beat=lanes)
 
 
 class ResidentEngine:

@@ -24,7 +24,6 @@ from trainwright.compiler.chip.samples import (
     samples_program,
 )
 from trainwright.compiler.chip.update import UpdateRule, update_program
-from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Program, Transfer
 from trainwright.program.fields import Operation, Target
@@ -148,7 +147,7 @@ class Beside:
             after, d = stores[0]
             lines = len(live.left) * part.rows // (part.blocks * part.line_rows)
             region = Region(name, d.local, lines * live.line_rows)
-            size = WORD_BYTES * LANES * region.count
+            size = self._p.row_bytes * region.count
             whole = not d.levels and d.beats * self._p.beat_bytes == size
             if whole and d.element_bytes == WORD_BYTES and not self._writes(after, region):
                 regions[n] = region

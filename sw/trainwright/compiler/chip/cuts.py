@@ -14,7 +14,6 @@ from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.prior_rows import PriorRows
 from trainwright.kernels import VectorPass, lower
 from trainwright.onchip import cut_pass as by
-from trainwright.onchip.layout import LANES
 from trainwright.program.vector import THREADS, Stream
 
 
@@ -63,7 +62,8 @@ class Cuts:
         return {n: Stream(self._bases[n] + bond * block + row, 1, block) for n in names}
 
     def _run(self, kernel: VectorPass, streams: dict[str, Stream], *, outer: int = 1) -> None:
-        self._work.run(kernel, streams, outer=outer, tensor="cuts")
+        if outer > 0:  # the last rows of a line may have no column
+            self._work.run(kernel, streams, outer=outer, tensor="cuts")
 
     def _decide(self, bond: int, distance: int) -> None:
         rows = self._layout.line_rows
@@ -71,12 +71,14 @@ class Cuts:
         # sweep finds the strongest one, and the flags of that sweep do not count.
         for again in (False, True)[:rows]:
             for row in range(rows):
-                decide = lower(by.decide_kernel, distance=distance, row=row, rows=rows, again=again)
+                decide = lower(by.decide_kernel, distance=distance, row=row, rows=rows,
+                               lanes=self._work.p.lanes, again=again)  # fmt: skip
                 self._decide_row(decide, bond, row, final=again or rows == 1)
 
     def _decide_row(self, decide: VectorPass, bond: int, row: int, *, final: bool) -> None:
-        identity, first = Stream(self._identity, 1), self._layout.line_rows + row * LANES
-        columns = min(LANES, self._layout.block - first)
+        lanes, identity = self._work.p.lanes, Stream(self._identity, 1)
+        first = self._layout.line_rows + row * lanes
+        columns = min(lanes, self._layout.block - first)
         # A thread sees one word of a row. To compare the columns of a right side, which lie along a
         # row, the identity picks them out, a column a pass.
         right = self._sides((by.LOW, by.HIGH), bond, first)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.onchip.layout import LANES, WeightLayout
+from trainwright.onchip.layout import WeightLayout, line_rows
 
 Kept = tuple[tuple[int, ...], ...]
 """Columns of each bond that are left, in rising order."""
@@ -66,16 +66,11 @@ def live_parts(layout: WeightLayout, kept: Kept) -> list[Live]:
     # The part on the right of a bond has the bond's columns along its first axis, the part on its
     # left has them along the lanes.
     left = {bond.right.part: columns for bond, columns in bonds}
-    lines = {bond.left.part: rows_of(columns) for bond, columns in bonds}
+    lines = {bond.left.part: line_rows(len(columns), layout.lanes) for bond, columns in bonds}
     return [
         Live(left.get(n, tuple(range(part.blocks))), names.get(n, ""), lines.get(n, part.line_rows))
         for n, part in enumerate(layout.parts)
     ]
-
-
-def rows_of(columns: Sequence[int]) -> int:
-    """Return the rows that columns take along the lanes."""
-    return -(-len(columns) // LANES)
 
 
 def select_name(bond: int) -> str:
@@ -87,22 +82,22 @@ def select_rows(layout: WeightLayout, kept: Kept) -> dict[int, npt.NDArray[np.in
     """Return rows that move the words of columns to the lowest lanes and back, by number of bond.
 
     Bonds whose columns lie as the programs have them need none. The rows are factors of products of
-    rows: for each row of a program's line LANES rows a row of the state's line, which gather its
-    words, then the same with both lines exchanged, which scatter them.
+    rows: for each row of a program's line a row for each lane and row of the state's line, which
+    gather its words, then the same with both lines exchanged, which scatter them.
     """
-    selecting: dict[int, npt.NDArray[np.int64]] = {}
+    selecting, lanes = dict[int, npt.NDArray[np.int64]](), layout.lanes
     for number, (bond, columns) in enumerate(zip(layout.bonds, kept, strict=True)):
-        whole, left = rows_of(range(bond.left.columns)), rows_of(columns)
+        whole, left = (line_rows(n, lanes) for n in (bond.left.columns, len(columns)))
         if is_prefix(columns) and whole == left:
             continue
-        gather = np.zeros((left * LANES, whole * LANES), np.int64)
+        gather = np.zeros((left * lanes, whole * lanes), np.int64)
         gather[np.arange(len(columns)), list(columns)] = 1
-        tiles = (_tiles(matrix) for matrix in (gather, gather.T))
+        tiles = (_tiles(matrix, lanes) for matrix in (gather, gather.T))
         selecting[number] = np.concatenate([*tiles])
     return selecting
 
 
-def _tiles(matrix: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the LANES x LANES tiles of a matrix, row by row, one below the other."""
-    rows, columns = (size // LANES for size in matrix.shape)
-    return matrix.reshape(rows, LANES, columns, LANES).swapaxes(1, 2).reshape(-1, LANES)
+def _tiles(matrix: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int64]:
+    """Return the tiles of ``lanes`` x ``lanes`` of a matrix, row by row, one below the other."""
+    rows, columns = (size // lanes for size in matrix.shape)
+    return matrix.reshape(rows, lanes, columns, lanes).swapaxes(1, 2).reshape(-1, lanes)

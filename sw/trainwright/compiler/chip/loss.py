@@ -1,9 +1,9 @@
 """Compile the loss: from logits to their gradient.
 
-Logits have a row for each output, and samples along the lanes. A pass of up to 16 classes takes a
-row a sample, so PE1 transposes pieces of the logits before their pass and pieces of the gradient
-after it, while the engine works on other pieces. With more classes, the rows of a sample's classes
-are a group, as tokens are for a softmax: passes over groups need no transpose.
+Logits have a row for each output, and samples along the lanes. A pass takes a row a sample if a
+row has a lane for each class, so PE1 transposes pieces of the logits before their pass and pieces
+of the gradient after it, while the engine works on other pieces. With more classes, the rows of a
+sample's classes are a group, as tokens are for a softmax: passes over groups need no transpose.
 """
 
 from dataclasses import replace
@@ -13,7 +13,6 @@ from itertools import pairwise
 from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
 from trainwright.compiler.chip.memory import (
-    WORD_BYTES,
     ChipMemory,
     Head,
     LabelGrid,
@@ -25,7 +24,6 @@ from trainwright.compiler.forms.passes import PassPlan, pass_vectors
 from trainwright.kernels import VectorPass, lower
 from trainwright.kernels.phases import lower_groups
 from trainwright.onchip import loss as kernels
-from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Level, Program, TransferLevel
 from trainwright.program.exponents import Scalar
 from trainwright.program.vector import Stream
@@ -35,8 +33,8 @@ GRADIENTS = "gradient of a sample"
 COUNTS = "classes of a sample"
 """Names of rows and passes, for people."""
 PIECE = 2
-"""Blocks of 16 samples of a pass at most. The first pass takes one block, as nothing hides the
-transpose before it; and so does the last pass, where the batch has an even number of blocks."""
+"""Blocks, of a sample a lane, of a pass at most. The first pass takes one block, as nothing hides
+the transpose before it; and so does the last pass, where the batch has an even number of blocks."""
 
 CLASS, SEQUENCE, SAMPLE = "class", "sequence", "sample"
 """Axes of logits with classes in rows: two of rows, and that of the lanes."""
@@ -57,7 +55,7 @@ def loss_program(
     gradient, and rows of targets without a label count for nothing.
     """
     work = Passes(memory, slots)
-    add = _add_groups if classes_in_rows(memory.step.network) else _add_rows
+    add = _add_groups if classes_in_rows(memory.step.network, work.p.lanes) else _add_rows
     for head in memory.heads:
         scalars = kernels.loss_scalars(loss_name, slots[head.logits])
         add(work, head, loss_name, scalars, counting=counting)
@@ -66,22 +64,22 @@ def loss_program(
 
 def _levels(work: Passes, head: Head, blocks: int) -> tuple[TransferLevel, ...]:
     """Return the rows of a few blocks of all outputs in the buffers of logits and gradient."""
-    grid = LabelGrid.of(head.kind, work.memory.step.batch)
-    row_bytes = WORD_BYTES * LANES * grid.sequences * grid.blocks
+    grid = LabelGrid.of(head.kind, work.memory.step.batch, work.p.lanes)
+    row_bytes = work.p.row_bytes * grid.sequences * grid.blocks
     return (TransferLevel(head.outputs, row_bytes, blocks),)
 
 
 class _Samples:
-    """Rows of a few blocks of 16 samples, a row a sample."""
+    """Rows of a few blocks, a row a sample."""
 
     def __init__(
         self, work: Passes, head: Head, first: int, stop: int, *, counting: bool
     ) -> None:  # fmt: skip
         """Allocate rows for blocks ``first`` to ``stop``."""
         self._work, self._head, self._first, self._counting = work, head, first, counting
-        self._blocks = stop - first
-        self._count = min(LANES * stop, work.memory.step.batch) - LANES * first
-        rows = LANES * self._blocks
+        self._blocks, lanes = stop - first, work.p.lanes
+        self._count = min(lanes * stop, work.memory.step.batch) - lanes * first
+        rows = lanes * self._blocks
         self._samples, self._results = (
             work.pad.allocate(name, rows) for name in (SAMPLES, GRADIENTS)
         )
@@ -90,7 +88,7 @@ class _Samples:
 
     def fetch(self, logits: int, step: int) -> None:
         """Transpose the logits, whose blocks are in rows from ``logits`` on, ``step`` an output."""
-        levels = (Level(self._blocks, g=1, z=LANES),)
+        levels = (Level(self._blocks, g=1, z=self._work.p.lanes),)
         to = self._samples.start
         self._work.transpose(logits, to, levels, source=step, to=1, tensor=SAMPLES)
 
@@ -101,7 +99,7 @@ class _Samples:
         if rest := results.count - self._count:
             work.zeros(results.stop - rest, rest)
         # Only now: nothing before the first pass needs them, and the logits' load goes first.
-        targets = work.constant(self._head.kind.targets, None).start + LANES * self._first
+        targets = work.constant(self._head.kind.targets, None).start + work.p.lanes * self._first
         starts = {kernels.LOGITS: self._samples.start, kernels.TARGETS: targets,
                   kernels.GRADIENT: results.start}  # fmt: skip
         work.run(
@@ -115,8 +113,9 @@ class _Samples:
         work, head, blocks = self._work, self._head, self._blocks
         if not self._counting:
             back, levels = self._back.start, _levels(work, head, blocks)
-            work.transpose(self._results.start, back, (Level(blocks, g=LANES, z=1),), source=1,
-                           to=blocks, rows=head.outputs, tensor=head.gradient)  # fmt: skip
+            work.transpose(self._results.start, back, (Level(blocks, g=work.p.lanes, z=1),),
+                           source=1, to=blocks, rows=head.outputs,
+                           tensor=head.gradient)  # fmt: skip
             work.store(head.gradient, back, blocks, levels, first=self._first)
         for region in (self._samples, self._results, self._back):
             work.pad.free(region)
@@ -127,17 +126,18 @@ def _add_rows(
 ) -> None:
     """Add the loss of a head whose samples take a row each."""
     kernel = lower(kernels.KERNELS[loss], exponent=None, counting=counting, main=head.main)
-    blocks = -(-work.memory.step.batch // LANES)
+    lanes = work.p.lanes
+    blocks = -(-work.memory.step.batch // lanes)
     work.constant(IDENTITY)
     # Pieces and targets take up to seven times as many rows as the logits of the same blocks.
-    count = max(1, min(blocks, work.pad.largest_gap // (8 * LANES)))
+    count = max(1, min(blocks, work.pad.largest_gap // (8 * lanes)))
     for first in range(0, blocks, count):
         stop = min(first + count, blocks)
         step = stop - first
-        logits = work.pad.allocate(head.logits, LANES * step)
+        logits = work.pad.allocate(head.logits, lanes * step)
         # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of
         # loss and gradient.
-        if rest := (LANES - head.outputs) * step:
+        if rest := (lanes - head.outputs) * step:
             work.zeros(logits.stop - rest, rest)
         work.load(head.logits, first=first, rows=step, to=logits, levels=_levels(work, head, step))
         spans = [*pairwise((first, *range(first + 1, stop, PIECE), stop))]
@@ -157,8 +157,8 @@ def _add_groups(
     work: Passes, head: Head, loss: str, scalars: tuple[Scalar, ...], *, counting: bool
 ) -> None:
     """Add the loss of a head whose classes are a group of rows for each sample."""
-    classes, outputs, pad = head.classes, head.outputs, work.pad
-    grid = LabelGrid.of(head.kind, work.memory.step.batch)
+    classes, outputs, pad, lanes = head.classes, head.outputs, work.pad, work.p.lanes
+    grid = LabelGrid.of(head.kind, work.memory.step.batch, lanes)
     columns = grid.sequences * grid.blocks
     numbers, labels = (work.constant(name, None) for name in (head.kind.numbers, head.kind.targets))
     # Take as many groups at a time as leave room for the gradient next to the logits.
@@ -173,7 +173,7 @@ def _add_groups(
         work.load(head.logits, first=first, rows=piece, to=used, levels=levels)
         counts = {CLASS: classes, SEQUENCE: piece // grid.blocks, SAMPLE: grid.samples}
         parts = [
-            Part(Piece("", layout, counts, {}, LANES, Storage("", 0)), {}) for layout in LAYOUTS
+            Part(Piece("", layout, counts, {}, lanes, Storage("", 0)), {}) for layout in LAYOUTS
         ]
         plan = PassPlan(COUNTS if counting else GRADIENTS, lowered, (CLASS,), parts, work.p,
                         automatic=True, masked=True)  # fmt: skip

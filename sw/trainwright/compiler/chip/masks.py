@@ -14,7 +14,6 @@ from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.graph.network import host_name
 from trainwright.kernels import VectorPass, lower
 from trainwright.network import Dropout
-from trainwright.onchip.layout import LANES
 from trainwright.onchip.mask_pass import MASK, draw_kernel, identity_kernel
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import LOCAL_WIDTH
@@ -46,12 +45,12 @@ def masks_program(
 
 def _pieces(memory: ChipMemory, *, drawn: bool) -> Iterator[tuple[VectorPass, str, int, int, int]]:
     """Yield kernel, buffer, key of the buffer's first row, first row and rows of each piece."""
-    network, key = memory.step.network, 0
+    network, key, lanes = memory.step.network, 0, memory.layout.lanes
     for node in network.nodes:
         if not isinstance(node, Dropout):
             continue
         name = host_name(network, node)
-        rows = memory.everything[name].size // LANES
+        rows = memory.everything[name].size // lanes
         options = {"probability": node.probability} if drawn else {}
         kernel = lower(draw_kernel if drawn else identity_kernel, **options)
         for first in range(0, rows, PIECE):
@@ -60,5 +59,5 @@ def _pieces(memory: ChipMemory, *, drawn: bool) -> Iterator[tuple[VectorPass, st
         if key > 1 << LOCAL_WIDTH:
             raise CompileError(
                 f"{network.name}: a step draws masks of more than {1 << LOCAL_WIDTH} rows of "
-                f"{LANES} values; use a smaller batch, or --update host"
+                f"{lanes} values; use a smaller batch, or --update host"
             )

@@ -25,13 +25,13 @@ from trainwright.compiler.chip.prior_rows import PriorRows
 from trainwright.compiler.step.rows import require_chip
 from trainwright.network import Network
 from trainwright.onchip.choices import label_bytes, no_label
-from trainwright.onchip.layout import LANES, WeightLayout, WeightPart, Words
+from trainwright.onchip.layout import WeightLayout, WeightPart, Words
 from trainwright.onchip.loss import in_groups
-from trainwright.onchip.samples import DIGIT_WEIGHTS, digit_rows, require_labels, target_rows
-from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
+from trainwright.onchip.samples import WEIGHTS_LABEL, digit_rows, require_labels, target_rows
+from trainwright.onchip.schedule_pass import COLUMNS, row_of
 
 TARGETS, STATE, FACTORS = "targets", "state", "factors"
-"""Buffers of the targets of the loss, and of words and factors of the state, in rows of 16."""
+"""Buffers of the targets of the loss, and of words and factors of the state, in rows."""
 NUMBERS = "numbers"
 """Buffer with rows of the number of each class, if logits have classes in rows; its last row has
 -1, the label of no class."""
@@ -109,25 +109,26 @@ class ChipMemory:
     def of(cls, step: CompiledStep, layout: WeightLayout, kept: Kept | None = None) -> "ChipMemory":
         """Lay out the buffers of a loop behind the buffers of ``step``.
 
-        ``kept`` are the columns left of each bond; None stands for all columns.
+        ``kept`` are the columns left of each bond; None stands for all columns. The memory has the
+        ``layout`` in rows of the accelerator.
         """
         kept = whole(layout) if kept is None else kept
         _require(step, layout, kept)
-        memory = MemoryMap(top=step.memory_bytes)
-        network = step.network
+        memory, lanes = MemoryMap(top=step.memory_bytes), step.parameters.lanes
+        network, layout = step.network, layout.split(lanes)
         for kind in label_kinds(network).values():
-            if not classes_in_rows(network):
-                memory.add(kind.targets, (step.batch, LANES), 1)
+            if not classes_in_rows(network, lanes):
+                memory.add(kind.targets, (step.batch, lanes), 1)
                 continue
-            grid, size = LabelGrid.of(kind, step.batch), label_bytes(kind.classes)
-            memory.add(kind.targets, (grid.sequences * grid.blocks, LANES), size)
-            memory.add(kind.numbers, (kind.classes * grid.blocks + 1, LANES), size)
+            grid, size = LabelGrid.of(kind, step.batch, lanes), label_bytes(kind.classes)
+            memory.add(kind.targets, (grid.sequences * grid.blocks, lanes), size)
+            memory.add(kind.numbers, (kind.classes * grid.blocks + 1, lanes), size)
             if size > 1 and DIGITS not in memory.buffers:
-                memory.add(DIGITS, (2, LANES), 1)
-        memory.add(STATE, (layout.rows, LANES), 2)
-        memory.add(FACTORS, (layout.rows, LANES), 1)
-        memory.add(SCHEDULE, (SCHEDULE_ROWS, LANES), 2)
-        memory.add(PRIOR, (PriorRows(layout).rows, LANES), 2)
+                memory.add(DIGITS, (2, lanes), 1)
+        memory.add(STATE, (layout.rows, lanes), 2)
+        memory.add(FACTORS, (layout.rows, lanes), 1)
+        memory.add(SCHEDULE, (row_of(COLUMNS, lanes), lanes), 2)
+        memory.add(PRIOR, (PriorRows(layout).rows, lanes), 2)
         for number, select in select_rows(layout, kept).items():
             memory.add(select_name(number), select.shape, 1)
         return cls(step, layout, memory.buffers, memory.top, kept)
@@ -181,7 +182,7 @@ class ChipMemory:
                 words[kind.numbers] = np.append(numbers, [-1] * lanes).reshape(rows, lanes)
         if DIGITS in self.buffers:
             none = np.array([no_label(self.step.network.classes)])
-            words[DIGITS] = np.vstack([DIGIT_WEIGHTS, digit_rows(none)])
+            words[DIGITS] = digit_rows(np.append(WEIGHTS_LABEL, none), self.layout.lanes)
         return words
 
     def targets(self, labels: Words) -> Words:
@@ -189,14 +190,14 @@ class ChipMemory:
 
         Raises ``ValueError`` for labels that are no classes.
         """
-        network = self.step.network
+        network, lanes = self.step.network, self.layout.lanes
         require_labels(labels, network.classes)
-        if not classes_in_rows(network):
-            return target_rows(labels, network.classes, LANES)
-        grid = LabelGrid.of(next(iter(label_kinds(network).values())), self.step.batch)
-        words = np.full((grid.sequences, grid.blocks * LANES), -1)
+        if not classes_in_rows(network, lanes):
+            return target_rows(labels, network.classes, lanes)
+        grid = LabelGrid.of(next(iter(label_kinds(network).values())), self.step.batch, lanes)
+        words = np.full((grid.sequences, grid.blocks * lanes), -1)
         words[:, : grid.samples] = labels.reshape(grid.sequences, grid.samples)
-        return words.reshape(-1, LANES)
+        return words.reshape(-1, lanes)
 
     def place_of(self, part: WeightPart) -> FactorPlace:
         """Return where the factors of a part are kept.
@@ -209,13 +210,13 @@ class ChipMemory:
         return FactorPlace(image, 0) if image else FactorPlace(FACTORS, part.row)
 
 
-def classes_in_rows(network: Network) -> bool:
+def classes_in_rows(network: Network, lanes: int) -> bool:
     """Return whether logits have classes in rows, and samples or words along the lanes.
 
-    Heads of up to 16 outputs with one label for each sample have a row for each sample instead.
-    Heads of one kind read the same targets, so the largest head decides.
+    Heads of up to ``lanes`` outputs with one label for each sample have a row for each sample
+    instead. Heads of one kind read the same targets, so the largest head decides.
     """
-    return in_groups(max(network.head_sizes), network.classes, of_words=network.labels > 1)
+    return in_groups(max(network.head_sizes), network.classes, lanes, of_words=network.labels > 1)
 
 
 @dataclass(frozen=True)
@@ -226,19 +227,20 @@ class LabelGrid:
     """Groups of labels that begin in a row of their own."""
     samples: int
     """Labels of a group; the last lanes of its last row may hold none."""
+    lanes: int
 
     @classmethod
-    def of(cls, kind: LabelKind, batch: int) -> "LabelGrid":
+    def of(cls, kind: LabelKind, batch: int, lanes: int) -> "LabelGrid":
         """Return the grid of a batch; groups of whole rows are divided into groups of one row."""
         groups, samples = (batch, kind.labels) if kind.labels > 1 else (1, batch)
-        if samples % LANES:
-            return cls(groups, samples)
-        return cls(groups * samples // LANES, LANES)
+        if samples % lanes:
+            return cls(groups, samples, lanes)
+        return cls(groups * samples // lanes, lanes, lanes)
 
     @property
     def blocks(self) -> int:
         """Rows of a group."""
-        return -(-self.samples // LANES)
+        return -(-self.samples // self.lanes)
 
 
 def gradient_of(part: WeightPart) -> str:
@@ -250,8 +252,7 @@ def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:
     p, network = step.parameters, step.network
     what = f"{network.name}: loss and update on the chip"
     require_chip(layout.network, step.batch, p)
-    # Any other plan has factors in layouts of its own, which the update does not write. Plans in
-    # rows take as many lanes as the passes (``rows.require_loop``).
+    # Any other plan has factors in layouts of its own, which the update does not write.
     if step.plan not in IN_ROWS.values():
         raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")
     if [len(columns) for columns in kept] != [rank for ranks in network.ranks for rank in ranks]:

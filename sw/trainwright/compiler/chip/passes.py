@@ -17,7 +17,6 @@ from trainwright.compiler.base.names import IDENTITY, ZEROS
 from trainwright.compiler.chip.exponents import COPY_SLOT, ExponentSlots
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.kernels import VectorPass
-from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import (
     Compute,
     Halt,
@@ -99,7 +98,7 @@ class Passes:
         self.emit(
             Transfer(
                 operation=operation, beats=size, local=local, tensor=name,
-                address=buffer.address + first * buffer.element_bytes * LANES,
+                address=buffer.address + first * buffer.element_bytes * self.p.lanes,
                 levels=tuple(level for level in levels if level.count > 1),
                 element_bytes=buffer.element_bytes,
             )
@@ -108,7 +107,7 @@ class Passes:
     def load(self, name: str, *, first: int = 0, rows: int = 0, to: Region | None = None,
              bank: int | None = None, levels: Sequence[TransferLevel] = ()) -> Region:  # fmt: skip
         """Load ``rows`` rows of a buffer from ``first`` on (0: all of them), ``to`` a region."""
-        rows = rows or self.buffer(name).size // (self.buffer(name).element_bytes * LANES)
+        rows = rows or self.buffer(name).size // (self.buffer(name).element_bytes * self.p.lanes)
         region = to or self.rows(name, rows, bank)
         self._move(Operation.LOAD, name, first, region.start, rows, levels)
         return region
@@ -126,9 +125,9 @@ class Passes:
         """Return a matrix that keeps the first ``count`` lanes of a product and clears the rest."""
         name = f"{count} lanes"
         if name not in self._constants:
-            region = self._constants[name] = self.rows(name, LANES, Bank.CONSTANTS)
+            region = self._constants[name] = self.rows(name, self.p.lanes, Bank.CONSTANTS)
             self.load(IDENTITY, rows=count, to=region)
-            self.zeros(region.start + count, LANES - count)
+            self.zeros(region.start + count, self.p.lanes - count)
         return self._constants[name]
 
     def store(
@@ -157,7 +156,7 @@ class Passes:
 
     def zeros(self, first: int, rows: int) -> None:
         """Load rows of zeros."""
-        run = largest_divisor(rows, LANES)
+        run = largest_divisor(rows, self.p.lanes)
         self._move(Operation.LOAD, ZEROS, 0, first, run, [TransferLevel(rows // run, 0, run)])
 
     def run(
@@ -195,13 +194,13 @@ class Passes:
         )  # fmt: skip
 
     def transpose(self, x: int, z: int, levels: Sequence[Level], *, source: int, to: int,
-                  rows: int = LANES, tensor: str) -> None:  # fmt: skip
-        """Emit a transpose of 16 x 16 words for every index of ``levels``.
+                  rows: int = 0, tensor: str) -> None:  # fmt: skip
+        """Emit a transpose of a row a lane for every index of ``levels``.
 
-        Their g steps over x and their z over z. Of each block ``rows`` rows are written: row r is
-        z + r * to; its word l is word r of row x + l * source.
+        Their g steps over x and their z over z. Of each block ``rows`` rows (0: all) are written, r
+        at z + r * to; its word l is word r of row x + l * source.
         """
-        identity = self.constant(IDENTITY)
+        identity, rows = self.constant(IDENTITY), rows or self.p.lanes
         self.products(
             identity.start, x, z, rows, levels=levels, steps=(1, source, to), tensor=tensor
         )

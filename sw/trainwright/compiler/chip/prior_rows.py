@@ -10,7 +10,7 @@ import numpy as np
 
 from trainwright.onchip import cut_pass
 from trainwright.onchip import prior_pass as by
-from trainwright.onchip.layout import LANES, Kept, WeightLayout, WeightPart, Words
+from trainwright.onchip.layout import Kept, WeightLayout, WeightPart, Words, line_rows
 from trainwright.onchip.prior import Pulls, column_costs, elements_met
 from trainwright.program.vector import THREADS
 
@@ -39,7 +39,7 @@ class PriorRows:
     @property
     def line_rows(self) -> int:
         """Rows with a column in each lane."""
-        return -(-self.columns // LANES)
+        return line_rows(self.columns, self.layout.lanes)
 
     @property
     def block(self) -> int:
@@ -87,18 +87,18 @@ class PriorRows:
 
     @cached_property
     def numbers(self) -> Words:
-        """Column number, (side rows, LANES), that each word of a side row belongs to."""
-        numbers = np.zeros((self.bonds, self.block, LANES), np.int64)
+        """Column number, (side rows, lanes), that each word of a side row belongs to."""
+        numbers = np.zeros((self.bonds, self.block, self.layout.lanes), np.int64)
         for own, bond in zip(numbers, self.layout.bonds, strict=True):
             left, right = (side.first + np.arange(side.columns) for side in (bond.left, bond.right))
             own[: self.line_rows].reshape(-1)[: len(left)] = left
             own[self.line_rows :][: len(right)] = right[:, None]
-        return numbers.reshape(-1, LANES)
+        return numbers.reshape(-1, self.layout.lanes)
 
     def words(self, sums: Words, pulls: Pulls, kept: Kept) -> Words:
         """Return all rows from the sums of each column, and the columns left of each bond."""
         layout = self.layout
-        words = np.zeros((self.rows, LANES), np.int64)
+        words = np.zeros((self.rows, layout.lanes), np.int64)
         costs = column_costs(layout, kept)
         by.require_cost(int(costs.max(initial=0)))
         elements = (*elements_met(layout), costs)

@@ -14,7 +14,6 @@ from trainwright.compiler.forms.layout import RowLevel, joined_levels
 from trainwright.compiler.step.adapter import PackedBuffer
 from trainwright.compiler.step.rows import sample_axis, sample_tensors
 from trainwright.onchip.choices import label_bytes
-from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import TransferLevel
 
 PIXELS = 8
@@ -59,16 +58,11 @@ class RecordFormat:
     contents: tuple[Content, ...]
     fields: tuple[RecordField, ...]
 
-    @property
-    def record_bytes(self) -> int:
-        """Bytes of a record, its target included."""
-        return (self.beats + 1) * LANES
-
     @classmethod
     def of(cls, step: CompiledStep) -> "RecordFormat":
         """Return the format of a step."""
         contents, fields, beats = dict[tuple[object, ...], Content](), list[RecordField](), 0
-        axis = sample_axis(step.network)
+        axis, lanes = sample_axis(step.network), step.parameters.lanes
         for tensor in sample_tensors(step.network):
             for name in step.aliases.get(tensor, ()):
                 packed = step.buffers[name]
@@ -85,12 +79,12 @@ class RecordFormat:
                 fields.append(_field(packed, arranged, axis, contents[key], step.batch))
         network = step.network
         if (words := network.rows_of(network.main)) > 1:
-            rows = -(-words // LANES)
+            rows = -(-words // lanes)
             own = Content(TARGETS, beats, rows * label_bytes(network.classes), None)
             contents[TARGETS,] = own
             beats += own.beats
             whole = range(step.batch)
-            fields.append(RecordField(TARGETS, own.first, whole, own.beats * LANES, own.beats))
+            fields.append(RecordField(TARGETS, own.first, whole, own.beats * lanes, own.beats))
         return cls(beats, tuple(contents.values()), tuple(fields))
 
 
@@ -98,13 +92,13 @@ def _field(
     packed: PackedBuffer, arranged: PackedBuffer, axis: str, content: Content, batch: int
 ) -> RecordField:
     """Return the part of a record that brings a content to one buffer of a step."""
-    outer, size = packed.outer, packed.element_bytes
+    outer, size, lanes = packed.outer, packed.element_bytes, packed.outer.piece.width
     strides, own = outer.piece.strides, arranged.outer.piece.strides
     rows, each = outer.layout.rows, strides.get(axis, outer.piece.rows) * size
     levels = [
-        RowLevel(outer.piece.counts[a], (strides[a] * size * LANES, own[a] * size))
+        RowLevel(outer.piece.counts[a], (strides[a] * size * lanes, own[a] * size))
         for a in rows[: rows.index(axis) if axis in rows else 0]
     ]
     samples = range(*outer.ranges.get(axis, (0, batch)))
     nest = tuple(TransferLevel(level.count, *level.steps) for level in joined_levels(levels))
-    return RecordField(packed.name, content.first, samples, each * LANES, each, nest)
+    return RecordField(packed.name, content.first, samples, each * lanes, each, nest)

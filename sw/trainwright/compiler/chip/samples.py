@@ -25,7 +25,6 @@ from trainwright.compiler.chip.memory import (
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.records import PIXELS, RecordFormat
 from trainwright.onchip.choices import label_bytes
-from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Level, Program, Transfer, TransferLevel
 from trainwright.program.fields import TRANSFER_LEVELS, Operation
@@ -35,11 +34,11 @@ from trainwright.program.samples import Samples
 GROUPS = (16, 8, 4, 2, 1)
 """Samples that are fetched at a time: the most that there is room for."""
 TOGETHER = 14
-"""Rows of 16 pixels of a sample that are transposed at a time, at most."""
+"""Rows of pixels of a sample that are transposed at a time, at most."""
 PIECE = 7
-"""Rows of 16 pixels transposed at a time where all samples are in the scratchpad."""
+"""Rows of pixels transposed at a time where all samples are in the scratchpad."""
 FEW = 3
-"""Rows of 16 pixels in a piece below which one piece at a time is better than two smaller ones."""
+"""Rows of pixels in a piece below which one piece at a time is better than two smaller ones."""
 PLACES = 2
 """Groups of samples, and pieces, that are in the scratchpad at once, at most."""
 
@@ -59,11 +58,6 @@ class SampleRecords:
     """The generator's value at the begin of every epoch (``onchip.samples.first_of``)."""
     length: int
     """Samples of an epoch."""
-
-    @property
-    def beats(self) -> int:
-        """Beats of a record's pixels, 16 bytes each."""
-        return self.record_bytes // LANES - 1
 
 
 def samples_program(
@@ -99,8 +93,8 @@ def buffers_written(step: CompiledStep) -> tuple[str, ...]:
 
 
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
-    """Return the rows of 16 words of an input that the step loads, first to last."""
-    row_bytes = LANES * buffer.element_bytes
+    """Return the rows of an input that the step loads, first to last."""
+    row_bytes = step.parameters.lanes * buffer.element_bytes
     descriptors = (*step.forward.descriptors, *step.backward.descriptors)
     loaded = [bytes_loaded(d, buffer, step.parameters) for d in descriptors]
     first = min((span.start for span in loaded if span), default=0)
@@ -123,11 +117,12 @@ class _Batch(ABC):
     """Bits of a value, without its sign."""
 
     def __init__(self, work: Passes, data: SampleRecords) -> None:
-        self.work, self.data = work, data
+        self.work, self.data, self.lanes = work, data, work.p.lanes
         step = self._step = work.memory.step
-        self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched
-        self._numbered = classes_in_rows(step.network)
-        unit = LANES if self._numbered else 1
+        self._beats = data.record_bytes // self.lanes - 1  # without that of targets
+        self._per = self._beats * 8 // data.pixels  # rows of a sample, as they are fetched
+        self._numbered = classes_in_rows(step.network, self.lanes)
+        unit = self.lanes if self._numbered else 1
         self._targets = work.pad.allocate(TARGETS, -(-step.batch // unit) * unit)
 
     def fetch(self) -> None:
@@ -154,7 +149,7 @@ class _Batch(ABC):
             self.work.emit(
                 Samples(
                     address=data.address, local=place, targets=self._targets.start + first,
-                    samples=own, beats=data.beats, stride=data.record_bytes,
+                    samples=own, beats=self._beats, stride=data.record_bytes,
                     local_step=self._per, total=data.total, pixels=data.pixels,
                     input_bits=self.input_bits, drawn=True,
                     order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
@@ -182,12 +177,12 @@ class _Batch(ABC):
             none = work.buffer(numbers).shape[0] - 1
             last = Region(TARGETS, first + batch, rest)
             work.load(numbers, first=none, rows=1, to=last, levels=(TransferLevel(rest, 0, 1),))
-        count = self._targets.count // LANES
+        count = self._targets.count // self.lanes
         rows = work.pad.allocate(TARGETS, count)
         # The first row of the identity selects a number that all lanes have; weights join digits.
         weights = work.constant(DIGITS if in_digits else IDENTITY)
-        work.products(weights.start, first, rows.start, 1, levels=(Level(count, g=LANES, z=1),),
-                      steps=(1, 1, 1), tensor=TARGETS)  # fmt: skip
+        work.products(weights.start, first, rows.start, 1, tensor=TARGETS,
+                      levels=(Level(count, g=self.lanes, z=1),))  # fmt: skip
         work.store(kind.targets, rows.start, count)
 
 
@@ -233,19 +228,19 @@ class _Images(_Batch):
         super().__init__(work, data)
         step = self._step
         self.input_bits = step.network.widths.activation - 1
-        self._blocks = -(-step.batch // LANES)
+        self._blocks = -(-step.batch // self.lanes)
         # Rows of whole blocks: the transpose of missing samples fills lanes with zeros.
-        self._rows = self._blocks * LANES
+        self._rows = self._blocks * self.lanes
         read = rows_read(step, step.buffers[SAMPLES_INSIDE])
-        # Row r of ``x.i`` belongs to pixel r // blocks; whole groups of 16 pixels are transposed at
+        # Row r of ``x.i`` belongs to pixel r // blocks; whole rows of pixels are transposed at
         # once.
-        first = read.start // self._blocks // LANES
-        self._columns = range(first, -(-read.stop // self._blocks // LANES))
+        first = read.start // self._blocks // self.lanes
+        self._columns = range(first, -(-read.stop // self._blocks // self.lanes))
         self._sample_bytes = work.buffer(SAMPLES_OUTSIDE).size // step.batch
 
     def fetch_whole(self) -> list[Region]:
         """Fetch all samples to regions of the scratchpad of one size, and store them to ``x.s``."""
-        blocks, pad, rows = self._blocks, self.work.pad, LANES * self._per
+        blocks, pad, rows = self._blocks, self.work.pad, self.lanes * self._per
         parts = [n for n in range(1, blocks + 1) if not blocks % n]
         pieces = (min(len(self._columns), PIECE) * self._rows,) * PLACES
         # As few regions as fit: free rows lie in gaps, and a region cannot span two of them.
@@ -254,7 +249,7 @@ class _Images(_Batch):
         places = [pad.allocate(SAMPLES_OUTSIDE, blocks // parted * rows) for _ in range(parted)]
         groups = (range(place.start, place.stop, rows) for place in places)
         self._clear(places[-1].stop, self._per)
-        self._fetch(LANES, [*chain.from_iterable(groups)])
+        self._fetch(self.lanes, [*chain.from_iterable(groups)])
         return places
 
     def _clear(self, stop: int, per: int) -> None:
@@ -263,7 +258,7 @@ class _Images(_Batch):
             self.work.zeros(stop - rest, rest)
 
     def _store(self, place: int, first: int, count: int) -> None:
-        used = self._sample_bytes // (LANES * self.work.buffer(SAMPLES_OUTSIDE).element_bytes)
+        used = self._sample_bytes // (self.lanes * self.work.buffer(SAMPLES_OUTSIDE).element_bytes)
         levels = (TransferLevel(count, self._sample_bytes, self._per),)
         self.work.store(SAMPLES_OUTSIDE, place, used, levels, first=first * used)
 
@@ -294,16 +289,17 @@ class _Images(_Batch):
             for n, source in enumerate(sources):
                 work.transpose(
                     source, to.start + n * blocks,
-                    (Level(count, g=1, z=padded), Level(blocks, g=LANES * per, z=1)),
+                    (Level(count, g=1, z=padded), Level(blocks, g=self.lanes * per, z=1)),
                     source=per, to=self._blocks, tensor=SAMPLES_INSIDE,
                 )  # fmt: skip
             # Only the rows of inputs that exist, not those that fill up a row of pixels.
-            rows = min(self._step.network.input_size, LANES * (first + count)) - LANES * first
-            rows, row = rows * self._blocks, LANES * first * self._blocks
+            rows = min(self._step.network.input_size, self.lanes * (first + count))
+            row = self.lanes * first * self._blocks
+            rows = rows * self._blocks - row
             work.store(SAMPLES_INSIDE, to.start, rows, first=row)
 
     def _pieces(self) -> tuple[int, int]:
-        """Return the rows of 16 pixels of a piece, and the pieces in the scratchpad at once.
+        """Return the rows of pixels of a piece, and the pieces in the scratchpad at once.
 
         Two pieces as large as there is room for, so that one is loaded while the other is
         transposed; one piece where two would be smaller than ``FEW`` rows.

@@ -10,7 +10,7 @@ from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.kernels import Register, VectorPass, lower
 from trainwright.onchip import cut_pass, prior_pass
 from trainwright.onchip import schedule_pass as by
-from trainwright.onchip.rates import RATE, RATE_SHIFT, RateTable
+from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, RateTable
 from trainwright.program.vector import THREADS, Stream
 
 ENTRY = "entry of the schedule"
@@ -67,14 +67,15 @@ class Schedule:
         self._work.run(lower(prior_pass.clear_kernel, registers=registers), tensor=ENTRY)
         self._choose((by.WEIGHTS, by.WEIGHT_EXPONENTS), registers)
 
-    def _choose(self, columns: tuple[int, int], registers: tuple[Register, Register]) -> None:
+    def _choose(self, chosen: tuple[int, int], registers: tuple[Register, Register]) -> None:
         """Put this step's entry of two columns of the table into registers that are 0."""
-        rows = {by.NUMBERS_IN: by.NUMBERS, by.FIRST: columns[0], by.SECOND: columns[1]}
-        streams = {name: Stream(self._rows + row, 1) for name, row in rows.items()}
+        columns = {by.NUMBERS_IN: by.NUMBERS, by.FIRST: chosen[0], by.SECOND: chosen[1]}
+        lanes = self._work.p.lanes
+        streams = {n: Stream(self._rows + by.row_of(c, lanes), 1) for n, c in columns.items()}
         # Two passes: every lane compares its number with the entry's and keeps its word, then the
         # sum over the lanes brings the word to all of them. There is no other way to index a row by
         # a value.
         streams[by.PRESENT] = Stream(self._rows + by.NUMBER)
         choose = lower(by.choose_kernel, registers=registers)
-        self._work.run(choose, streams, outer=by.TABLE_ROWS, tensor=ENTRY)
+        self._work.run(choose, streams, outer=ENTRIES // lanes, tensor=ENTRY)
         self._work.run(lower(by.spread_kernel, registers=registers), tensor=ENTRY)

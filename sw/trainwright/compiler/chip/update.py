@@ -19,7 +19,7 @@ from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.compiler.step.adapter import PackedBuffer
 from trainwright.onchip import update_pass as by
-from trainwright.onchip.layout import LANES, WeightPart
+from trainwright.onchip.layout import WeightPart
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
 from trainwright.onchip.update_pass import PartUpdate
@@ -90,7 +90,7 @@ def update_program(
         if not number and any(job.part.index < 0 or not job.live.packed for job in jobs):
             work.constant(IDENTITY)
             for lanes in (lanes for job in jobs for lanes in job.spreads.values()):
-                if lanes < LANES:
+                if lanes < work.p.lanes:
                     work.first_lanes(lanes)
         if number + 1 < len(chunks):
             chunks[number + 1].load()
@@ -171,13 +171,13 @@ class _PartJob:
 
         Whole rows of samples and a last row that is not full read buffers of their own.
         """
-        step, name = self.work.memory.step, self.part.name
+        step, name, lanes = self.work.memory.step, self.part.name, self.part.lanes
         names = step.aliases.get(name, (name,)) if self.part.index < 0 else ()
         buffers = {alias: step.buffers.get(alias) for alias in names}
         outers = {n: b.outer if isinstance(b, PackedBuffer) else None for n, b in buffers.items()}
         return {
-            n: min(LANES, prod(outer.piece.counts[a] for a in outer.layout.lanes)) if outer
-            else LANES for n, outer in outers.items()
+            n: min(lanes, prod(outer.piece.counts[a] for a in outer.layout.lanes)) if outer
+            else lanes for n, outer in outers.items()
         }  # fmt: skip
 
     def chunks(self) -> list["_Chunk"]:
@@ -238,7 +238,7 @@ class _PartJob:
     def _bring_together(self) -> None:
         """Compute the factor without the columns that were cut."""
         lines = self.part.line_rows, self.live.line_rows
-        for first, place, count in self.live.runs(LANES):
+        for first, place, count in self.live.runs(self.part.lanes):
             source, to = self.factors + first * self.per, self._left + place * self.left_per
             count *= self.per // lines[0]
             self.move(source, self.select(), to, count, lines, f"{self.part.name} left")
@@ -249,22 +249,22 @@ class _PartJob:
         """Move the words of ``count`` lines to other lanes; ``lines``: rows of a line, and then."""
         if not self.live.select:  # no word changes its lane
             count, lines = count * lines[0], (1, 1)
-        rows, rows_then = lines
+        (rows, rows_then), lanes = lines, self.part.lanes
         self.work.products(
             source, select, to, count, steps=(rows, 1, rows_then), tensor=tensor,
-            levels=[Level(rows_then, g=rows * LANES, z=1)] if rows_then > 1 else [],
-            summed=[Level(rows, x=1, g=LANES)] if rows > 1 else [],
+            levels=[Level(rows_then, g=rows * lanes, z=1)] if rows_then > 1 else [],
+            summed=[Level(rows, x=1, g=lanes)] if rows > 1 else [],
         )  # fmt: skip
 
     def _spread_bias(self) -> None:
         """Spread a bias to a row a value, in all words, as the forward pass adds it."""
         work, part = self.work, self.part
-        spread = self._rows(part.name, part.rows * LANES, Bank.IMAGES)
-        work.transpose(self.factors, spread.start, (Level(part.rows, g=1, z=LANES),), source=0,
-                       to=1, tensor=f"{part.name} spread")  # fmt: skip
+        spread = self._rows(part.name, part.rows * part.lanes, Bank.IMAGES)
+        work.transpose(self.factors, spread.start, (Level(part.rows, g=1, z=part.lanes),),
+                       source=0, to=1, tensor=f"{part.name} spread")  # fmt: skip
         for name, lanes in self.spreads.items():
             own = spread
-            if lanes < LANES:
+            if lanes < part.lanes:
                 own = self._rows(part.name, spread.count, Bank.IMAGES)
                 work.products(spread.start, work.first_lanes(lanes).start, own.start,
                               spread.count, tensor=f"{part.name} in its lanes")  # fmt: skip
@@ -296,7 +296,7 @@ class _Chunk:
         # puts every word back to the lane of its column.
         if job.live.select:
             lines = job.live.line_rows, job.part.line_rows
-            scatter = job.select() + lines[0] * lines[1] * LANES
+            scatter = job.select() + lines[0] * lines[1] * job.part.lanes
             to = job.gradient + self.place * job.per
             job.move(job.compact + first, scatter, to, rows // lines[0], lines, name)
 

@@ -1,4 +1,4 @@
-"""Say where a state on the chip has what a step reads and writes: in rows of 16 words.
+"""Say where a state on the chip has what a step reads and writes: in its rows.
 
 Factors and their gradients lie as ``onchip.layout`` has them, R_n (I_n of the last factor) along
 the lanes; logits and their gradient have a row an output, samples along the lanes; inputs lie in
@@ -42,8 +42,8 @@ def rows_of(network: Network, graph: Graph, lanes: int, in_records: Collection[s
 
     Tensors of samples ``in_records`` lie in rows that belong to one sample each.
     """
-    # With 8 lanes a row of the state is two rows, so rows come in pairs.
-    unit = max(1, LANES // lanes)
+    # A row of the state is several rows of fewer lanes, so that its random bits stay the same.
+    unit = LANES // lanes
 
     def lying(name: str, layout: Layout) -> External:
         return External.of(graph, name, layout, {}, lanes, again=True)
@@ -59,10 +59,10 @@ def rows_of(network: Network, graph: Graph, lanes: int, in_records: Collection[s
             layout = Layout(axes[: len(axes) - len(inner)], inner, unit=unit)
             rows[name] = (lying(name, layout),)
     # An accelerator draws masks in these rows (``onchip.mask_pass``).
-    keeps = (host_name(network, node) for node in network.nodes if isinstance(node, Dropout))
-    for name in (*result_names(network), *upper_names(network), *keeps):
+    units = {host_name(network, node): unit for node in network.nodes if isinstance(node, Dropout)}
+    for name in (*result_names(network), *upper_names(network), *units):
         *axes, samples = graph.tensors[name].axes
-        rows[name] = (lying(name, Layout(tuple(axes), (samples,))),)
+        rows[name] = (lying(name, Layout(tuple(axes), (samples,), unit=units.get(name, 1))),)
     if not reads_images(network):
         return rows | {name: (lying(name, _of_records(graph, name, lanes)),) for name in in_records}
     # Inputs lie in both orders: samples along the lanes, and pixels along them. Views of the image
@@ -148,9 +148,6 @@ def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None
         raise CompileError(
             f"{what} take factors of up to 8 bits, not {network.widths.factor}; use --update host"
         )
-    # A row of the state is a row of the scratchpad: passes and transposes count on it.
-    if p.lanes != LANES:
-        raise CompileError(f"{what} take {LANES} lanes, not {p.lanes}; use lanes={LANES}")
 
 
 def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None:
