@@ -196,7 +196,8 @@ QUICK = {("most", ""), ("digits", ""), ("least", "posit(10,0)"), ("resident", ""
     [
         pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow)
         for pair in product(CORNERS, ("", "posit(8,0),posit(8,1)c", "posit(10,0)"))
-        if not pair[1] or "word_width" not in CORNERS[pair[0]]  # digits are of fixed point alone
+        # Digits and the vector engine are of fixed point alone.
+        if not pair[1] or not {"word_width", "vector_engine"} & CORNERS[pair[0]].keys()
     ],
 )
 def test_every_memory_is_counted(name, formats):

@@ -84,6 +84,34 @@ def test_compiled_convolution_on_rtl_has_golden_bits():
     assert all(torch.equal(a, b) for a, b in zip(*tensors.values(), strict=True))
 
 
+def test_compiled_norms_on_rtl_have_golden_bits():
+    """LayerNorm, two layers, softmax and a residual sum as one program."""
+    tensors = {}
+    for backend in ("golden", "rtl"):
+        torch.manual_seed(3)
+
+        class Block(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.before, self.after = tnn.TTLayerNorm(16), tnn.TTLayerNorm(16)
+                self.wide, self.narrow = (tnn.TTLinear(16, 16, rank=4) for _ in range(2))
+                self.softmax = torch.nn.Softmax(-1)
+
+            def forward(self, x):
+                return self.after(x + self.narrow(self.softmax(self.wide(self.before(x)))))
+
+        model = trainwright.compile(Block(), backend, 8)
+        x = torch.randn(7, 16, requires_grad=True)
+        y = model(x)
+        (y * torch.randn(16)).sum().backward()
+        tensors[backend] = [y, x.grad, *(p.grad for p in model.parameters())]
+        assert len(model.chains) == 1
+        if backend == "rtl":
+            assert model.report().cycles > 0
+            model.close()
+    assert all(torch.equal(a, b) for a, b in zip(*tensors.values(), strict=True))
+
+
 def test_readme_example_runs_as_printed(capsys):
     torch.manual_seed(0)
     code = re.search(r"```python\n(import torch, trainwright.*?)```", PAGE.read_text(), re.DOTALL)

@@ -9,7 +9,7 @@ torch.Size([8, 10])
 from trainwright.nn.adam import Adam
 from trainwright.nn.conversion import ConversionSummary, LayerConversion, from_torch, to_torch
 from trainwright.nn.folding import fold_batch_norm
-from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
+from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLayerNorm, TTLinear
 from trainwright.nn.model import cut_ranks, from_network, load, rank_prior
 from trainwright.nn.tensor_train import TensorTrain
 
@@ -19,6 +19,7 @@ __all__ = [
     "LayerConversion",
     "TTConv2d",
     "TTEmbedding",
+    "TTLayerNorm",
     "TTLinear",
     "TensorTrain",
     "cut_ranks",

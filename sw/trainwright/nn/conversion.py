@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.nn.parameter import is_lazy
 
-from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
+from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLayerNorm, TTLinear
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 from trainwright.nn.untyped import named_modules, require_module
 from trainwright.support.text import amount
@@ -138,7 +138,7 @@ _STATE_HOOKS = (
 def _own_names(kind: type[torch.nn.Module]) -> frozenset[str]:
     """Return the attributes that every layer of a class has; others are the user's."""
     base = next(base for base in kind.__mro__ if base in _CLASSES)
-    sizes = (1, 1, 1) if base in (torch.nn.Conv2d, TTConv2d) else (1, 1)
+    sizes = (1,) * {torch.nn.Conv2d: 3, TTConv2d: 3, TTLayerNorm: 1}.get(base, 2)
     make: Any = base
     layer: torch.nn.Module = make(*sizes, device="meta")
     return frozenset(vars(layer))
@@ -288,7 +288,7 @@ _COUNTERPARTS: dict[type[torch.nn.Module], _Counterpart] = {
 """Counterpart by torch class; subclasses stay dense, as their forward may differ."""
 
 
-_CLASSES = (*_COUNTERPARTS, *(counterpart.train for counterpart in _COUNTERPARTS.values()))
+_CLASSES = *_COUNTERPARTS, *(own.train for own in _COUNTERPARTS.values()), TTLayerNorm
 
 
 def _take_along(old: torch.nn.Module, new: torch.nn.Module) -> torch.nn.Module:

@@ -6,10 +6,12 @@ from typing import Any, Literal, Self, get_args
 
 import torch
 
-from trainwright.network import NetworkError
+from trainwright.functions import definition_of
+from trainwright.network import Layer, NetworkError
 from trainwright.nn.shapes import image_sizes, is_size, kernel_sizes, likely
+from trainwright.nn.straight_through import straight_through
 from trainwright.nn.tensor_train import Device, Numbers, Rank, TensorTrain
-from trainwright.nn.untyped import recording, require_features, traced
+from trainwright.nn.untyped import elsewhere, recording, require_features, traced
 from trainwright.support.text import amount
 
 
@@ -97,7 +99,9 @@ def _pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int
 
 
 def _fill(
-    dense: torch.nn.Linear | torch.nn.Conv2d, weight: torch.Tensor, bias: torch.Tensor | None
+    dense: torch.nn.Linear | torch.nn.Conv2d | torch.nn.LayerNorm,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
 ) -> None:
     dense.weight.copy_(weight)
     if dense.bias is not None and bias is not None:
@@ -276,6 +280,118 @@ class TTConv2d(TensorTrain):
             f"stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
             f"padding_mode={self.padding_mode}, {super().extra_repr()}"
         )
+
+
+class TTLayerNorm(TensorTrain):
+    """LayerNorm over the last axis: (x - mean) / deviation, scaled and shifted.
+
+    It replaces ``torch.nn.LayerNorm(features)``; ``weight`` is the scale of each feature,
+    in the bits of factors, and begins at 1. In fixed point the normalised values are rounded to the
+    bits of activations, as on the accelerator. No epsilon is added to the deviation: features that
+    are all equal give 0 before the shift. ``trainwright.compile`` puts it on an accelerator with a
+    vector engine. All else as in ``TTLinear``.
+
+    >>> norm = TTLayerNorm(4, numbers="float32")
+    >>> norm(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))[0, :2], norm.weight.shape
+    (tensor([-1.3416, -0.4472], grad_fn=<SliceBackward0>), torch.Size([4]))
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        bias: bool = True,
+        numbers: Numbers = "fixed",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            features, 1, rank=1, outputs=(features,), inputs=(1,), bias=bias, relu=False,
+            numbers=numbers, device=device, dtype=dtype,
+        )  # fmt: skip
+        self.features = self.columns = features
+
+    @property
+    def layer(self) -> Layer:
+        """Description as a layer of ``trainwright.network``, which scales each value."""
+        return Layer(self.outputs, self.outputs, (), bias=self.bias is not None, diagonal=True)
+
+    @property
+    def weight_size(self) -> int:
+        """Number of elements of ``weight``."""
+        return self.rows
+
+    @property
+    def _title(self) -> str:
+        return f"{type(self).__name__}({self.rows})"
+
+    def _weight_of(self, dense: torch.Tensor) -> torch.Tensor:
+        """Return the scale of each feature."""
+        return dense[:, 0]
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Set the scale to 1 and the bias to 0; the next batch calibrates inputs and outputs."""
+        super().reset_parameters()
+        self.load_dense(torch.ones(self.rows))
+
+    @torch.no_grad()
+    def load_dense(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        *,
+        rank: Rank | None = None,
+        tolerance: float | None = None,
+    ) -> Self:
+        """Take over scale and bias (features,) of a ``torch.nn.LayerNorm``; return itself.
+
+        A train of one factor has no ranks: ``rank`` and ``tolerance`` change nothing.
+        """
+        if tuple(weight.shape) != (self.rows,):
+            raise NetworkError(f"the weight has shape {tuple(weight.shape)}, not {(self.rows,)}")
+        self.set_factors([weight.detach().reshape(1, -1, 1, 1)])
+        if bias is not None:
+            if self.bias is None:
+                raise NetworkError("this layer has no bias, the given one has: make it with bias")
+            self.bias.copy_(bias.detach())
+        return self
+
+    def _outputs(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (..., features) to the same shape; ``ValueError`` for another size."""
+        if not recording():
+            require_features(x, self.rows, "this layer")
+        y = self._normal(self.entered(x)) * self.used_factors()[0].reshape(-1)
+        bias = self.used_bias()
+        return self.finished(y if bias is None else y + bias)
+
+    def _normal(self, x: torch.Tensor) -> torch.Tensor:
+        """Return (x - mean) / deviation, in fixed point rounded to the bits of activations."""
+        level = (x == x[..., :1]).all(-1, keepdim=True)
+        y = torch.nn.functional.layer_norm(x, x.shape[-1:], eps=_LEAST_VARIANCE)
+        y = y.masked_fill(level, 0)
+        if not self._is_rounded or elsewhere.exact:
+            return y
+        fmt = self.numbers.format("activation")
+        if fmt.coded:  # no accelerator computes it
+            return y
+        kernel = definition_of("layer_norm").make().sized(self.rows).forward
+        return straight_through(y, kernel.bound((0,), fmt.width, None).exponent, fmt)
+
+    @torch.no_grad()
+    def to_dense(self) -> torch.nn.LayerNorm:
+        """Return the ``torch.nn.LayerNorm`` of this weight and bias, rounded to their bits."""
+        weight, bias = self.weight, self.used_bias()
+        dense = torch.nn.LayerNorm(
+            self.rows, eps=_LEAST_VARIANCE, bias=bias is not None, device=weight.device,
+            dtype=weight.dtype,
+        )  # fmt: skip
+        _fill(dense, weight, bias)
+        return dense
+
+
+_LEAST_VARIANCE = 1e-30
+"""Stands for no epsilon: it keeps the gradient of equal features finite."""
 
 
 class TTEmbedding(TensorTrain):

@@ -267,6 +267,11 @@ class TensorTrain(torch.nn.Module):
         )
 
     @property
+    def weight_size(self) -> int:
+        """Number of elements of ``weight``."""
+        return self.rows * self.columns
+
+    @property
     def used_outputs(self) -> list[int]:
         """How many of the first slices of each J_n rows of the matrix read; padding reads more."""
         return _read_slices(self.rows, self.outputs)

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.untyped import (
     autocast_type,
     refuse_second_gradients,
@@ -17,7 +16,7 @@ from trainwright.nn.untyped import (
 )
 from trainwright.offload.machine import AcceleratorHandle
 from trainwright.offload.segment import CallSamples, Segment, StepMoves
-from trainwright.offload.stretch import Stretch
+from trainwright.offload.stretch import ProgramLayer, Stretch
 
 
 class _Step(torch.autograd.Function):
@@ -86,7 +85,7 @@ class Chain:
     """
 
     def __init__(
-        self, stretch: Stretch, layers: Sequence[TTLinear | TTConv2d], machine: AcceleratorHandle
+        self, stretch: Stretch, layers: Sequence[ProgramLayer], machine: AcceleratorHandle
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self._segments: dict[tuple[tuple[int, int] | None, bool], Segment] = {}

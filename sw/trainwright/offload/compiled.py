@@ -488,6 +488,8 @@ def _sizes(
         KernelModule.__name__,
         "Dropout",
         "MaxPool2d",
+        "Softmax",
+        "TTLayerNorm",
     }
     sizes["factor_width"] = max(p.factor_width, *(layer.widths.factor for layer in layers))
     coded = [str(fmt) for layer in layers for _, fmt in layer.numbers.coded]

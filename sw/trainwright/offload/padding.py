@@ -9,7 +9,8 @@ import torch
 
 from trainwright.compiler.base.rules import Written
 from trainwright.fixed.scale import TensorClass
-from trainwright.nn import TTConv2d, TTLinear
+from trainwright.nn import TTLinear
+from trainwright.offload.stretch import ProgramLayer
 
 LEAST_ROWS = 1 / 2
 """Share of a matrix's rows in use below which the accelerator is given zeros for the other rows.
@@ -33,7 +34,7 @@ class Padding:
     means, so that the 248 zeros made the 8 values saturate at a 34th of the largest one.
     """
 
-    def __init__(self, layers: Sequence[TTLinear | TTConv2d]) -> None:
+    def __init__(self, layers: Sequence[ProgramLayer]) -> None:
         self.layers = layers
 
     def occupied(self, tensor: Written) -> int:
@@ -67,9 +68,7 @@ class Padding:
         return padded_sizes
 
 
-def without_unused_rows(
-    layer: TTLinear | TTConv2d, factors: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
+def without_unused_rows(layer: ProgramLayer, factors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return a layer's factors with zeros at unused rows, where these are more than half of all.
 
     Slices that only unused rows read become zeros: at least half of the other rows are in use.

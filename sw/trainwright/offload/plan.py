@@ -15,13 +15,12 @@ import torch
 from torch import fx
 
 from trainwright.compiler import CompileError
-from trainwright.network import Apply
 from trainwright.network.nodes import IMAGE, layer_name
-from trainwright.nn import TensorTrain, TTConv2d, TTLinear
+from trainwright.nn import TensorTrain, TTConv2d
 from trainwright.nn.untyped import again, named_modules, saving_hooks
 from trainwright.offload.chain import Chain
 from trainwright.offload.regions import regions
-from trainwright.offload.stretch import Stretch, StretchEnd, Use
+from trainwright.offload.stretch import ProgramLayer, Stretch, StretchEnd, Use, applied
 from trainwright.offload.trace import (
     Operation,
     Pattern,
@@ -40,7 +39,7 @@ from trainwright.offload.values import (
     ordinary,
 )
 
-Layers = tuple[TTLinear | TTConv2d, ...]
+Layers = tuple[ProgramLayer, ...]
 ChainOf = Callable[[Stretch, Layers], Chain]
 
 
@@ -71,10 +70,10 @@ class Plan:
         whole = is_whole(module) and pattern.method == "forward"
         self.root = _Whole(module) if whole else module
         self._chain_of, self._functions = chain_of, functions
-        self.layers: Mapping[str, TTLinear | TTConv2d] = {
+        self.layers: Mapping[str, ProgramLayer] = {
             name: part
             for name, part in named_modules(self.root)
-            if isinstance(part, TTLinear | TTConv2d) and not why_not(part)
+            if isinstance(part, ProgramLayer) and not why_not(part)
         }
         self.names = {part: name for name, part in named_modules(module) if not why_not(part)}
         self.graph: fx.Graph | None = None
@@ -126,7 +125,7 @@ class Plan:
 
     def chain_alone(self, layer: torch.nn.Module) -> Chain | None:
         """Return the program of a layer by itself; None where torch computes the layer."""
-        if layer not in self.names or not isinstance(layer, TTLinear | TTConv2d):
+        if layer not in self.names or not isinstance(layer, ProgramLayer):
             return None
         return self._chain_of(_single(self.names[layer], layer), (layer,))
 
@@ -170,13 +169,13 @@ def _needed(value: Any) -> Any:
     return value
 
 
-def _single(name: str, layer: TTLinear | TTConv2d) -> Stretch:
+def _single(name: str, layer: ProgramLayer) -> Stretch:
     """Return the stretch of a layer by itself."""
     value = layer_name(0)
     channels, end = 0, StretchEnd(value, 0, layer.rows)
     if isinstance(layer, TTConv2d):
         channels, end = layer.in_channels, StretchEnd(value, layer.out_channels, 0)
-    return Stretch((Use(name),), (Apply(value, (IMAGE,), 0),), channels, (end,))
+    return Stretch((Use(name),), applied(value, (IMAGE,), layer, 0), channels, (end,))
 
 
 class Session:

@@ -8,10 +8,18 @@ from typing import cast
 import torch
 from torch import fx
 
-from trainwright.network import Apply, Dropout, Map, Pool, Sum, Window
+from trainwright.network import Dropout, Map, Pool, Sum, Window
 from trainwright.network.nodes import IMAGE, layer_name
-from trainwright.nn import TTConv2d, TTLinear
-from trainwright.offload.stretch import Stretch, StretchEnd, Use, Value, window_of
+from trainwright.nn import TTConv2d, TTLayerNorm, TTLinear
+from trainwright.offload.stretch import (
+    ProgramLayer,
+    Stretch,
+    StretchEnd,
+    Use,
+    Value,
+    applied,
+    window_of,
+)
 from trainwright.offload.trace import (
     dropout_of,
     function_at,
@@ -19,6 +27,7 @@ from trainwright.offload.trace import (
     is_relu,
     is_sum,
     layer_of,
+    operation_at,
     pool_of,
     sole_user,
 )
@@ -122,7 +131,10 @@ class _Region:
             return kinds[0] if allowed and inside else None
         if function := function_at(node, self._module):
             inside = self._functions and node.all_input_nodes[0] is not self._source
-            fits = kinds[0].has(function.over) and not function.reduces
+            # The last axis of an image, over which torch's functions are, is that of columns.
+            image = kinds[0].channels and not kinds[0].flat and bool(function.over)
+            of_torch = "torch" in (operation_at(node, self._module) or ())
+            fits = kinds[0].has(function.over) and not function.reduces and not (image and of_torch)
             return kinds[0] if inside and fits else None
         if dropout := dropout_of(node, self._module):
             # A program drops values by all of its dropouts in training mode, else by none.
@@ -141,9 +153,11 @@ class _Region:
             return None
         return kinds[0].behind(pool[0], kinds[0].channels)
 
-    def _applied(self, layer: TTLinear | TTConv2d, node: fx.Node, given: _Kind) -> _Kind | None:
+    def _applied(self, layer: ProgramLayer, node: fx.Node, given: _Kind) -> _Kind | None:
         if layer.numbers != self._numbers:
             return None
+        if isinstance(layer, TTLayerNorm) and given.flat:
+            return None  # torch has channels first, the accelerator last
         if isinstance(layer, TTConv2d):
             fits = given.channels == layer.in_channels and not given.flat
             return given.behind(window_of(layer), layer.out_channels) if fits else None
@@ -192,12 +206,13 @@ class _Region:
             name = f"n{len(wiring) + 1}"
             if layer is not None:
                 given = self._kinds[node.all_input_nodes[0]]
-                leading = (_leading(layer, given.channels) or 0) if given.flat else 0
+                flat = given.flat and isinstance(layer, TTLinear)
+                leading = (_leading(layer, given.channels) or 0) if flat else 0
                 owner = owners.setdefault(id(layer), str(node.target))
                 key = id(layer), Use(owner, relu, leading)
                 if key not in uses:
                     name = layer_name(len(uses))
-                wiring.append(Apply(name, sources, uses.setdefault(key, len(uses))))
+                wiring += applied(name, sources, layer, uses.setdefault(key, len(uses)))
             elif function := function_at(node, self._module):
                 wiring.append(Map(name, sources, function))
             elif is_sum(node, self._module):
@@ -227,7 +242,7 @@ def _following(left: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
     return reached
 
 
-def _kind_read(layer: TTLinear | TTConv2d) -> _Kind:
+def _kind_read(layer: ProgramLayer) -> _Kind:
     if isinstance(layer, TTConv2d):
         return _Kind(layer.in_channels)
     return _Kind(size=layer.columns, whole=layer.layer.input_size)

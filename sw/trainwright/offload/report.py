@@ -191,7 +191,7 @@ def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport
             why = why_not(part) or "it is not called"
             where = places.get(id(part)) or f"torch: {why}"
             bias = part.rows if part.bias is not None else 0
-            dense = 32 * (part.rows * part.columns + bias)
+            dense = 32 * (part.weight_size + bias)
             rows.append(
                 LayerReport(
                     name, type(part).__name__, where, _numbers(part), part.ranks, part.bits, dense

@@ -33,14 +33,13 @@ from trainwright.fixed.scale import (
     TensorStatistics,
 )
 from trainwright.network import Network, NetworkError, NumberFormats, UserNames
-from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.overflow import note_overflow
 from trainwright.nn.processes import warn_of_own_exponents
 from trainwright.nn.scales import InputQuantiser, RecentPasses, largest
 from trainwright.nn.straight_through import scaled
 from trainwright.offload.machine import AcceleratorHandle
 from trainwright.offload.padding import Padding, without_unused_rows
-from trainwright.offload.stretch import Stretch
+from trainwright.offload.stretch import ProgramLayer, Stretch
 from trainwright.train.connect import quantised_model
 
 Given = ParamSpec("Given")
@@ -132,7 +131,7 @@ class Segment:
     def __init__(
         self,
         stretch: Stretch,
-        layers: Sequence[TTLinear | TTConv2d],
+        layers: Sequence[ProgramLayer],
         machine: AcceleratorHandle,
         image: tuple[int, int] | None = None,
         *,
@@ -630,7 +629,7 @@ def _on_host(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.detach().cpu()
 
 
-def _padded_bias(layer: TTLinear | TTConv2d) -> torch.Tensor | None:
+def _padded_bias(layer: ProgramLayer) -> torch.Tensor | None:
     if layer.bias is None:
         return None
     bias, padding = _on_host(layer.bias), prod(layer.outputs) - layer.rows

@@ -12,14 +12,17 @@ from trainwright.network import (
     Map,
     Network,
     NetworkError,
+    Norm,
     Pool,
     Sum,
     Window,
 )
 from trainwright.network.nodes import IMAGE, shapes
-from trainwright.nn import TTConv2d, TTLinear
+from trainwright.nn import TTConv2d, TTLayerNorm, TTLinear
 
-Value = Apply | Sum | Pool | Map | Dropout
+Value = Apply | Sum | Pool | Map | Norm | Dropout
+ProgramLayer = TTLinear | TTConv2d | TTLayerNorm
+"""Layer of a module that a program can apply."""
 
 CLASSES = 2
 """Classes of every network of a program; PyTorch has the loss, so that nothing reads them."""
@@ -67,10 +70,14 @@ class Stretch:
     @property
     def first(self) -> int:
         """The layer that reads the input, by its place."""
+        given = {IMAGE}
+        given |= {
+            node.name for node in self.wiring if isinstance(node, Norm) and node.sources == (IMAGE,)
+        }
         return next(
             node.layer
             for node in self.wiring
-            if isinstance(node, Apply) and node.sources == (IMAGE,)
+            if isinstance(node, Apply) and given.issuperset(node.sources)
         )
 
     def reaching(self, ends: Iterable[int]) -> frozenset[int]:
@@ -92,9 +99,7 @@ class Stretch:
             for n, node in enumerate(self.wiring)
         )
 
-    def network(
-        self, layers: Sequence[TTLinear | TTConv2d], image: tuple[int, int] | None
-    ) -> Network:
+    def network(self, layers: Sequence[ProgramLayer], image: tuple[int, int] | None) -> Network:
         """Return the network of ``layers`` at their present ranks.
 
         ``image`` are rows and columns of an input image. Raises ``NetworkError`` for an impossible
@@ -117,7 +122,7 @@ class Stretch:
         )  # fmt: skip
 
 
-def network_layer(layer: TTLinear | TTConv2d, use: Use) -> Layer:
+def network_layer(layer: ProgramLayer, use: Use) -> Layer:
     """Return the network's description of a layer."""
     return replace(
         layer.layer,
@@ -133,3 +138,16 @@ def window_of(layer: TTConv2d) -> Window:
     if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
         raise NetworkError("the accelerator pads both ends of an axis alike, with zeros")
     return Window(layer.kernel_size, layer.stride, layer.padding)
+
+
+def applied(
+    name: str, sources: tuple[str, ...], layer: ProgramLayer, place: int
+) -> tuple[Value, ...]:
+    """Return the values of a network that a layer makes, the last one called ``name``.
+
+    ``place`` is the layer's among the layers of the program.
+    """
+    if not isinstance(layer, TTLayerNorm):
+        return (Apply(name, sources, place),)
+    normal = f"{name}.normal"
+    return Norm(normal, sources), Apply(name, (normal,), place)

@@ -21,8 +21,8 @@ from trainwright.compiler import CompileError
 from trainwright.functions import Definition, Function, definition_of, entries
 from trainwright.network import NetworkError, Window
 from trainwright.network.network import MOST_DROPPED
-from trainwright.nn import TensorTrain, TTConv2d, TTLinear
-from trainwright.offload.stretch import window_of
+from trainwright.nn import TensorTrain, TTConv2d, TTLayerNorm
+from trainwright.offload.stretch import ProgramLayer, window_of
 
 _pytree_of: Any = _pytree  # its functions have no types
 _CONSTANTS: tuple[Any, ...] = (
@@ -340,11 +340,15 @@ def trace(module: torch.nn.Module) -> fx.Graph:
 
 def why_not(module: torch.nn.Module) -> str:
     """Explain why a layer runs in torch; empty where the accelerator has it."""
-    if not isinstance(module, TTLinear | TTConv2d):
+    if isinstance(module, torch.nn.LayerNorm) and module.elementwise_affine:
+        return "its scale is in float32: trainwright.nn.TTLayerNorm is for the accelerator"
+    if not isinstance(module, ProgramLayer):
         return f"the accelerator has no {type(module).__name__}"
     if module.is_float:
         return "its numbers are float32"
-    if isinstance(module, TTLinear):
+    if isinstance(module, TTLayerNorm) and module.numbers.coded:
+        return f"it is in {module.numbers.coded[0][1]}, and LayerNorm takes fixed point alone"
+    if not isinstance(module, TTConv2d):
         return ""
     if module.dilation != (1, 1):
         return f"the accelerator has no dilation {module.dilation}"
@@ -360,12 +364,12 @@ def sole_user(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def layer_of(node: fx.Node, module: torch.nn.Module) -> TTLinear | TTConv2d | None:
+def layer_of(node: fx.Node, module: torch.nn.Module) -> ProgramLayer | None:
     """Return the layer that a program applies at a node."""
     if node.op != "call_module" or node.kwargs or len(node.args) != 1:
         return None
     part = module.get_submodule(str(node.target))
-    if not isinstance(part, TTLinear | TTConv2d) or why_not(part) or why_alone(part):
+    if not isinstance(part, ProgramLayer) or why_not(part) or why_alone(part):
         return None
     return part if isinstance(node.args[0], fx.Node) else None
 
@@ -385,6 +389,8 @@ _ARGUMENTS = {
     "sum": ("input", "other", "alpha"),
     "flatten": ("input", "start_dim", "end_dim"),
     "dropout": ("input", "p", "training", "inplace"),
+    "softmax": ("input", "dim", "_stacklevel", "dtype"),
+    "layer_norm": ("input", "normalized_shape", "weight", "bias", "eps"),
     "max_pool": (
         "input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices",
     ),
@@ -400,11 +406,14 @@ _FUNCTIONS: dict[Any, str] = {
     torch.flatten: "flatten", _tensor.flatten: "flatten", "flatten": "flatten",
     torch.nn.functional.avg_pool2d: "pool", torch.nn.functional.dropout: "dropout",
     torch.nn.functional.max_pool2d: "max_pool",
+    torch.softmax: "softmax", torch.nn.functional.softmax: "softmax", _tensor.softmax: "softmax",
+    "softmax": "softmax", torch.nn.functional.layer_norm: "layer_norm",
 }  # fmt: skip
 """Kinds of operation by function, and by the name of a tensor's method."""
 _MODULES: dict[type[torch.nn.Module], str] = {
     torch.nn.ReLU: "relu", torch.nn.Flatten: "flatten", torch.nn.AvgPool2d: "pool",
     torch.nn.Dropout: "dropout", torch.nn.MaxPool2d: "max_pool",
+    torch.nn.Softmax: "softmax", torch.nn.LayerNorm: "layer_norm",
 }  # fmt: skip
 
 
@@ -434,6 +443,8 @@ def _kernel_called(function: Function, window: int | tuple[int, int] | None = No
 def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
     if not given.keys() <= set(_ARGUMENTS[kind]):
         return None
+    if kind in ("softmax", "layer_norm"):
+        return _over_features(kind, given)
     if kind == "flatten":
         whole = (given.get("start_dim", 0), given.get("end_dim", -1)) == (1, -1)
         return (kind,) if whole else None
@@ -452,6 +463,22 @@ def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
         window = _averaged(given)
         return None if window is None else (kind, window)
     return (kind,)
+
+
+def _over_features(kind: str, given: Mapping[str, Any]) -> Operation | None:
+    """Return torch's softmax or LayerNorm over the last axis; None for another axis or a scale."""
+    x = given.get("input")
+    if kind == "layer_norm":
+        scaled = given.get("weight") is not None or given.get("bias") is not None
+        fits = not scaled and isinstance(given["normalized_shape"], list | tuple | torch.Size)
+        fits = fits and len(given["normalized_shape"]) == 1
+        options: tuple[Any, ...] = (given.get("eps", 1e-5),)
+    else:
+        # A trace does not know how many axes a value has: two in most models.
+        last = x.dim() - 1 if isinstance(x, torch.Tensor) else 1
+        fits, options = given.get("dim") in (-1, last) and given.get("dtype") is None, ()
+    function = definition_of(kind).make()
+    return ("function", function, "torch", *options) if fits else None
 
 
 def _averaged(given: Mapping[str, Any]) -> Window | None:

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree
 
+from trainwright.functions import Function
 from trainwright.functions.in_torch import pooled
 from trainwright.nn import TensorTrain, TTConv2d
 from trainwright.nn.output_loss import LOST_DEVIATION, LOST_IN_PROGRAM
@@ -349,7 +350,7 @@ def _applied(
     if kind == "relu":
         return torch.relu(given[0])
     if kind == "function":
-        return operation[1](given[0])
+        return _function(given[0], *operation[1:])
     if kind == "sum":
         return given[0] + given[1]
     if kind == "flatten":
@@ -363,3 +364,12 @@ def _applied(
     if len(operation) > 2:
         return pooled(operation[2], given[0], window.kernel)
     return torch.nn.functional.avg_pool2d(given[0], window.kernel, window.stride, window.padding)
+
+
+def _function(x: torch.Tensor, function: Function, *of_torch: Any) -> torch.Tensor:
+    """Apply a function, or the one of torch's that it stands for: a mark, and an epsilon."""
+    if not of_torch:
+        return function(x)
+    if len(of_torch) == 1:
+        return x.softmax(-1)
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], eps=of_torch[1])

@@ -386,18 +386,21 @@ def _searched(
     refused: dict[str, str] = {}
     # Only the largest layer's order varies: it decides most of the cycles, and combinations of
     # several layers' orders would multiply compile time.
-    largest = max(range(len(orders)), key=lambda n: orders[n][0].cost)
-    for order in orders[largest]:
-        chosen[largest] = order
-        if order.cost > HOPEFUL * orders[largest][0].cost:
-            continue
+    largest = max(range(len(orders)), key=lambda n: orders[n][0].cost, default=None)
+    # A network of norms and scales alone has no contraction to order.
+    for order in [None] if largest is None else orders[largest]:
+        if largest is not None and order is not None:
+            chosen[largest] = order
+            if order.cost > HOPEFUL * orders[largest][0].cost:
+                continue
         try:
             whole = ordered_small(graph, chosen) if plan == SMALL else graph.ordered(chosen)
             step = compile_graph(whole, p, tuple(chosen), rows)
             return replace(step, refused=refused, cost=cost)
         except CompileError as error:
             problems.append(error)
-            refused[order.text] = str(error)
+            if order is not None:
+                refused[order.text] = str(error)
             # Another order costs as much again, and mostly lacks rows for the same tensors.
             if is_over(()):
                 break

@@ -1,0 +1,196 @@
+"""LayerNorm and softmax in PyTorch, and in the programs of compiled models."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+
+import trainwright
+import trainwright.nn as tnn
+from trainwright.compiler import CompileError
+from trainwright.network import NetworkError
+
+NUMBERS = "factor=fixed(8),activation=fixed(16)"
+
+
+class Block(torch.nn.Module):
+    """Feed-forward half of a transformer's block, with a norm on both sides."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = (tnn.TTLayerNorm(32, numbers=NUMBERS) for _ in range(2))
+        self.wide = tnn.TTLinear(32, 48, rank=8, numbers=NUMBERS)
+        self.narrow = tnn.TTLinear(48, 32, rank=8, numbers=NUMBERS)
+        self.gelu = torch.nn.GELU()
+
+    def forward(self, x):
+        return self.after(x + self.narrow(self.gelu(self.wide(self.before(x)))))
+
+
+def gradients(model, x, weights):
+    """Return outputs and all gradients of a step, after steps in which exponents settle."""
+    for _ in range(4):
+        model.zero_grad()
+        given = x.clone().requires_grad_()
+        y = model(given)
+        (y * weights).sum().backward()
+    return [y.detach(), given.grad, *(p.grad.clone() for p in model.parameters())]
+
+
+def real_gradients(model, x, weights):
+    """Return the same in float64, of torch's own layers with the rounded weights."""
+    dense = tnn.to_torch(model).double()
+    return gradients(dense, x.double(), weights.double())[:2]
+
+
+def test_compiled_block_with_norms_is_one_program_near_float64():
+    torch.manual_seed(0)
+    model, x, weights = Block(), 3 * torch.randn(2, 8, 32) + 1, torch.randn(32)
+    with torch.no_grad():
+        for norm in (model.before, model.after):
+            norm.load_dense(torch.rand(32) + 0.5, torch.randn(32))
+    compiled = trainwright.compile(model, batch=16)
+    assert len(compiled.chains) == 1 and not compiled.report().operators
+    own, plain = gradients(compiled, x, weights), gradients(model, x, weights)
+    for mine, torchs in zip(own, plain, strict=True):
+        assert (mine - torchs).norm() < 0.005 * torchs.norm()
+    for mine, real in zip(own, real_gradients(model, x, weights), strict=False):
+        assert (mine - real).norm() < 0.005 * real.norm()
+
+
+def test_tt_layer_norm_in_float32_equals_that_of_torch():
+    torch.manual_seed(1)
+    theirs = torch.nn.LayerNorm(24, eps=0)
+    torch.nn.init.normal_(theirs.weight)
+    torch.nn.init.normal_(theirs.bias)
+    ours = tnn.TTLayerNorm(24, numbers="float32").load_dense(theirs.weight, theirs.bias)
+    assert torch.equal(ours.weight, theirs.weight)
+    x = torch.randn(5, 3, 24)
+    for module in (ours, deepcopy(ours), tnn.to_torch(ours), torch.nn.Sequential(ours)):
+        assert torch.allclose(module(x), theirs(x), rtol=0, atol=1e-6)
+    assert isinstance(tnn.to_torch(ours), torch.nn.LayerNorm)
+    other = tnn.TTLayerNorm(24, numbers="float32")
+    other.load_state_dict(ours.state_dict())
+    assert torch.equal(other(x), ours(x))
+
+
+def test_tt_layer_norm_starts_with_scale_one_and_rounds_as_the_accelerator():
+    norm = tnn.TTLayerNorm(16)
+    assert torch.equal(norm.weight, torch.ones(16)) and not norm.bias.any()
+    x = torch.randn(4, 16)
+    y = norm(x).detach()
+    real = torch.nn.functional.layer_norm(norm.quantise_input(x), (16,), eps=0)
+    step = 2.0**-5  # words of 8 bits, of which two lie above the point: sqrt(15) < 4
+    assert torch.equal(y, (real / step).round() * step)
+
+
+def test_tt_layer_norm_of_equal_features_gives_bias_and_no_gradient():
+    norm = tnn.TTLayerNorm(8, numbers="float32")
+    norm.load_dense(torch.full((8,), 2.0), torch.arange(8.0))
+    x = torch.full((3, 8), 5.0, requires_grad=True)
+    y = norm(x)
+    y.square().sum().backward()
+    assert torch.equal(y, torch.arange(8.0).expand(3, 8)) and not x.grad.any()
+
+
+@pytest.mark.parametrize("given", [torch.ones(4), torch.ones(16, 1)], ids=["size", "matrix"])
+def test_tt_layer_norm_of_another_shape_is_one_error(given):
+    with pytest.raises(NetworkError, match=r"the weight has shape \(.*\), not \(16,\)"):
+        tnn.TTLayerNorm(16).load_dense(given)
+    with pytest.raises(ValueError, match="16"):
+        tnn.TTLayerNorm(16)(torch.ones(2, 4))
+    with pytest.raises(NetworkError, match="no bias"):
+        tnn.TTLayerNorm(16, bias=False).load_dense(torch.ones(16), torch.ones(16))
+
+
+def test_compiled_norm_without_vector_engine_is_one_error():
+    model = torch.nn.Sequential(tnn.TTLinear(16, 16, rank=2), tnn.TTLayerNorm(16))
+    with pytest.raises(CompileError, match="vector_engine"):
+        trainwright.compile(model, batch=8, accelerator=trainwright.AcceleratorParameters())
+
+
+def test_compiled_norm_in_posits_stays_in_torch():
+    numbers = "activation=posit(8,0)"
+    layers = tnn.TTLinear(16, 16, rank=2, numbers=numbers), tnn.TTLayerNorm(16, numbers=numbers)
+    report = trainwright.compile(torch.nn.Sequential(*layers), batch=8).report()
+    assert "posit(8,0), and LayerNorm takes fixed point alone" in report.layers[1].where
+
+
+def test_compiled_norm_alone_runs_on_the_accelerator():
+    torch.manual_seed(2)
+    norm = tnn.TTLayerNorm(16, numbers=NUMBERS)
+    compiled, x = trainwright.compile(norm, batch=8), torch.randn(8, 16)
+    compiled(x).sum().backward()
+    real = torch.nn.functional.layer_norm(x, (16,), eps=0)
+    assert (compiled(x) - real).norm() < 1e-3 * real.norm()
+    assert compiled.report().layers[0].where == "program 1"
+
+
+def test_from_torch_keeps_layer_norm_and_report_names_the_layer():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64))
+    compiled = trainwright.compile(trainwright.from_torch(model, rank=4), batch=8)
+    assert "trainwright.nn.TTLayerNorm is for the accelerator" in compiled.report().layers[1].where
+
+
+class Between(torch.nn.Module):
+    """A function between two layers."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.second = (tnn.TTLinear(32, 32, rank=8, numbers=NUMBERS) for _ in range(2))
+        self.function = function
+
+    def forward(self, x):
+        return self.second(self.function(self.first(x)))
+
+
+ENGINE = trainwright.AcceleratorParameters(vector_engine=1)
+FUNCTIONS = {
+    "softmax": (lambda x: torch.softmax(x, -1), 1),
+    "softmax of two axes": (lambda x: x.softmax(dim=1), 1),
+    "functional": (lambda x: torch.nn.functional.softmax(x, dim=-1), 1),
+    "module": (torch.nn.Softmax(-1), 1),
+    "layer norm": (torch.nn.LayerNorm(32, elementwise_affine=False), 1),
+    "functional norm": (lambda x: torch.nn.functional.layer_norm(x, (32,)), 1),
+    "over samples": (lambda x: torch.softmax(x, 0), 2),
+    "in float64": (lambda x: torch.softmax(x, -1, dtype=torch.float64).to(x), 2),
+    "scaled norm": (torch.nn.LayerNorm(32), 2),
+    "two axes": (lambda x: torch.nn.functional.layer_norm(x, x.shape), 2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_compiled_function_over_features_follows_torch(name):
+    torch.manual_seed(3)
+    function, programs = FUNCTIONS[name]
+    model, x = Between(function), 2 * torch.randn(16, 32)
+    compiled = trainwright.compile(model, batch=16, accelerator=ENGINE)
+    assert len(compiled.chains) == programs
+    weights = torch.randn(16, 32)
+    own, real = gradients(compiled, x, weights), real_gradients(model, x, weights)
+    for mine, other in zip(own, real, strict=False):
+        assert (mine - other).norm() < 0.01 * other.norm()
+
+
+def test_compiled_softmax_over_tokens_leaves_the_program():
+    """Follow torch where axis 1 of three is that of tokens, which a trace cannot know."""
+    torch.manual_seed(4)
+    model, x = Between(lambda x: torch.softmax(x, 1)), torch.randn(2, 8, 32)
+    compiled = trainwright.compile(model, batch=16, accelerator=ENGINE)
+    weights = torch.randn(2, 8, 32)
+    own, real = gradients(compiled, x, weights), real_gradients(model, x, weights)
+    for mine, other in zip(own, real, strict=False):
+        assert (mine - other).norm() < 0.01 * other.norm()
+    assert "softmax" in compiled.report().operators
+
+
+def test_compiled_softmax_of_columns_of_an_image_stays_in_torch():
+    torch.manual_seed(5)
+    convolutions = [tnn.TTConv2d(4, 4, 3, padding=1, rank=4, numbers=NUMBERS) for _ in range(2)]
+    model = torch.nn.Sequential(convolutions[0], torch.nn.Softmax(-1), convolutions[1])
+    compiled, x = trainwright.compile(model, batch=4), torch.randn(4, 4, 6, 6)
+    for _ in range(3):
+        compiled(x).sum().backward()
+    real = tnn.to_torch(model)(x)
+    assert (compiled(x) - real).norm() < 0.01 * real.norm()
+    assert compiled.report().operators == ("Softmax",)
