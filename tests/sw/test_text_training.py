@@ -16,6 +16,8 @@ from trainwright.data import DataError, load_data_set, load_samples, own_data
 from trainwright.data.prepared import load_prepared, save_prepared
 from trainwright.network import load_network
 from trainwright.train.batches import check_fit, data_notes, input_quantiser, vocabulary_digits
+from trainwright.train.connect import held_range
+from trainwright.train.initial import initial_factors
 from trainwright.train.trainer import Trainer
 
 SIZES = ("exponents=256", "statistics_depth=128", "sample_loads=1")
@@ -162,7 +164,7 @@ def test_text_classifier_trains_resumes_and_classifies(
 ):
     """Interrupt a run and resume it to the same bits; classify held-out and unlabelled lines."""
     options = ("--network", network, "--data", lines, "--batch", "8", "--lr", "0.004")
-    options = (*options, "--steps", "60", "--no-prior")
+    options = (*options, "--steps", "100", "--no-prior")
     whole = command(capsys, "train", *options, "--out", tmp_path / "whole")[1]
     assert whole["test_accuracy"] > 0.9 and whole["dataset"] == "text"
     with monkeypatch.context() as patched:
@@ -234,3 +236,15 @@ def test_atis_folder_has_its_published_sizes():
     assert (len(data.train), len(data.test), data.classes) == (4478, 893, 22)
     assert data.full_scale == 868 and data.train.images.shape == (4478, 1, 46)
     assert data_notes(load_network("encoder-64"), data)[-1].startswith("11 lines of more than")
+
+
+def test_scales_of_a_network_begin_at_one():
+    """LayerNorm's gamma: drawn as a factor of a matrix it was 0.1, of either sign."""
+    network = load_network("encoder-64")
+    factors, exponents = initial_factors(network, 0)
+    scales = [n for n, layer in enumerate(network.layers) if layer.diagonal]
+    assert len(scales) == 2
+    for n in scales:
+        assert bool((factors[n][0].value == 1).all())
+        least, greatest = held_range(exponents[n][0], network.factor_format(n, 0))
+        assert least <= -1 and 1.5 < greatest < 4

@@ -65,11 +65,15 @@ def initial_factors(
     # Drawn in float64 for every format, so that networks that differ only in their formats start
     # from the same numbers.
     for number, layer in enumerate(network.layers):
-        sigma = deviation(layer, network.gain(number))
-        values = [
-            of_deviation(torch.from_numpy(random.standard_normal(shape) * sigma), sigma)
-            for shape in layer.factor_shapes
-        ]
+        if layer.diagonal:  # scales, such as the gamma of a LayerNorm, begin at 1
+            sigma = 1.0
+            values = [torch.ones(shape, dtype=torch.float64) for shape in layer.factor_shapes]
+        else:
+            sigma = deviation(layer, network.gain(number))
+            values = [
+                of_deviation(torch.from_numpy(random.standard_normal(shape) * sigma), sigma)
+                for shape in layer.factor_shapes
+            ]
         if network.widths.is_float:
             scales = (0,) * layer.order
         else:
