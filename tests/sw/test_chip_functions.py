@@ -117,6 +117,34 @@ def test_training_alone_of_convolutions_equals_the_host_and_writes_nothing():
     assert same(alone.state, trained(network, host(network)).state) and alone.host_writes == 0
 
 
+def network_of_input(*tables):
+    """Return a network whose first values are functions of the image itself."""
+    description = {"name": "i", "classes": 10, "image": [8, 8], "layers": list(tables)}
+    return network_from_dict(description)
+
+
+LAST = {"inputs": [8, 8], "outputs": [4, 4], "ranks": [4], "relu": False}
+
+
+@pytest.mark.parametrize("batch", (16, 32))
+@pytest.mark.parametrize(
+    "tables",
+    (
+        [{"function": "tanh"}, LAST],
+        [{"norm": "layer"}, LAST],
+        [{"function": "softmax"}, LAST],
+        [{"norm": "layer"}, {"scale": 64}],
+    ),
+    ids=("tanh", "norm", "softmax", "no contraction"),
+)
+def test_training_alone_of_a_function_of_the_image_equals_the_host(tables, batch):
+    network = network_of_input(*tables)
+    with counted(GoldenAccelerator(ALONE, memory_bytes=1 << 20)) as golden:
+        alone = trained(network, ResidentEngine(golden), batch=batch)
+    expected = trained(network, host(network, batch), batch=batch).state
+    assert same(alone.state, expected) and alone.host_writes == 0
+
+
 def halves(**keys):
     """Return layers of the left and of the right half of an image, and one of their sum."""
     inputs = [

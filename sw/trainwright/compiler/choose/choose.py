@@ -349,6 +349,8 @@ class Chooser:
     def _elementwise(self, state: SearchState, op: Kernel) -> Iterator[SearchState]:
         seen = {x.lanes for name in op.operands for x in state.replicas.get(name, ())}
         axes, result = (self.graph.tensors[name].axes for name in (op.operands[-1], op.out))
+        if not seen:  # an input lies as its first reader wants it
+            seen = {(axis,) for axis in result}
         broadcast = axes != result and not op.over
         if broadcast:
             seen = {self.graph.tensors[op.out].axes[-1:]}

@@ -66,8 +66,9 @@ def rows_of(network: Network, graph: Graph, lanes: int, in_records: Collection[s
     if not reads_images(network):
         return rows | {name: (lying(name, _of_records(graph, name, lanes)),) for name in in_records}
     # Inputs lie in both orders: samples along the lanes, and pixels along them. Views of the image
-    # have its pixels in the same order.
-    for name in (op.out for op in graph.ops if isinstance(op, View) and op.x == IMAGE):
+    # have its pixels in the same order; a function of the input reads the image itself.
+    readers = (op for op in graph.ops if IMAGE in op.operands)
+    for name in {op.out if isinstance(op, View) else IMAGE: 0 for op in readers}:
         *axes, samples = graph.tensors[name].axes
         inner = whole_rows(graph, axes, lanes)
         inside = lying(name, Layout(tuple(axes), (samples,)))
