@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import re
 import warnings
 from dataclasses import replace
 
@@ -313,3 +314,48 @@ def test_few_samples_that_saturate_a_tensor_are_named_once():
         messages = [m for _ in range(40) for m in health.observe({"l2.dx": statistics})]
         assert len(messages) == wanted
     assert "l2.dx was saturated in values that make 94% of its sum for 16 steps" in messages[0]
+
+
+def _normal(size: float, exponent: int = 0, count: int = 4096) -> TensorStatistics:
+    """Count normal values whose mean is a fortieth of full scale for the size 1."""
+    values = torch.randn(count, generator=torch.Generator().manual_seed(0)) * size * 32768 / 32
+    words = values.round().clamp(-32768, 32767)
+    saturations = int((values.abs() > 32767).sum())
+    total = int(words.abs().sum())
+    return TensorStatistics(
+        TensorClass.GRADIENT, Fixed(16), exponent, -99, count, total, saturations
+    )
+
+
+@pytest.mark.parametrize(
+    ("jump", "named"), [(1, False), (16, False), (25, True), (30, True), (36, True), (100, True)]
+)
+def test_jump_beyond_the_exponent_of_one_step_is_named_once(jump: float, named: bool) -> None:
+    health = TensorHealth()
+    steps = [{"l1.dy": _normal(1), "l2.dy": _normal(1)}, {"l1.dy": _normal(jump)}]
+    steps += [{"l1.dy": _normal(1), "l2.dy": _normal(jump)}]
+    messages = [message for statistics in steps for message in health.observe(statistics)]
+    assert len(messages) == named
+    assert not named or re.match(
+        r"l1\.dy grew over \d+-fold in one step, and values that make \d+% of its", messages[0]
+    )
+
+
+def test_jump_is_named_by_the_tensor_that_saturates_most() -> None:
+    health = TensorHealth()
+    assert not list(health.observe({"a": _normal(1), "b": _normal(1), "c": _normal(90)}))
+    (message,) = health.observe({"a": _normal(30), "b": _normal(60), "c": _normal(90)})
+    assert message.startswith("b grew over")
+
+
+def test_tensor_that_saturates_without_a_jump_has_no_message_at_once() -> None:
+    for first, then in ((_normal(30), _normal(30)), (_normal(1, 5), _normal(30, 0))):
+        health = TensorHealth()
+        assert not list(health.observe({"l1.dy": first}))
+        assert not list(health.observe({"l1.dy": then}))
+
+
+def test_jump_of_few_values_has_no_message() -> None:
+    health = TensorHealth()
+    assert not list(health.observe({"l1.db": _normal(1, count=63)}))
+    assert not list(health.observe({"l1.db": _normal(60, count=63)}))

@@ -14,6 +14,8 @@ from trainwright.compiler import compile_step
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.data import load_data_set
 from trainwright.driver import fitting_exponent
+from trainwright.fixed.health import LostTensorWarning
+from trainwright.fixed.scale import PRESETS, ScaleRange, ScaleRanges
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.onchip.loss import batch_loss
@@ -71,6 +73,7 @@ def trainer(state, data, *, memory_bytes=1 << 20, plan="auto", **options):
         replace(MOMENTUM, prior=None, learning_rate=0.999),
     ],
 )
+@pytest.mark.filterwarnings("ignore:l2.dG1 grew over")
 def test_resident_training_run_has_the_bits_of_the_definitions(data, chosen):
     """Over ends of epochs, with evaluations there; losses are the means of their steps'."""
     network = load_network("digits")
@@ -232,3 +235,25 @@ def test_resident_training_command_writes_nothing_in_an_epoch(capsys, tmp_path):
     assert not any(item["place"] == "host" for item in memory)
     assert main([*command, "--plan", "paper", "--force"]) == 2
     assert "--update chip takes --plan auto or small, not paper" in capsys.readouterr().err
+
+
+def test_resident_training_names_tensors_that_saturate_for_many_steps(data, monkeypatch):
+    """Scale gradients into their upper half, where over a quarter of the values saturate."""
+    high = ScaleRange(0.45, 0.95)
+    monkeypatch.setitem(PRESETS, "paper", ScaleRanges(gradient=high))
+    state = initial_state(load_network("digits"), settings(steps=EPOCH, scale_range="paper"))
+    with pytest.warns(LostTensorWarning) as caught:
+        trainer(state, data).run()
+    messages = [str(warning.message) for warning in caught]
+    assert any(m.startswith("l1.x.dy was saturated in") and "for 22 steps" in m for m in messages)
+
+
+@pytest.mark.parametrize("fallen", [EPOCH - 1, EPOCH])
+def test_resident_training_counts_a_tensor_whose_exponent_only_falls_as_zeros(data, fallen):
+    run = trainer(initial_state(load_network("digits"), settings(steps=EPOCH)), data)
+    run.run()
+    own = run.engine.driver
+    before = {name: exponent + fallen for name, exponent in own.exponents().items()}
+    observed = own.observed(before, EPOCH)
+    assert {"l1.y", "l1.dy", "l2.db", "l1.dG1"} <= observed.keys()
+    assert all((not s.total) == (fallen == EPOCH) for s in observed.values())

@@ -1,6 +1,6 @@
 """Steps by one resident program: the host starts the program and reads its results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -28,7 +28,7 @@ from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, Executed, LossResult
 from trainwright.driver.model import ForwardOperands, ForwardResult
 from trainwright.driver.runner import Occupied
-from trainwright.fixed.scale import ScaleRanges, Scales
+from trainwright.fixed.scale import ScaleRanges, Scales, TensorStatistics
 from trainwright.onchip.layout import WeightLayout
 from trainwright.onchip.loss import gradient_exponent
 from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
@@ -320,6 +320,35 @@ class ResidentDriver(ChipDriver):
         ]
         counts = self.last_run.saturations.tolist()
         return sum(count for t, count in zip(written, counts, strict=False) if t.counted)
+
+    def observed(self, before: Mapping[str, int], times: int) -> dict[str, TensorStatistics]:
+        """Return what the last ``run_steps`` of so many ``times`` shows of lost tensors.
+
+        The accelerator moves exponents by each step's sums and clears these: left are the
+        saturations of all steps, here their mean, and exponents, which were ``before``. A sum is 0
+        if the exponent fell in every step, as only that of a tensor of zeros does for long.
+        """
+        assert self.last_run is not None
+        after = self.exponents()
+        written = [
+            t for program in (self.step.forward, self.step.backward) for t in program.tensors
+        ]
+        counts = self.last_run.saturations.tolist()
+        return {
+            t.name: TensorStatistics(
+                kind=t.kind,
+                format=t.format,
+                exponent=after[t.name],
+                floor=0,
+                count=self._occupied(t),
+                total=self._occupied(t) << (t.format.width - 1)
+                if before.get(t.name, 0) - after[t.name] < times
+                else 0,
+                saturations=saturated // times,
+            )
+            for t, saturated in zip(written, counts, strict=False)
+            if t.counted and t.name in after
+        }
 
     def exponents(self) -> dict[str, int]:
         """Read the exponents of the tensors, as ``Scales`` has them after the last step."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import log2
 
 from trainwright.fixed.scale import TensorStatistics
 
@@ -16,6 +17,14 @@ SATURATED_SHARE = 0.25
 SATURATED_PART = 0.5
 """Part of the sum of |q| that saturated values make above which a tensor counts as lost: a few
 samples have all of its size, and their values end alike. In `digits` at most 0.04 of a sum does."""
+GROWN_BITS = 2
+"""Powers of two that a tensor's mean grows by in one step above which the step is a jump."""
+GROWN_PART = 1 / 5
+"""Part of the sum of |q| that saturated values of a jump make above which the jump is reported:
+normal values lose 20 % then, and up to 35 % before they count as lost (jumps of 25 to 36)."""
+GROWN_VALUES = 64
+"""Values of a tensor below which no jump is reported: the gradients of a few biases come close to 0
+by chance, and are of their usual size in the next step."""
 
 
 class LostTensorWarning(UserWarning):
@@ -56,21 +65,59 @@ class TensorHealth:
     lost: dict[str, int] = field(default_factory=dict)
     """By tensor: a bit for each of the latest steps, 1 where it was lost."""
     reported: set[str] = field(default_factory=set)
+    sizes: dict[str, float] = field(default_factory=dict)
+    """Logarithm to base 2 of each tensor's mean in the latest step that had any."""
+    jumped: bool = False
+    """Whether a jump was reported: the tensors behind the first one jump with it."""
 
-    def observe(self, statistics: Mapping[str, TensorStatistics]) -> Iterator[str]:
-        """Yield a message for each tensor that was lost in LOST_STEPS of the latest steps."""
+    def observe(
+        self, statistics: Mapping[str, TensorStatistics], *, steps: int = 1
+    ) -> Iterator[str]:
+        """Yield a message for each tensor that was lost in LOST_STEPS of the latest steps.
+
+        ``statistics`` are those of each of so many ``steps``, or means of these. A tensor that
+        jumped in a single step has a message at once.
+        """
+        if steps == 1:
+            yield from self._jump(statistics)
         for name, s in statistics.items():
-            yield from self.record(name, s.exponent, loss_of(s))
+            yield from self.record(name, s.exponent, loss_of(s), steps=steps)
 
-    def record(self, name: str, exponent: int, loss: LossReason | None) -> Iterator[str]:
-        """Count a step in which a tensor was lost, or not; yield the message that is due."""
-        history = (self.lost.get(name, 0) << 1 | (loss is not None)) % (1 << WATCHED)
+    def _jump(self, statistics: Mapping[str, TensorStatistics]) -> Iterator[str]:
+        """Yield a message on the tensor that saturates most by growing since the step before."""
+        grown = {name: self._growth(name, s) for name, s in statistics.items()}
+        if self.jumped or not any(grown.values()):
+            return
+        name = max(grown, key=lambda name: statistics[name].saturated_part * bool(grown[name]))
+        self.jumped, s = True, statistics[name]
+        yield (
+            f"{name} grew over {2 ** grown[name]:.0f}-fold in one step, and values that make "
+            f"{s.saturated_part:.0%} of its sum saturated (exponent {s.exponent}): its exponent "
+            "follows by 1 a step; look at the samples of that step, clip gradients, or keep losses "
+            "at one scale"
+        )
+
+    def _growth(self, name: str, s: TensorStatistics) -> float:
+        """Return the powers of two by which a tensor grew if it saturates because of these."""
+        if not s.total or s.count < GROWN_VALUES or s.format.coded:
+            return 0.0  # words of coded formats are nearly logarithms
+        size = log2(s.total / s.count) + s.exponent
+        growth = size - self.sizes.get(name, size)
+        self.sizes[name] = size
+        return growth if growth >= GROWN_BITS and s.saturated_part > GROWN_PART else 0.0
+
+    def record(
+        self, name: str, exponent: int, loss: LossReason | None, *, steps: int = 1
+    ) -> Iterator[str]:
+        """Count steps in which a tensor was lost, or not; yield the message that is due."""
+        latest = (1 << steps) - 1 if loss is not None else 0
+        history = (self.lost.get(name, 0) << steps | latest) % (1 << WATCHED)
         self.lost[name] = history
-        steps, among = history.bit_count(), history.bit_length()
-        if loss is None or steps < LOST_STEPS or name in self.reported:
+        lost, among = history.bit_count(), history.bit_length()
+        if loss is None or lost < LOST_STEPS or name in self.reported:
             return
         self.reported.add(name)
-        when = f"for {steps} steps" if steps == among else f"in {steps} of {among} steps"
+        when = f"for {lost} steps" if lost == among else f"in {lost} of {among} steps"
         yield f"{name} was {loss.what} {when} (exponent {exponent}): {loss.remedy}"
 
     def at_once(self, name: str, exponent: int, loss: LossReason | None) -> Iterator[str]:

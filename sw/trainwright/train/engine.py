@@ -66,6 +66,8 @@ class StepResult:
     back counts 0: the accelerator reports only the last exponents."""
     statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
     """Statistics by which the host moves exponents; empty if the accelerator moves them."""
+    observed: Mapping[str, TensorStatistics] = field(default_factory=dict)
+    """Means over the steps where the accelerator moves exponents, to warn of lost tensors."""
     verification: Verification | None = None
     words: int = 0
     """Words with a label, of which ``correct`` counts some; 0 where samples have labels."""

@@ -347,6 +347,7 @@ class ResidentEngine:
             seconds=run.seconds,
             saturations=driver.saturations,
             moved=sum(scales.exponents[name] != was for name, was in before.items()),
+            observed=driver.observed(before, count),
             words=labels if self._model.network.labels > 1 else 0,
         )
 

@@ -126,7 +126,10 @@ class Trainer:
         rates = engine.take()
         state.scales = scales
         # Before the scales move, while the statistics still belong to the exponents in use.
-        for message in self._health.observe(done.statistics):
+        for message in (
+            *self._health.observe(done.statistics),
+            *self._health.observe(done.observed, steps=count),
+        ):
             warnings.warn(message, LostTensorWarning, stacklevel=2)
         follows = state.settings.scales == "automatic"
         record = StepRecord(
