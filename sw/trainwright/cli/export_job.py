@@ -73,12 +73,8 @@ def _run(args: argparse.Namespace) -> int:
     folder = options.out or Path("jobs") / job.driver.network.name
     with file_errors(f"cannot write to {folder}"):
         files = [str(path) for path in write_job(job, folder)]
-    figures = {
-        "digest": job.digest, "correct": job.correct, "test_samples": job.test_samples,
-        "files": files,
-    }  # fmt: skip
-    correct = f"{job.correct} of {job.test_samples} test samples are right, digest {job.digest}"
-    print(json.dumps(figures) if options.json else "\n".join([*files, correct]))
+    print(json.dumps({**job.figures, "files": files}) if options.json
+          else "\n".join([*files, job.summary]))  # fmt: skip
     return 0
 
 
@@ -93,7 +89,7 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
     new = asked(args, load)
     check_chip_plan(new.options.plan)
     parameters = accelerator_of(new.options, new.network, new.settings)
-    require_job(new.network, new.settings)
+    require_job(new.settings)
     if update_place(parameters) != "alone":
         needs = " ".join(f"--accelerator {name}={value}" for name, value in ALONE.items())
         raise OptionError(f"a job is for an accelerator that trains alone: add {needs}")

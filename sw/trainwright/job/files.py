@@ -14,10 +14,16 @@ import numpy as np
 from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator
 from trainwright.accelerator.register_files import c_header
 from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler.base.names import SAMPLES_OUTSIDE
+from trainwright.compiler.chip.memory import classes_in_rows, label_kinds
+from trainwright.compiler.chip.records import RecordFormat
 from trainwright.compiler.chip.samples import SampleRecords
 from trainwright.compiler.step.adapter import PackedBuffer
+from trainwright.compiler.step.rows import sample_axis
 from trainwright.data import DataSet
 from trainwright.driver.resident import PlacedProgram, ResidentDriver
+from trainwright.driver.tokens import exponent_of_inputs
+from trainwright.graph.network import host_operands
 from trainwright.job.record import (
     Action,
     RecordedAccelerator,
@@ -26,12 +32,12 @@ from trainwright.job.record import (
     Start,
     Write,
 )
-from trainwright.network import Network
-from trainwright.onchip.choices import reads_images
+from trainwright.onchip.choices import label_bytes
 from trainwright.onchip.layout import WeightPart
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.errors import UserError
 from trainwright.support.files import packaged, write_whole
+from trainwright.train.batches import label_tensor
 from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import TrainingState
@@ -50,7 +56,7 @@ class JobError(UserError, ValueError):
     """Training run that a driver cannot repeat without its host."""
 
 
-def require_job(network: Network, settings: TrainSettings) -> None:
+def require_job(settings: TrainSettings) -> None:
     """Raise ``JobError`` for a run whose steps need a host, or programs that are compiled later."""
     chip = settings.chip
     assert chip is not None
@@ -69,11 +75,6 @@ def require_job(network: Network, settings: TrainSettings) -> None:
             f"--rounding-mode {settings.rounding} needs new random bits from the host in every "
             "step: omit it"
         )
-    if not reads_images(network):
-        raise JobError(
-            f"a job is for images with one label, without tokens, which {network.name} has: train "
-            "it with trainwright train"
-        )
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,24 @@ class RecordedJob:
     """Data sets by name."""
     digest: str
     """Digest of the factors after the last action (``train.model.digest``)."""
-    correct: int
-    """Correct samples of the test set, after the last action."""
+    correct: int | None
+    """Correct labels of the test set, after the last action; None for a regression."""
     test_samples: int
+    test_labels: int
+    """Labels that the accelerator compares: one for a sample, or one for each word with a label."""
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Figures of the trained network by name."""
+        names = ("digest", "correct", "test_samples", "test_labels")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def summary(self) -> str:
+        """Describe the trained network in a line."""
+        kind = "samples" if self.driver.network.labels == 1 else "words"
+        right = f"{self.correct} of {self.test_labels} test {kind} are right, "
+        return f"{'' if self.correct is None else right}digest {self.digest}"
 
     @property
     def memory_bytes(self) -> int:
@@ -137,20 +153,28 @@ def recorded_job(
     recorded = RecordedAccelerator(accelerator)
     engine = ResidentEngine(cast(FileAccelerator, recorded), plan=plan)
     trainer = Trainer(state, data, engine, test_samples=test_samples)
-    if not engine.evaluates:
+    network, correct = state.network, None
+    if not engine.evaluates and not network.is_regression:
         raise AcceleratorError(
             f"{accelerator.memory_bytes} bytes of external memory hold no test set: use more, or "
             "fewer of --test-samples"
         )
-    trainer.run()
-    _, correct = engine.evaluate(state.scales, state.step)
+    if engine.evaluates:
+        trainer.run()
+        _, correct = engine.evaluate(state.scales, state.step)
+    else:  # the chip counts no correct samples of a regression: no test between epochs
+        while state.step < trainer.total_steps:
+            trainer.step()
+    test = data.test if test_samples is None else data.test.first(test_samples)
+    labels = network.labels_of(network.main, label_tensor(test.labels, network.labels))
     return RecordedJob(
         driver=engine.driver,
         actions=recorded.actions,
-        samples={"training": engine.data_sets[0], "test": engine.data_sets[1]},
+        samples=dict(zip(("training", "test"), engine.data_sets, strict=False)),
         digest=state.model.digest(),
         correct=correct,
-        test_samples=min(test_samples or len(data.test), len(data.test)),
+        test_samples=len(test),
+        test_labels=0 if correct is None else int((labels >= 0).sum()),
     )
 
 
@@ -206,6 +230,7 @@ def describe(job: RecordedJob) -> dict[str, Any]:
         ],
         "buffers": list(_plain_buffers(driver)),
         "samples": [{"name": name, **asdict(where)} for name, where in job.samples.items()],
+        "record": list(_plain_record(job)),
         "factors": [_tensor(driver, part) for part in driver.memory.layout.parts],
         "exponents": [{"name": name, "slot": slot} for name, slot in slots.items() if slot],
         "statistics": [{"name": name, "slot": slot} for slot, name in enumerate(tensors)],
@@ -247,6 +272,39 @@ def _plain_buffers(driver: ResidentDriver) -> Iterator[dict[str, Any]]:
                 for axis, size in sizes.items()
             ],
         }
+
+
+def _plain_record(job: RecordedJob) -> Iterator[dict[str, Any]]:
+    """List the parts of a sample's record: its rows of each buffer, and its labels."""
+    step, network = job.driver.step, job.driver.network
+    size, lanes = job.samples["training"].record_bytes, step.parameters.lanes
+    if SAMPLES_OUTSIDE in step.buffers:
+        yield {"part": "pixels", "offset": 0, "bytes": size - lanes}
+    else:
+        exponents = host_operands(network)
+        exponents |= dict.fromkeys(step.inputs, exponent_of_inputs(step))
+        for content in RecordFormat.of(step).contents:
+            part = {"part": content.tensor, "offset": content.first * lanes,
+                    "bytes": content.beats * lanes}  # fmt: skip
+            if content.packed is None:
+                yield part | {"element_bytes": label_bytes(network.classes)}
+                continue
+            outer = content.packed.outer
+            yield part | {
+                "element_bytes": outer.element_bytes,
+                "exponent": exponents.get(content.tensor, 0),
+                "axes": [
+                    {"axis": axis, "first": outer.ranges.get(axis, (0, count))[0], "size": count,
+                     "stride": outer.strides[axis]}
+                    for axis, count in outer.piece.counts.items()
+                    if axis != sample_axis(network)
+                ],
+            }  # fmt: skip
+    if kind := label_kinds(network).get(1):
+        form = "classes"
+        if classes_in_rows(network, lanes):
+            form = "number" if label_bytes(kind.classes) == 1 else "digits"
+        yield {"part": "label", "offset": size - lanes, "bytes": lanes, "form": form}
 
 
 def _plain_actions(job: RecordedJob) -> Iterator[dict[str, Any]]:
