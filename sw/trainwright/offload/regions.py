@@ -248,7 +248,7 @@ def _kind_read(layer: ProgramLayer) -> _Kind:
     return _Kind(size=layer.columns, whole=layer.layer.input_size)
 
 
-def _leading(layer: TTLinear | TTConv2d, channels: int) -> int | None:
+def _leading(layer: ProgramLayer, channels: int) -> int | None:
     """Return how many of a layer's first inputs multiply to the channels; None where none do."""
     if channels == 1:
         return 0

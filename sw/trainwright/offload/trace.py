@@ -470,8 +470,8 @@ def _over_features(kind: str, given: Mapping[str, Any]) -> Operation | None:
     x = given.get("input")
     if kind == "layer_norm":
         scaled = given.get("weight") is not None or given.get("bias") is not None
-        fits = not scaled and isinstance(given["normalized_shape"], list | tuple | torch.Size)
-        fits = fits and len(given["normalized_shape"]) == 1
+        shape = given["normalized_shape"]
+        fits = not scaled and type(shape) in (list, tuple, torch.Size) and len(shape) == 1
         options: tuple[Any, ...] = (given.get("eps", 1e-5),)
     else:
         # A trace does not know how many axes a value has: two in most models.
