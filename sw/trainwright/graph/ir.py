@@ -8,6 +8,7 @@ does not show cannot change a bit: tiling, layouts and the array that computes a
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -136,8 +137,8 @@ class Einsum(GraphOp):
         numbers = {axis: number for number, axis in enumerate(axes)}
         places = [[numbers[axis] for axis in graph.tensors[name].axes] for name in names]
         operands = [values[name].astype(np.float64) for name in self.operands]
-        terms = [part for term in zip(operands, places, strict=False) for part in term]
-        return np.einsum(*terms, places[-1], optimize=True)
+        pairs: Any = zip(operands, places, strict=False)
+        return np.einsum(*chain(*pairs), places[-1], optimize=True)
 
     def gradient(self, back: "Backward", upper: str) -> None:
         """Add, for each operand, the product of the others and the gradient to the result."""

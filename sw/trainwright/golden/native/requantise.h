@@ -24,39 +24,34 @@ static inline int64_t narrow_limit(const Requantiser *rq)
     return INT32_MAX - (rq->shift ? (int64_t)1 << (rq->shift - 1) : 0);
 }
 
+/* Saturate what sums are ``rounded`` to, an expression of the lane l, count it, and write it. */
+#define PUT_ROUNDED(integer, rounded) \
+    do { \
+        const integer most = ((integer)1 << (rq->width - 1)) - 1, least = -most - 1; \
+        integer total = 0, saturations = 0; \
+        for (int l = 0; l < lanes; l++) { \
+            integer v = (rounded), q = v < least ? least : v > most ? most : v; \
+            saturations += q != v; \
+            total += q < 0 ? -q : q; \
+            out[l] = (int16_t)q; \
+        } \
+        rq->total += total; \
+        rq->saturations += saturations; \
+    } while (0)
+
 static inline void requantise_narrow(Requantiser *rq, const int32_t *sums, int lanes, int16_t *out)
 {
-    const int32_t most = (1 << (rq->width - 1)) - 1, least = -most - 1, shift = rq->shift;
-    const int32_t odd = shift != 0, below = shift ? (1 << (shift - 1)) - 1 : 0;
-    int32_t total = 0, saturations = 0;
-    for (int l = 0; l < lanes; l++) {
-        int32_t v = sums[l], rounded = (v + below + ((v >> shift) & odd)) >> shift;
-        int32_t q = rounded < least ? least : rounded > most ? most : rounded;
-        saturations += q != rounded;
-        total += q < 0 ? -q : q;
-        out[l] = (int16_t)q;
-    }
-    rq->total += total;
-    rq->saturations += saturations;
+    const int32_t shift = rq->shift, odd = shift != 0, below = shift ? (1 << (shift - 1)) - 1 : 0;
+    PUT_ROUNDED(int32_t, (sums[l] + below + ((sums[l] >> shift) & odd)) >> shift);
 }
 
 /* Round sums of at most 62 bits and a sign, by shifts up to 63. */
 static inline void requantise_wide(Requantiser *rq, const int64_t *sums, int lanes, int16_t *out)
 {
-    const int64_t most = ((int64_t)1 << (rq->width - 1)) - 1, least = -most - 1;
     const int64_t odd = rq->shift != 0;
     const int64_t below = rq->shift ? ((int64_t)1 << (rq->shift - 1)) - 1 : 0;
     const int shift = rq->shift;
-    int64_t total = 0, saturations = 0;
-    for (int l = 0; l < lanes; l++) {
-        int64_t v = sums[l], rounded = (v + below + ((v >> shift) & odd)) >> shift;
-        int64_t q = rounded < least ? least : rounded > most ? most : rounded;
-        saturations += q != rounded;
-        total += q < 0 ? -q : q;
-        out[l] = (int16_t)q;
-    }
-    rq->total += total;
-    rq->saturations += saturations;
+    PUT_ROUNDED(int64_t, (sums[l] + below + ((sums[l] >> shift) & odd)) >> shift);
 }
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)

@@ -92,36 +92,17 @@ static inline void random_tile(const Requantiser *rq, const Compute *d, int64_t 
 static inline void requantise_narrow_random(Requantiser *rq, const int32_t *sums, const int32_t *random,
                                             int lanes, int16_t *out)
 {
-    const int32_t most = (1 << (rq->width - 1)) - 1, least = -most - 1, shift = rq->shift;
+    const int32_t shift = rq->shift;
     const int up = shift > 9 ? shift - 9 : 0, down = shift < 9 ? 9 - shift : 0;
-    int32_t total = 0, saturations = 0;
-    for (int l = 0; l < lanes; l++) {
-        int32_t rounded = (sums[l] + ((2 * random[l] + 1) << up >> down)) >> shift;
-        int32_t q = rounded < least ? least : rounded > most ? most : rounded;
-        saturations += q != rounded;
-        total += q < 0 ? -q : q;
-        out[l] = (int16_t)q;
-    }
-    rq->total += total;
-    rq->saturations += saturations;
+    PUT_ROUNDED(int32_t, (sums[l] + ((2 * random[l] + 1) << up >> down)) >> shift);
 }
 
 static inline void requantise_wide_random(Requantiser *rq, const int64_t *sums, const int32_t *random,
                                           int lanes, int16_t *out)
 {
-    const int64_t most = ((int64_t)1 << (rq->width - 1)) - 1, least = -most - 1;
     const int shift = rq->shift, first = shift > 9 ? shift - 9 : 0, then = shift - first;
     const int down = 9 - then;
-    int64_t total = 0, saturations = 0;
-    for (int l = 0; l < lanes; l++) {
-        int64_t rounded = ((sums[l] >> first) + ((2 * random[l] + 1) >> down)) >> then;
-        int64_t q = rounded < least ? least : rounded > most ? most : rounded;
-        saturations += q != rounded;
-        total += q < 0 ? -q : q;
-        out[l] = (int16_t)q;
-    }
-    rq->total += total;
-    rq->saturations += saturations;
+    PUT_ROUNDED(int64_t, ((sums[l] >> first) + ((2 * random[l] + 1) >> down)) >> then);
 }
 
 #endif
