@@ -131,12 +131,11 @@ class Unpack(wiring.Component):
 
     def _credit(self, m: Module, begun, ended) -> Signal:
         """Return whether another write may begin."""
-        left, room = Signal(range(WRITES + 1), init=WRITES), Signal(init=1)
-        with m.If(begun & ~ended):
-            m.d.sync += [left.eq(left - 1), room.eq(left != 1)]
-        with m.If(~begun & ended):
-            m.d.sync += [left.eq(left + 1), room.eq(1)]
-        return room
+        # Bit n: more than n writes may begin. Bit 0 alone is read, a register.
+        left = Signal(WRITES, init=-1)
+        with m.If(begun ^ ended):
+            m.d.sync += left.eq(Mux(begun, left >> 1, Cat(1, left)))
+        return left[0]
 
     def _samples(self, m: Module, held, fresh, locals_, gearbox, room, load):
         """Add SAMPLES: return an item's address and contents, and whether more items follow.
