@@ -1,4 +1,4 @@
-// Simulation whose memories start with random words, unless the design gives their contents.
+// Simulation whose memories and registers start with random words, unless the design gives others.
 #include "Vsimulated.h"
 #include "verilated.h"
 
