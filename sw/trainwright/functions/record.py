@@ -114,19 +114,15 @@ class Definition:
     @cached_property
     def defaults(self) -> dict[str, float]:
         """Parameters of the function, with their defaults."""
-        every = signature(self.body).parameters.values()
-        return {p.name: p.default for p in every if p.default is not Parameter.empty}
+        return arguments_of(self.body)[1]
 
     @cached_property
     def reads(self) -> str:
         """Second operand of the gradient: ``operand``, ``result``, ``mask``, or empty for none."""
         if not callable(self.gradient):
             return ""
-        every = signature(self.gradient).parameters.values()
-        names = [p.name for p in every if p.default is Parameter.empty]
-        if len(names) < 3:
-            return ""
-        return names[2] if names[2] in ("result", "mask") else "operand"
+        second = arguments_of(self.gradient)[0][1:]
+        return next((name if name in ("result", "mask") else "operand" for name in second), "")
 
     def make(self, *given: float, **named: float) -> "Function":
         """Return the function, with defaults for the rest. Raises ``FunctionError``."""
@@ -313,13 +309,12 @@ class FunctionKernel:
     def given(self) -> dict[str, float]:
         """Parameters of the function that ``body`` takes."""
         values = dict(zip(self.function.definition.defaults, self.function.given, strict=True))
-        return {name: values[name] for name in signature(self.body).parameters if name in values}
+        return {name: values[name] for name in arguments_of(self.body)[1]}
 
     @property
     def operands(self) -> int:
         """Number of operands."""
-        every = signature(self.body).parameters.values()
-        return sum(p.default is Parameter.empty for p in every) - 1
+        return len(arguments_of(self.body)[0])
 
     def exponent(self, operand: int, width: int) -> int:
         """Return the exponent of a result of ``width`` bits from that of the first operand."""
@@ -396,6 +391,13 @@ def located(body: Callable[..., Any], text: str) -> Generator[None]:
         if isinstance(error, ValueError):
             raise KernelError(f"{place}: {text}: {error}") from error
         raise KernelError(f"{place}: {text}: {type(error).__name__}: {error}") from error
+
+
+def arguments_of(body: Callable[..., Any]) -> tuple[list[str], dict[str, Any]]:
+    """List a kernel's operands, which follow its `Body`, and its parameters with their defaults."""
+    every = signature(body).parameters.values()
+    defaults = {p.name: p.default for p in every if p.default is not Parameter.empty}
+    return [p.name for p in every if p.name not in defaults][1:], defaults
 
 
 def place_of(body: Callable[..., Any]) -> str:

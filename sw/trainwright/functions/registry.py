@@ -20,6 +20,7 @@ from trainwright.functions.record import (
     Function,
     FunctionError,
     Scale,
+    arguments_of,
     place_of,
 )
 from trainwright.support.text import read_number, shown, suggestion
@@ -134,7 +135,7 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
     _require_operands(body, name, (1, 2) if own else (1,))
     if callable(gradient):
         _require_operands(gradient, f"the gradient of {name}", (1, 2))
-        known, named = _parameters(body), _parameters(gradient)
+        known, named = arguments_of(body)[1], arguments_of(gradient)[1]
         if strange := ", ".join(name for name in named if name not in known):
             raise FunctionError(
                 f"{place_of(gradient)}: the gradient of {name} takes the parameter {strange}, "
@@ -158,23 +159,17 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
 
 def _require_operands(body: Callable[..., Any], name: str, counts: tuple[int, ...]) -> None:
     """Check that a function takes a `Body`, operands, and parameters with numbers as defaults."""
-    every = list(signature(body).parameters.values())
-    operands = [p for p in every if p.default is Parameter.empty]
+    every = signature(body).parameters.values()
+    operands, parameters = arguments_of(body)
     plain = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in every)
-    if not plain or len(operands) - 1 not in counts:
+    if not plain or len(operands) not in counts:
         wanted = "x" if counts == (1,) else "upper, x"
         raise FunctionError(f"{place_of(body)}: {name} takes (k, {wanted}) and parameters")
-    for value in _parameters(body).values():
+    for value in parameters.values():
         if not isinstance(value, int | float):
             raise FunctionError(
                 f"{place_of(body)}: parameters of {name} are numbers, not {shown(value)}"
             )
-
-
-def _parameters(body: Callable[..., Any]) -> dict[str, Any]:
-    """Return the parameters of a function that have a default."""
-    every = signature(body).parameters.values()
-    return {p.name: p.default for p in every if p.default is not Parameter.empty}
 
 
 def _known() -> dict[str, Definition]:
@@ -202,12 +197,9 @@ def function_names() -> tuple[str, ...]:
     Names with an underscore are of kernels that graphs apply.
     """
     own = _known().items()
-    return tuple(name for name, d in own if _is_applied(d) and not name.startswith("_"))
-
-
-def _is_applied(definition: Definition) -> bool:
-    names = [p for p in signature(definition.body).parameters.values()]
-    return sum(p.default is Parameter.empty for p in names) == 2
+    return tuple(
+        name for name, d in own if len(arguments_of(d.body)[0]) == 1 and not name.startswith("_")
+    )
 
 
 @cache

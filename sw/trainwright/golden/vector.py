@@ -7,18 +7,14 @@ from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, UNITS, mixed,
 from trainwright.formats.rounding import clamp, wrapped
 from trainwright.golden.compute import Result
 from trainwright.golden.state import MachineState
-from trainwright.kernels.evaluate import bit_length, rounded
-from trainwright.kernels.slots import table_of
-from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT
+from trainwright.kernels.evaluate import holds, rounded, x_of
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
 from trainwright.program.vector import (
-    FACTOR_WIDTH,
     THREADS,
     WIDTH,
     Addend,
     Instruction,
-    Kind,
     Memory,
     Rounding,
     ShiftBy,
@@ -31,7 +27,6 @@ from trainwright.program.vector import (
 Integers = npt.NDArray[np.int64]
 
 SHIFT_MASK = 63
-FRACTION_MASK = (1 << FRACTION) - 1
 SUM_WIDTH, COUNT_WIDTH = 48, 32
 """Bits of the totals of a pass, which wrap."""
 
@@ -82,54 +77,20 @@ class PassExecution:
         """Compute q of the rows of a block, (rows, lanes); registers are written."""
         threads = span.stop - span.start
         r = {n: self.register(n, threads, place) for n in registers_read(op)}
-        a = self.rows[op.stream][span] if op.memory is Memory.READ else r.get(op.a)
-        constant = self.constants[op.k]
-        s = np.int64(constant) if op.use_k else r.get(op.b)
-        x, y = self._terms(op, (threads, self.p.lanes), a, s, r.get(op.c), constant)
+        nothing, constant = np.zeros((threads, self.p.lanes), np.int64), self.constants[op.k]
+        a = self.rows[op.stream][span] if op.memory is Memory.READ else r.get(op.a, nothing)
+        x = x_of(op.kind, a, constant if op.use_k else r.get(op.b, nothing), op.b)
+        y = constant if op.addend is Addend.CONSTANT else r.get(op.c, nothing)
+        sign = {Addend.NOTHING: 0, Addend.MINUS: -1}.get(op.addend, 1)
         shift: Integers | int = op.shift
         if op.shift_by is ShiftBy.SCALAR:
             shift = self.shifts[op.shift]
         elif op.shift_by is not ShiftBy.FIELD:
             shift = r[op.c if op.shift_by is ShiftBy.C else op.a] & SHIFT_MASK
-        q = self._fitted(op, wrapped(x + y, WIDTH), shift, span)
+        q = self._fitted(op, wrapped(x + sign * y, WIDTH), shift, span)
         if op.keep:
             self._keep(op, q, r, threads)
         return q
-
-    @staticmethod
-    def _terms(op, shape, a, s, c, constant) -> tuple[Integers, Integers]:
-        y = {
-            Addend.NOTHING: lambda: np.zeros(shape, np.int64),
-            Addend.PLUS: lambda: c,
-            Addend.MINUS: lambda: -c,
-            Addend.CONSTANT: lambda: np.full(shape, constant),
-        }[op.addend]()
-        match op.kind:
-            case Kind.PASS:
-                return a, y
-            case Kind.PRODUCT:
-                # The multiplier takes the low bits of both operands; wider values wrap, as in
-                # hardware.
-                return wrapped(a, FACTOR_WIDTH) * wrapped(s, FACTOR_WIDTH), y
-            case Kind.TABLE:
-                # A table holds a base and a slope for each part of the fraction: both come as
-                # terms.
-                base, product = table_of(op.b).terms(a & FRACTION_MASK)
-                return product, base << SLOPE_SHIFT
-            case Kind.SUM:
-                return np.broadcast_to(wrapped(a.sum(1, keepdims=True), WIDTH), shape), y
-            case Kind.GREATEST:
-                return np.broadcast_to(a.max(1, keepdims=True), shape), y
-            case Kind.MAXIMUM:
-                return np.maximum(a, s), y
-            case Kind.MINIMUM:
-                return np.minimum(a, s), y
-            case Kind.LENGTH:
-                return bit_length(a), y
-            case Kind.AND:
-                return a & s, y
-            case _:
-                return np.broadcast_to(np.arange(shape[1]), shape), y
 
     def _fitted(self, op: Instruction, value: Integers, shift, span: slice) -> Integers:
         bits = None
@@ -140,9 +101,7 @@ class PassExecution:
 
     def _keep(self, op: Instruction, q: Integers, r: dict[int, Integers], threads: int) -> None:
         if op.when is not When.ALWAYS:
-            c = r[op.c]
-            chosen = {When.POSITIVE: c > 0, When.NEGATIVE: c < 0, When.ZERO: c == 0}[op.when]
-            q = np.where(chosen, q, r[op.d])
+            q = np.where(holds(op.when, r[op.c]), q, r[op.d])
         for thread in range(threads):
             self.state.vector[op.d, thread] = q[thread]
 

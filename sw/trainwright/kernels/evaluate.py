@@ -20,7 +20,6 @@ from trainwright.kernels.trace import (
     KernelError,
     Op,
     Value,
-    fits,
 )
 from trainwright.program.vector import FACTOR_WIDTH, THREADS, WIDTH, Kind, Rounding, Total, When
 
@@ -47,12 +46,39 @@ def rounded(value: Words, shift: int | Words, rounding: Rounding, random: Words 
             return stochastic_shift(value, shift, random)
 
 
-def _factor(operand: Value | Constant | None, value: Words | int) -> Words:
-    """Return the factor of a product: the lowest bits of an operand that may have more."""
-    words = np.asarray(value, np.int64)
-    if operand is None or fits((operand.low, operand.high), FACTOR_WIDTH):
-        return words
-    return wrapped(words, FACTOR_WIDTH)
+def x_of(kind: Kind, a: Words, s: Words | int, table: int) -> Words:
+    """Compute x of an instruction (``program.vector.Kind``), before addition and shift.
+
+    Nothing wraps to the engine's words. The sum of a table's two terms is whole: base and product.
+    """
+    match kind:
+        case Kind.PASS:
+            return a
+        case Kind.PRODUCT:
+            # The multiplier takes the low bits of both operands; wider values wrap, as in hardware.
+            return wrapped(a, FACTOR_WIDTH) * wrapped(np.asarray(s), FACTOR_WIDTH)
+        case Kind.TABLE:
+            base, product = table_of(table).terms(a & ((1 << FRACTION) - 1))
+            return (base << SLOPE_SHIFT) + product
+        case Kind.SUM:
+            return np.broadcast_to(a.sum(1, keepdims=True), a.shape)
+        case Kind.GREATEST:
+            return np.broadcast_to(a.max(1, keepdims=True), a.shape)
+        case Kind.MAXIMUM:
+            return np.maximum(a, s)
+        case Kind.MINIMUM:
+            return np.minimum(a, s)
+        case Kind.LENGTH:
+            return bit_length(a)
+        case Kind.AND:
+            return a & s
+        case _:
+            return np.broadcast_to(np.arange(a.shape[1]), a.shape)
+
+
+def holds(when: When, c: Words) -> npt.NDArray[np.bool_]:
+    """Return the lanes in which a condition of an instruction holds."""
+    return {When.POSITIVE: c > 0, When.NEGATIVE: c < 0, When.ZERO: c == 0}[when]
 
 
 @dataclass
@@ -164,20 +190,16 @@ class _Evaluator:
             return registers[v.register.number][:count]
         if v.kind is Op.WHERE:
             assert v.a is not None and v.old is not None and v.condition is not None
-            c = known[v.condition.value]
-            chosen = {When.POSITIVE: c > 0, When.NEGATIVE: c < 0, When.ZERO: c == 0}
-            return np.where(chosen[v.condition.when], known[v.a], known[v.old])
+            chosen = holds(v.condition.when, known[v.condition.value])
+            return np.where(chosen, known[v.a], known[v.old])
         if v.kind is Op.STORED:
             assert v.a is not None
             return known[v.a]
-        if v.kind in REDUCTIONS:
-            assert v.a is not None
-            whole = known[v.a].sum if v.kind is Op.SUM else known[v.a].max
-            return np.broadcast_to(whole(axis=1, keepdims=True), shape)
         a = np.zeros(shape, np.int64) if v.a is None else known[v.a]
-        s = self._number(v.s, known)
         # Tracing has proved that no sum exceeds the engine's words, so that none has to be wrapped.
-        q = self._x(v, a, s, shape)
+        q = x_of(Kind[v.kind.name], a, self._number(v.s, known), v.table)
+        if v.kind in REDUCTIONS:
+            return q
         if v.c is not None:
             q = q + known[v.c] if v.sign > 0 else q - known[v.c]
         elif v.k is not None:
@@ -200,29 +222,3 @@ class _Evaluator:
         if operand is None:
             return 0
         return operand.value if operand.given is None else self.constants[operand.given]
-
-    @staticmethod
-    def _x(v: Value, a: Words, s: Words | int, shape: tuple[int, int]) -> Words:
-        """Compute x of an instruction (``program.vector.Kind``), before addition and shift."""
-        match v.kind:
-            case Kind.PASS:
-                return a
-            case Kind.PRODUCT:
-                return _factor(v.a, a) * _factor(v.s, s)
-            case Kind.TABLE:
-                base, product = table_of(v.table).terms(a & ((1 << FRACTION) - 1))
-                return (base << SLOPE_SHIFT) + product
-            case Kind.SUM:
-                return np.broadcast_to(a.sum(1, keepdims=True), shape)
-            case Kind.GREATEST:
-                return np.broadcast_to(a.max(1, keepdims=True), shape)
-            case Kind.MAXIMUM:
-                return np.maximum(a, s)
-            case Kind.MINIMUM:
-                return np.minimum(a, s)
-            case Kind.LENGTH:
-                return bit_length(a)
-            case Kind.AND:
-                return a & s
-            case _:
-                return np.broadcast_to(np.arange(shape[1]), shape)
