@@ -35,7 +35,7 @@ def test_presets_are_tried_from_the_largest_array_down():
     [
         ("ulx3s-12f", "sdram", "lfe5u-25f"),
         ("ulx3s-85f", "block", "ecp5-85f"),
-        ("tang-mega-138k", "block", "gw5ast-138c"),
+        ("tang-mega-138k", "block", "lfe5u-45f-alone"),
         ("pynq-z2", "processor", "lfe5u-85f"),
     ],
 )

@@ -7,7 +7,7 @@ from cases import factorised
 from trainwright.network import Layer, Network, Widths, rank_bounds
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 
-NOT_DRAWN = ("ecp5-85f-sdram", "ecp5-85f-alone")
+NOT_DRAWN = ("ecp5-85f-sdram", "ecp5-85f-alone", "lfe5u-45f-alone")
 """Presets."""
 MULTIPLES = (1, 2, 3, 5, 6, 7, 10, 25, 49)
 """Multiples of the lanes that a layer has as inputs or outputs."""

@@ -239,7 +239,7 @@ def test_accelerator_page_has_multipliers_and_memory_of_presets():
         text_of("reference/accelerator.md").split("## Presets")[1].split("## ")[0],
         re.MULTILINE,
     )
-    assert len(rows) == 6
+    assert len(rows) == 7
     for name, multipliers, bits in rows:
         parameters = preset(name)
         assert multipliers == str(parameters.multipliers), name

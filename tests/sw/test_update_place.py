@@ -30,6 +30,7 @@ DIGITS = load_network("digits")
         (["vector_engine=0"], "host"),
         (["preset=lfe5u-85f"], "host"),
         (["preset=ecp5-85f-alone"], "alone"),
+        (["preset=lfe5u-45f-alone"], "alone"),
         (["preset=zu3eg", "vector_engine=1"], "host"),
     ],
 )
