@@ -337,7 +337,7 @@ def test_jump_beyond_the_exponent_of_one_step_is_named_once(jump: float, named: 
     messages = [message for statistics in steps for message in health.observe(statistics)]
     assert len(messages) == named
     assert not named or re.match(
-        r"l1\.dy grew over \d+-fold in one step, and values that make \d+% of its", messages[0]
+        r"l1\.dy grew over \d+-fold in one step, and saturated in \d+% of its values", messages[0]
     )
 
 

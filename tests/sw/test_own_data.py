@@ -909,3 +909,78 @@ def test_eval_of_a_table_with_one_more_row_says_that_all_are_classified(tmp_path
         captured = capsys.readouterr()
         assert ("is not what the model was trained on" in captured.err) == is_new
         assert f"of {41 if is_new else 8} test rows" in captured.out
+
+
+def _amounts(path, values, targets=None):
+    rows = [
+        (str(value), target) for value, target in zip(values, targets or "pn" * 99, strict=False)
+    ]
+    return load(table(path, rows, "x,t")).notes
+
+
+def test_integers_beyond_floating_point_are_named_in_a_note(tmp_path):
+    notes = _amounts(tmp_path / "t.csv", [2**63 + n for n in range(40)])
+    assert "'x': 40 different numbers, such as 92233720368547758" in " ".join(notes)
+    assert "are 1 in 64 bits" in " ".join(notes)
+    odd = _amounts(tmp_path / "o.csv", [2**53 + 2 * n for n in range(40)])
+    assert not any("64 bits" in note for note in odd)  # as many numbers as before
+    for values in (
+        range(40),
+        [n * 1e300 for n in range(40)],
+        [2**53 + n * 1000 for n in range(40)],
+    ):
+        assert not any("64 bits" in note for note in _amounts(tmp_path / "p.csv", values))
+    targets = [str(2**57 + 20 * n) for n in range(40)]
+    assert "column 't': 40 different" in " ".join(_amounts(tmp_path / "r.csv", range(40), targets))
+
+
+@pytest.mark.parametrize(("greatest", "noted"), [(1e6, True), (60.0, True), (12.0, False)])
+def test_target_that_outweighs_all_others_is_named_in_a_note(tmp_path, greatest, noted):
+    targets = [f"{n % 7 - 3 + n / 1000:.3f}" for n in range(40)]
+    kept = int(order_of(40)[0])  # a row of the training split
+    targets[kept] = str(greatest)
+    notes = " ".join(_amounts(tmp_path / "t.csv", range(40), targets))
+    assert (f"column 't': one of 32 targets, {greatest:g}, has" in notes) == noted
+
+
+def test_class_without_test_samples_is_named_in_a_note(tmp_path):
+    x = np.arange(4 * 40 * 16).reshape(160, 4, 4).astype(np.uint8)
+    arrays = {"x_train": x, "y_train": np.arange(160) % 3, "x_test": x[:40]}
+    for labels, wanted in ((np.arange(40) % 2, True), (np.arange(40) % 3, False)):
+        np.savez(tmp_path / "a.npz", **arrays, y_test=labels)
+        doubts = " ".join(load_data_set("npz", tmp_path / "a.npz").doubts)
+        assert ("the test split has no image of class '2': its" in doubts) == wanted
+    np.savez(tmp_path / "b.npz", **arrays | {"x_test": x[:23]}, y_test=np.arange(23) % 2)
+    assert not load_data_set("npz", tmp_path / "b.npz").doubts
+
+
+def test_picture_that_cannot_be_read_is_named_once(tmp_path):
+    pytest.importorskip("PIL")
+    for name, spoil in (("a", lambda path: path.write_bytes(b"no picture")), ("b", _dangling)):
+        folder = pictures(tmp_path / name, ["a", "b"])
+        path = sorted(folder.rglob("*.png"))[0]
+        spoil(path)
+        assert refused(folder).count(path.name) == 1
+
+
+def _dangling(path):
+    path.unlink()
+    path.symlink_to("/nonexistent.png")
+
+
+def test_row_without_target_is_said_to_be_so_in_evaluation(tmp_path):
+    data = load(table(tmp_path / "t.csv", ROWS * 3))
+    table(tmp_path / "new.csv", [*ROWS, ("1", "red", "")])
+    with pytest.raises(DataError, match="line 12, column 'good': no target: fill it in"):
+        load_samples(tmp_path / "new.csv", data.preparation)
+
+
+def test_parquet_of_damaged_pages_and_of_odd_targets_is_one_error(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pyarrow.table({"x": list(range(99)), "t": [b"\xff"] * 99}), path)
+    assert "choose another --target" in refused(path) and "--ignore" not in refused(path)
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\xff" * 60 + content[64:])
+    assert f"{path}: not a sound Parquet file (" in refused(path)

@@ -238,7 +238,7 @@ def _parquet(path: Path, content: bytes) -> Cells:
         names: list[str] = pyarrow.parquet.ParquetFile(io.BytesIO(content)).schema_arrow.names
         _head(path, names, "the file")
         table: Any = pyarrow.parquet.read_table(io.BytesIO(content))
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: not a sound Parquet file ({reason})") from None
     places = [f"row {n}" for n in range(1, table.num_rows + 1)]

@@ -21,6 +21,8 @@ MANY_NUMBERS = 256
 LEAST_BRIGHT = 0.25
 """Share of full scale below which the brightest pixel of all images gets a note. Photographs reach
 it. Masks of 0 and 1, and 12-bit images in 16-bit files do not, and train as if they were black."""
+CLASS_SAMPLES = 8
+"""Test samples for each class from which a class without any is probably a mistake."""
 MOST_NAMES = 20
 """Names of classes that a note lists at most."""
 
@@ -199,12 +201,22 @@ def _class_doubts(data: DataSet) -> list[str]:
     present = set(data.train.labels.tolist())
     absent = [name for n, name in enumerate(names) if n not in present]
     if absent and not data.is_text:  # lines of text have a class for labels to come
-        more = f" and {len(absent) - MOST_NAMES} more" if len(absent) > MOST_NAMES else ""
         notes.append(
-            f"the training split has no {data.samples_are[:-1]} of class "
-            f"{', '.join(map(repr, absent[:MOST_NAMES]))}{more}"
+            f"the training split has no {data.samples_are[:-1]} of class {_listed(absent)}"
+        )
+    tested = set(data.test.labels.tolist())
+    untested = [name for n, name in enumerate(names) if n in present - tested]
+    if untested and len(data.test) >= CLASS_SAMPLES * len(names):
+        notes.append(
+            f"the test split has no {data.samples_are[:-1]} of class {_listed(untested)}: its "
+            "accuracy says nothing about that"
         )
     return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(map(repr, names[:MOST_NAMES]))}{more}"
 
 
 def label_type(classes: int) -> type[np.integer[Any]]:

@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
@@ -86,6 +87,10 @@ CROWDED = 4
 """Different numbers of a column for each level in use, above which a note asks for logarithms. 64
 numbers of a normal distribution have 1.1; with one number a million times the others they have
 32."""
+FLOAT_DIGITS = 15
+"""Digits of a number up to which float64 tells all numbers apart."""
+LEAST_TARGETS, MOST_VARIANCE = 16, 0.9
+"""Targets from which, and part of their variance above which, a single one gets a note."""
 LEAST_WORDS = 3
 """Mean words of a column's cells from which on many different ones are text and not names."""
 PLAIN_NUMBERS = "write plain numbers such as 1234.5 if they are numbers"
@@ -309,7 +314,9 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     inputs = [name for name in cells.columns if name != target and name not in ignored]
     for name in (target, *inputs):
         if name in cells.unreadable:
-            raise DataError(cells.unreadable[name])
+            omit, remedy = f"leave the column out with --ignore {name}", "choose another --target"
+            complaint = cells.unreadable[name]
+            raise DataError(complaint.replace(omit, remedy) if name == target else complaint)
     if not inputs:
         raise DataError(
             f"{path} has no column next to the target {target!r}; commas, semicolons, tabs and "
@@ -357,6 +364,8 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
             notes.append(note)
     if scale is None:
         notes += _like_numbers(target, classes, "classes")
+    else:
+        notes += _lost_digits(cells, target) + _outlying(target, train.labels, scale)
     return DataSet(
         "table",
         train,
@@ -470,10 +479,38 @@ _ROW_NAMES = re.compile(r"(.*[_ ])?(id|idx|index|row|nr|no|number|#)", re.IGNORE
 """Names of columns that probably number the rows, where they rise by 1: a year may do so, too."""
 
 
+def _lost_digits(cells: Cells, name: str) -> list[str]:
+    """Return a note on different numbers, such as large ones, that are equal as float64."""
+    texts = {text for text in cells.columns[name] if text is not None}
+    if not any(sum(map(str.isdigit, text)) > FLOAT_DIGITS for text in texts):
+        return []
+    spelled = [text for text in texts if text.lower() not in ("true", "false")]
+    exact, held = {Decimal(text) for text in spelled}, {float(text) for text in spelled}
+    if len(held) == len(exact):
+        return []
+    return [
+        f"column {name!r}: {len(exact):,} different numbers, such as {max(spelled, key=len)}, are "
+        f"{len(held):,} in 64 bits of floating point: subtract one number from all"
+    ]
+
+
+def _outlying(target: str, labels: npt.NDArray[Any], scale: tuple[float, float]) -> list[str]:
+    """Return a note on a target that alone has most of the variance: the others look equal."""
+    number = int(np.abs(labels).argmax())
+    part = float(labels[number]) ** 2 / len(labels)  # labels have the variance 1
+    if len(labels) < LEAST_TARGETS or part <= MOST_VARIANCE:
+        return []
+    value = scale[0] + scale[1] * float(labels[number])
+    return [
+        f"column {target!r}: one of {len(labels):,} targets, {value:g}, has {part:.0%} of their "
+        "variance: correct it, remove its row, or write logarithms"
+    ]
+
+
 def _perhaps_meant_otherwise(cells: Cells, name: str) -> list[str]:
     """Return notes on numbers that may be codes, numbers of rows, or marks of missing values."""
     texts = [text for text in cells.columns[name] if text is not None]
-    notes = []
+    notes = _lost_digits(cells, name)
     padded = [text for text in texts if re.match(r"0\d", text)]
     if len(padded) > MOSTLY * len(texts) or (padded and len({len(text) for text in texts}) == 1):
         notes.append(
@@ -712,7 +749,12 @@ def _labels(cells: Cells, preparation: Preparation) -> npt.NDArray[Any] | None:
     places = {name: n for n, name in enumerate(classes)}
     labels = []
     for row, cell in enumerate(cells.columns[target]):
-        if cell is None or (place := places.get(_spelled(cell))) is None:
+        if cell is None:
+            raise DataError(
+                f"{cells.path}: {cells.places[row]}, column {target!r}: no target: fill it in, "
+                "remove the row, or leave out the column to classify all rows"
+            )
+        if (place := places.get(_spelled(cell))) is None:
             raise cells.error(row, target, f"is no class of the model: {', '.join(classes[:20])}")
         labels.append(place)
     return np.array(labels, label_type(len(classes)))

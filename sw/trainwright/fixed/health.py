@@ -19,9 +19,10 @@ SATURATED_PART = 0.5
 samples have all of its size, and their values end alike. In `digits` at most 0.04 of a sum does."""
 GROWN_BITS = 2
 """Powers of two that a tensor's mean grows by in one step above which the step is a jump."""
-GROWN_PART = 1 / 5
-"""Part of the sum of |q| that saturated values of a jump make above which the jump is reported:
-normal values lose 20 % then, and up to 35 % before they count as lost (jumps of 25 to 36)."""
+GROWN_SHARE = 1 / 10
+"""Share of saturated values of a jump above which the jump is reported. Of normal values 11 %
+saturate in a jump of 25 times, and the tensor is lost from 36 on. One large sample in a batch has
+fewer: small losses of a regression vary as much from step to step."""
 GROWN_VALUES = 64
 """Values of a tensor below which no jump is reported: the gradients of a few biases come close to 0
 by chance, and are of their usual size in the next step."""
@@ -88,11 +89,11 @@ class TensorHealth:
         grown = {name: self._growth(name, s) for name, s in statistics.items()}
         if self.jumped or not any(grown.values()):
             return
-        name = max(grown, key=lambda name: statistics[name].saturated_part * bool(grown[name]))
+        name = max(grown, key=lambda name: statistics[name].saturations * bool(grown[name]))
         self.jumped, s = True, statistics[name]
         yield (
-            f"{name} grew over {2 ** grown[name]:.0f}-fold in one step, and values that make "
-            f"{s.saturated_part:.0%} of its sum saturated (exponent {s.exponent}): its exponent "
+            f"{name} grew over {2 ** grown[name]:.0f}-fold in one step, and saturated in "
+            f"{s.saturations / s.count:.0%} of its values (exponent {s.exponent}): its exponent "
             "follows by 1 a step; look at the samples of that step, clip gradients, or keep losses "
             "at one scale"
         )
@@ -104,7 +105,7 @@ class TensorHealth:
         size = log2(s.total / s.count) + s.exponent
         growth = size - self.sizes.get(name, size)
         self.sizes[name] = size
-        return growth if growth >= GROWN_BITS and s.saturated_part > GROWN_PART else 0.0
+        return growth if growth >= GROWN_BITS and s.saturations > GROWN_SHARE * s.count else 0.0
 
     def record(
         self, name: str, exponent: int, loss: LossReason | None, *, steps: int = 1
