@@ -85,7 +85,7 @@ def test_compiled_convolution_on_rtl_has_golden_bits():
 
 
 def test_compiled_norms_on_rtl_have_golden_bits():
-    """LayerNorm, two layers, softmax and a residual sum as one program."""
+    """LayerNorm, causal attention, softmax and residual sums as one program."""
     tensors = {}
     for backend in ("golden", "rtl"):
         torch.manual_seed(3)
@@ -95,13 +95,19 @@ def test_compiled_norms_on_rtl_have_golden_bits():
                 super().__init__()
                 self.before, self.after = tnn.TTLayerNorm(16), tnn.TTLayerNorm(16)
                 self.wide, self.narrow = (tnn.TTLinear(16, 16, rank=4) for _ in range(2))
-                self.softmax = torch.nn.Softmax(-1)
+                self.q, self.k, self.v = (tnn.TTLinear(16, 16, rank=4) for _ in range(3))
+                self.softmax, self.attention = (
+                    torch.nn.Softmax(-1),
+                    tnn.TokenAttention(2, causal=True),
+                )
 
             def forward(self, x):
-                return self.after(x + self.narrow(self.softmax(self.wide(self.before(x)))))
+                y = self.before(x)
+                x = x + self.attention(self.q(y), self.k(y), self.v(y))
+                return self.after(x + self.narrow(self.softmax(self.wide(x))))
 
-        model = trainwright.compile(Block(), backend, 8)
-        x = torch.randn(7, 16, requires_grad=True)
+        model = trainwright.compile(Block(), backend, 16)
+        x = torch.randn(3, 5, 16, requires_grad=True)
         y = model(x)
         (y * torch.randn(16)).sum().backward()
         tensors[backend] = [y, x.grad, *(p.grad for p in model.parameters())]

@@ -1,6 +1,8 @@
 """LayerNorm and softmax in PyTorch, and in the programs of compiled models."""
 
+import re
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import trainwright.nn as tnn
 from trainwright.compiler import CompileError
 from trainwright.network import NetworkError
 
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "pytorch.md"
 NUMBERS = "factor=fixed(8),activation=fixed(16)"
 
 
@@ -194,3 +197,107 @@ def test_compiled_softmax_of_columns_of_an_image_stays_in_torch():
     real = tnn.to_torch(model)(x)
     assert (compiled(x) - real).norm() < 0.01 * real.norm()
     assert compiled.report().operators == ("Softmax",)
+
+
+class Transformer(torch.nn.Module):
+    """A block of attention and feed-forward layers, each behind a norm, with residual sums."""
+
+    def __init__(self, causal=False, numbers=NUMBERS):
+        super().__init__()
+        self.norm1, self.norm2 = (tnn.TTLayerNorm(32, numbers=numbers) for _ in range(2))
+        sizes = {"q": (32, 32), "k": (32, 32), "v": (32, 32), "out": (32, 32)}
+        for name, (columns, rows) in {**sizes, "wide": (32, 48), "narrow": (48, 32)}.items():
+            setattr(self, name, tnn.TTLinear(columns, rows, rank=8, numbers=numbers))
+        self.attention, self.gelu = tnn.TokenAttention(2, causal=causal), torch.nn.GELU()
+
+    def forward(self, x):
+        y = self.norm1(x)
+        x = x + self.out(self.attention(self.q(y), self.k(y), self.v(y)))
+        return x + self.narrow(self.gelu(self.wide(self.norm2(x))))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("causal", (False, True))
+def test_compiled_transformer_block_is_one_program_near_float64(causal):
+    """Sequences of two lengths, of which the last batch is not full."""
+    torch.manual_seed(6)
+    model, weights = Transformer(causal), torch.randn(32)
+    compiled = trainwright.compile(model, batch=32)
+    assert len(compiled.chains) == 1 and not compiled.report().operators
+    for shape in ((5, 8, 32), (2, 3, 5, 32)):
+        x = torch.randn(shape)
+        own, plain = gradients(compiled, x, weights), gradients(model, x, weights)
+        for name, mine, other in zip(
+            ["y", "x", *dict(model.named_parameters())], own, plain, strict=True
+        ):
+            if name != "k.bias":  # attention does not depend on it
+                assert (mine - other).norm() < 0.005 * other.norm(), name
+        for mine, real in zip(own, real_gradients(model, x, weights), strict=False):
+            assert (mine - real).norm() < 0.01 * real.norm()
+
+
+def test_compiled_causal_attention_does_not_look_ahead():
+    torch.manual_seed(7)
+    compiled = trainwright.compile(Transformer(causal=True), batch=32)
+    x = torch.randn(4, 8, 32)
+    compiled(x).sum().backward()
+    compiled.eval()
+    changed = torch.cat([x[:, :5], torch.randn(4, 3, 32)], 1)
+    same = (compiled(x) == compiled(changed)).all(2)
+    assert same[:, :5].all() and not same[:, 5:].any()
+
+
+@pytest.mark.parametrize("shape", ((8, 32), (3, 1, 32)), ids=("no axis of samples", "one token"))
+def test_compiled_attention_without_tokens_runs_layer_by_layer(shape):
+    torch.manual_seed(8)
+    model = Transformer()
+    compiled, x = trainwright.compile(model, batch=32), torch.randn(shape)
+    for _ in range(3):
+        compiled(x).sum().backward()
+    real = tnn.to_torch(model)(x)
+    assert (compiled(x) - real).norm() < 0.01 * real.norm()
+
+
+def test_compiled_attention_of_other_operands_follows_python():
+    """A trace has queries, keys and values in one order, a later call in another."""
+
+    class Swapped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = (tnn.TTLinear(16, 16, rank=8, numbers=NUMBERS)
+                                      for _ in range(3))  # fmt: skip
+            self.attention, self.swaps = tnn.TokenAttention(2), [False]
+
+        def forward(self, x):
+            q, k, v = self.q(x), self.k(x), self.v(x)
+            return self.attention(v, q, k) if self.swaps[0] else self.attention(q, k, v)
+
+    torch.manual_seed(9)
+    model = Swapped()
+    compiled, x = trainwright.compile(model, batch=16), torch.randn(2, 8, 16)
+    for swapped in (False, True):
+        model.swaps[0] = swapped
+        for _ in range(3):
+            compiled(x).sum().backward()
+        real = tnn.to_torch(model)(x)
+        assert (compiled(x) - real).norm() < 0.01 * real.norm()
+
+
+def test_attention_of_wrong_shapes_is_one_error():
+    attention, x = tnn.TokenAttention(3), torch.zeros(2, 4, 6)
+    assert attention(x, x, x).shape == x.shape
+    with pytest.raises(ValueError, match=r"one shape .* not \(2, 4, 6\), \(2, 3, 6\)"):
+        attention(x, x[:, :3], x)
+    with pytest.raises(ValueError, match="3 heads do not divide 4 features"):
+        attention(x[..., :4], x[..., :4], x[..., :4])
+    with pytest.raises(NetworkError, match="heads must be an integer of at least 1, not 0"):
+        tnn.TokenAttention(0)
+
+
+def test_block_of_the_guide_is_one_program():
+    (code,) = re.findall(r"```python\n(class Block.*?)```", PAGE.read_text(), re.DOTALL)
+    names = {"torch": torch, "tnn": tnn, "trainwright": trainwright}
+    exec(code, names)
+    block = names["block"]
+    block(torch.randn(2, 8, 64)).sum().backward()
+    assert len(block.chains) == 1 and not block.report().operators

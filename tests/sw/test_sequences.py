@@ -90,6 +90,13 @@ def test_small_encoder_is_exact_in_every_tensor(batch, tokens):
     assert {"heads.dy", "sum1.da", "l6.dG1", "l6.db", "l1.dG1"} <= names
 
 
+def test_attention_as_the_last_value_is_exact_in_every_tensor():
+    tables = encoder_tables()["layers"][:5]
+    step = checked(small_encoder(layers=tables), 2, ENGINE)
+    names = {op.out for op in step.backward.lowered.graph.ops}
+    assert {"heads.dy", "heads.dv", "l4.dG1"} <= names and "heads.da" not in names
+
+
 @pytest.mark.parametrize(("over", "batch", "tokens"), (("mean", 3, 16), ("first", 1, 19)))
 def test_classifier_with_padding_is_exact_in_every_tensor(over, batch, tokens):
     network = classifier(over=over, tokens=tokens)

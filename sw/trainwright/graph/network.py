@@ -53,7 +53,10 @@ def result_names(network: Network) -> tuple[str, ...]:
 
 def upper_names(network: Network) -> tuple[str, ...]:
     """Return the gradient to each head, which the host writes."""
-    return tuple(f"{network.prefixes[name]}.dy" for name in network.heads)
+    # The sums ``y`` of an attention are its scores: they have the gradient ``dy``.
+    attends = {node.name for node in network.nodes if isinstance(node, Attention)}
+    letters = {name: "a" if name in attends else "y" for name in network.heads}
+    return tuple(f"{network.prefixes[name]}.d{letters[name]}" for name in network.heads)
 
 
 _WRITTEN = {Attention: "mask", Dropout: "keep", Pool: "select", TokenPool: "share"}

@@ -55,7 +55,8 @@ def step_graph(network: Network, batch: int, *, inputs: bool = False) -> StepGra
 
     With ``inputs`` there are gradients to the inputs too.
 
-    ``NAME.dy`` of each head is given by the host; results are ``ln.dGk``, ``ln.db``, ``dx``.
+    ``NAME.dy`` of each head (``NAME.da`` of an attention) is given by the host; results are
+    ``ln.dGk``, ``ln.db``, ``dx``.
     """
     forward = network_graph(network, batch)
     passed = {node.name for node in network.nodes if isinstance(node, Input) and not inputs}

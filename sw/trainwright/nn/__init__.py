@@ -7,6 +7,7 @@ torch.Size([8, 10])
 """
 
 from trainwright.nn.adam import Adam
+from trainwright.nn.attention import TokenAttention
 from trainwright.nn.conversion import ConversionSummary, LayerConversion, from_torch, to_torch
 from trainwright.nn.folding import fold_batch_norm
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLayerNorm, TTLinear
@@ -22,6 +23,7 @@ __all__ = [
     "TTLayerNorm",
     "TTLinear",
     "TensorTrain",
+    "TokenAttention",
     "cut_ranks",
     "fold_batch_norm",
     "from_network",

@@ -87,8 +87,9 @@ class OutputLoss:
     ) -> None:
         """Compare outputs ``y`` of ``x`` with ``exact(x)``, which rounds nothing but factors.
 
-        ``dims`` are those of one sample of x and of y: 3 of an image (C, H, W), 1 of features, 0
-        of an index. An output is lost if its error is over ``most`` of its deviation.
+        ``dims`` are those of one sample of x and of y: 3 of an image (C, H, W), 2 of tokens that
+        depend on each other, 1 of features, 0 of an index. An output is lost if its error is over
+        ``most`` of its deviation.
         """
         if not y.numel():
             return
@@ -148,5 +149,6 @@ def _samples(values: torch.Tensor, dims: int) -> torch.Tensor:
 
 def _columns(samples: torch.Tensor, dims: int) -> torch.Tensor:
     """Return samples as (n, J) in float64; each pixel of an image is a sample of channels."""
-    columns = samples.movedim(-dims, -1).reshape(-1, samples.shape[-dims])
+    axis = -3 if dims == 3 else -1
+    columns = samples.movedim(axis, -1).reshape(-1, samples.shape[axis])
     return columns.to(torch.float64, copy=True)  # callers may modify outputs in place

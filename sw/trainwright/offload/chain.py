@@ -88,24 +88,24 @@ class Chain:
         self, stretch: Stretch, layers: Sequence[ProgramLayer], machine: AcceleratorHandle
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
-        self._segments: dict[tuple[tuple[int, int] | None, bool], Segment] = {}
+        self._segments: dict[tuple[tuple[int, int] | None, bool, int], Segment] = {}
         # The first state of an RNN needs no gradient, the others do: a step runs both programs.
         self._moves: defaultdict[tuple[int, int] | None, StepMoves] = defaultdict(StepMoves)
         self._latest: Segment | None = None
-        if not stretch.channels:
+        if not stretch.channels and not stretch.attends:
             self._latest = self.segment(None, within=False)
             self.segment(None, within=True)
 
-    def segment(self, image: tuple[int, int] | None, *, within: bool) -> Segment:
+    def segment(self, image: tuple[int, int] | None, *, within: bool, tokens: int = 1) -> Segment:
         """Return the programs for images of so many rows and columns, or for features.
 
-        With ``within`` inputs need a gradient.
+        With ``within`` inputs need a gradient. Samples are sequences of ``tokens``.
         """
-        key = image, within
+        key = image, within, tokens
         if key not in self._segments:
             self._segments[key] = Segment(
                 self.stretch, self.layers, self.machine, image, input_gradients=within,
-                moves=self._moves[image],
+                moves=self._moves[image], tokens=tokens,
             )  # fmt: skip
         return self._segments[key]
 
@@ -153,11 +153,18 @@ class Chain:
     def _rows(self, x: torch.Tensor, within: bool) -> tuple[torch.Tensor, ...]:
         size = self.layers[self.stretch.first].columns
         require_features(x, size, "the first layer")
-        segment = self.segment(None, within=within)
+        tokens = x.shape[-2] if self.stretch.attends else 1
+        segment = self.segment(None, within=within, tokens=tokens)
+        if tokens > 1:
+            self._latest = segment
         if x.dim() == 2:
             return _run(segment, x)
-        flat = _run(segment, x.reshape(-1, size))
-        return tuple(y.reshape(*x.shape[:-1], y.shape[-1]) for y in flat)
+        flat = _run(segment, x.reshape(-1, tokens * size))
+        return tuple(y.reshape(*x.shape[:-1], y.shape[-1] // tokens) for y in flat)
+
+    def takes(self, x: torch.Tensor) -> bool:
+        """Return whether inputs have the tokens that the stretch attends to, at least two."""
+        return not self.stretch.attends or (x.dim() > 2 and x.shape[-2] > 1)
 
     def _images(self, x: torch.Tensor, *, within: bool) -> tuple[torch.Tensor, ...]:
         channels = self.stretch.channels
@@ -177,7 +184,7 @@ def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     if not len(x):  # gradients are zeros, as torch has them
         nothing = sum((0 * parameter.sum() for parameter in parameters), 0 * x.sum())
         return tuple(x.new_zeros(0, *shape) + nothing.to(x) for shape in segment.output_shapes)
-    batch = segment.machine.settings.batch
+    batch = segment.batch
     # Inside of an autograd.Function torch says that gradients are off.
     whole = CallSamples(x.detach()) if torch.is_grad_enabled() else None
     if len(x) <= batch:

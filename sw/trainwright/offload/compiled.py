@@ -490,6 +490,7 @@ def _sizes(
         "MaxPool2d",
         "Softmax",
         "TTLayerNorm",
+        "TokenAttention",
     }
     sizes["factor_width"] = max(p.factor_width, *(layer.widths.factor for layer in layers))
     coded = [str(fmt) for layer in layers for _, fmt in layer.numbers.coded]

@@ -195,7 +195,7 @@ class Session:
             return result
         x = ordinary(x)
         route = self._route(layer)
-        if route is None or not isinstance(x, torch.Tensor):
+        if route is None or not isinstance(x, torch.Tensor) or not route.chain.takes(x):
             return self._plan.compute_alone(layer, x)
         self._begun.add(route)
         run = ProgramRun(route, x, self._plan.compute_alone, self._leave)

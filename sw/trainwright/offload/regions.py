@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import fx
 
-from trainwright.network import Dropout, Map, Pool, Sum, Window
+from trainwright.network import Attention, Dropout, Map, Pool, Sum, Window
 from trainwright.network.nodes import IMAGE, layer_name
 from trainwright.nn import TTConv2d, TTLayerNorm, TTLinear
 from trainwright.offload.stretch import (
@@ -21,6 +21,7 @@ from trainwright.offload.stretch import (
     window_of,
 )
 from trainwright.offload.trace import (
+    attention_of,
     dropout_of,
     function_at,
     is_flattening,
@@ -141,6 +142,10 @@ class _Region:
             inside = node.all_input_nodes[0] is not self._source
             fits = self._functions and dropout[1] == self._training
             return kinds[0] if inside and (fits or not dropout[0]) else None
+        if attention_of(node, self._module):
+            padded = any(kind.size != kind.whole or kind.channels for kind in kinds)
+            alike = len(set(kinds)) == 1 and self._source not in node.all_input_nodes
+            return kinds[0] if self._functions and alike and not padded else None
         if is_sum(node, self._module):
             padded = any(kind.size != kind.whole or kind.flat for kind in kinds)
             return None if padded or kinds[0] != kinds[1] else kinds[0]
@@ -215,6 +220,8 @@ class _Region:
                 wiring += applied(name, sources, layer, uses.setdefault(key, len(uses)))
             elif function := function_at(node, self._module):
                 wiring.append(Map(name, sources, function))
+            elif attention := attention_of(node, self._module):
+                wiring.append(Attention(name, sources, *attention))
             elif is_sum(node, self._module):
                 wiring.append(Sum(name, sources, relu))
             elif pool is not None:

@@ -137,9 +137,10 @@ class Segment:
         *,
         input_gradients: bool = False,
         moves: StepMoves | None = None,
+        tokens: int = 1,
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
-        self.image, self.input_gradients = image, input_gradients
+        self.image, self.input_gradients, self.tokens = image, input_gradients, tokens
         # The layer that reads the inputs keeps the exponents: they belong to its state_dict.
         kept, name = self.layers[stretch.first].program_exponents, self._name
         ranges = ScaleRanges(coded_saturated=MOST_SATURATED, saturated_energy=SATURATED_ENERGY)
@@ -156,6 +157,11 @@ class Segment:
         self._health = TensorHealth()
         self.steps = 0
         """Training steps: forward passes in training mode, one or several, whose backward ran."""
+
+    @property
+    def batch(self) -> int:
+        """Samples of a pass: rows of features, or sequences of about as many tokens."""
+        return max(1, self.machine.settings.batch // self.tokens)
 
     @property
     def _name(self) -> str:
@@ -204,8 +210,9 @@ class Segment:
                 )
         try:
             return Driver(
-                self.machine.accelerator, self.stretch.network(self.layers, self.image),
-                self.machine.settings.batch, input_gradients=self.input_gradients,
+                self.machine.accelerator,
+                self.stretch.network(self.layers, self.image, self.tokens),
+                self.batch, input_gradients=self.input_gradients,
                 occupied=Padding(self.layers).occupied, effort=self.machine.settings.effort,
             )  # fmt: skip
         except ResourceError as error:
@@ -236,16 +243,21 @@ class Segment:
 
     def _shapes(self, network: Network) -> list[tuple[int, ...]]:
         return [
-            _channels_first(network.shapes[end.value]) if end.channels else (end.features,)
+            _channels_first(network.shapes[end.value])
+            if end.channels
+            else (self.tokens * end.features,)
             for end in self.stretch.ends
         ]
 
     def _words(self, x: torch.Tensor, exponent: int) -> torch.Tensor:
         """Return the whole batch as words int64 (batch, values); repeated samples fill it up."""
-        reading, batch = self.layers[self.stretch.first], self.machine.settings.batch
+        reading, batch = self.layers[self.stretch.first], self.batch
         words = _rows(_words(x.cpu(), exponent, reading.numbers))
         if self.image is None and reading.padding_columns:
-            words = torch.nn.functional.pad(words, (0, reading.padding_columns))
+            padded = (0, reading.padding_columns)
+            words = torch.nn.functional.pad(words.unflatten(1, (self.tokens, -1)), padded).flatten(
+                1
+            )
         return words if len(x) == batch else words[torch.arange(batch) % len(x)]
 
     @_naming_layers
@@ -320,7 +332,10 @@ class Segment:
             if len(self.stretch.ends) == 1
             else torch.split(logits, list(network.head_sizes), 1)
         )
-        outputs = list(map(_shaped, heads, self._shapes(network)))
+        outputs = [
+            _shaped(head, shape, self.tokens)
+            for head, shape in zip(heads, self._shapes(network), strict=True)
+        ]
         return outputs, ForwardCall(done, len(x), follows, given, occupied)
 
     @property
@@ -361,7 +376,7 @@ class Segment:
         scales: Scales,
     ) -> Scales:  # fmt: skip
         """Let the exponents of a forward pass jump to suit samples drawn from the whole call."""
-        batch = self.machine.settings.batch
+        batch = self.batch
         drawn = whole[:: -(-len(whole) // batch)]  # evenly from all parts of the call
         given = ForwardOperands(self._words(drawn, exponent), model, scales)
         occupied = self._occupied(drawn)
@@ -374,7 +389,7 @@ class Segment:
 
         With a bias that is not zero, all samples have such values.
         """
-        batch = self.machine.settings.batch
+        batch = self.batch
         if any(layer.bias is not None and bool(layer.bias.any()) for layer in self.layers):
             return batch
         rows = x.flatten(1).any(1)
@@ -463,7 +478,8 @@ class Segment:
             if gradient is not None:
                 last = max(self.stretch.reaching([number]))
                 watched, axis = self.layers[last].gradient_columns, -3 if end.channels else -1
-                watched.watch(self.stretch.names[last], gradient, axis)
+                each = gradient if end.channels else gradient.reshape(-1, end.features)
+                watched.watch(self.stretch.names[last], each, axis)
 
     def _settle(self, call: ForwardCall, whole: torch.Tensor, scales: Scales) -> None:
         """Let the exponents of a backward pass jump on the golden model until none moves."""
@@ -484,7 +500,7 @@ class Segment:
     def _of_samples(
         self, samples: int, statistics: Mapping[str, TensorStatistics]
     ) -> dict[str, TensorStatistics]:
-        batch = self.machine.settings.batch
+        batch = self.batch
         return {n: s.of_samples(samples, batch) for n, s in statistics.items()}
 
     def _follow(self, call: ForwardCall, backward: Mapping[str, TensorStatistics]) -> None:
@@ -523,7 +539,7 @@ class Segment:
         self, call: ForwardCall, gradients: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, frozenset[int]]:
         """Return the gradient of all logits of a whole batch, and the ends that have a gradient."""
-        network, batch = call.done.driver.network, self.machine.settings.batch
+        network, batch = call.done.driver.network, self.batch
         ends = frozenset(n for n, gradient in enumerate(gradients) if gradient is not None)
         if len(gradients) == 1 and gradients[0] is not None:
             rows = _rows(gradients[0])
@@ -535,7 +551,8 @@ class Segment:
         ):
             if gradient is not None:
                 rows = _rows(gradient)
-                part[: call.samples, : rows.shape[1]] = rows
+                each = rows.unflatten(1, (self.tokens, -1))
+                part.unflatten(1, (self.tokens, -1))[: call.samples, :, : each.shape[2]] = each
         return whole, ends
 
     def _given(
@@ -574,7 +591,8 @@ class Segment:
 
     def _inputs(self, rows: torch.Tensor) -> torch.Tensor:
         if self.image is None:
-            return rows[:, : self.layers[self.stretch.first].columns]
+            reading = self.layers[self.stretch.first]
+            return _shaped(rows, (self.tokens * reading.columns,), self.tokens)
         return _shaped(rows, (self.stretch.channels, *self.image))
 
 
@@ -596,10 +614,15 @@ def _rows(values: torch.Tensor) -> torch.Tensor:
     return values if values.dim() == 2 else values.permute(0, 2, 3, 1).flatten(1)
 
 
-def _shaped(rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Undo ``_rows``; values beyond ``shape``, (features,) or (C, H, W), are padding."""
+def _shaped(rows: torch.Tensor, shape: tuple[int, ...], tokens: int = 1) -> torch.Tensor:
+    """Undo ``_rows``; values beyond ``shape``, (features,) or (C, H, W), are padding.
+
+    Features are those of all ``tokens``, each of which has its padding.
+    """
     if len(shape) == 1:
-        return rows if rows.shape[1] == shape[0] else rows[:, : shape[0]]
+        if rows.shape[1] == shape[0]:
+            return rows
+        return rows.unflatten(1, (tokens, -1))[..., : shape[0] // tokens].flatten(1)
     channels, height, width = shape
     return rows.reshape(len(rows), height, width, channels).permute(0, 3, 1, 2)
 

@@ -6,6 +6,7 @@ from math import prod
 
 from trainwright.network import (
     Apply,
+    Attention,
     Dropout,
     Input,
     Layer,
@@ -80,6 +81,11 @@ class Stretch:
             if isinstance(node, Apply) and given.issuperset(node.sources)
         )
 
+    @property
+    def attends(self) -> bool:
+        """Whether values depend on all tokens of a sequence."""
+        return any(isinstance(node, Attention) for node in self.wiring)
+
     def reaching(self, ends: Iterable[int]) -> frozenset[int]:
         """Return the places of the layers that lead to some of the ``ends``."""
         needed = {self.ends[n].value for n in ends}
@@ -99,11 +105,16 @@ class Stretch:
             for n, node in enumerate(self.wiring)
         )
 
-    def network(self, layers: Sequence[ProgramLayer], image: tuple[int, int] | None) -> Network:
+    def network(
+        self,
+        layers: Sequence[ProgramLayer],
+        image: tuple[int, int] | None,
+        tokens: int = 1,
+    ) -> Network:
         """Return the network of ``layers`` at their present ranks.
 
-        ``image`` are rows and columns of an input image. Raises ``NetworkError`` for an impossible
-        one.
+        ``image`` are rows and columns of an input image, ``tokens`` those of a sequence. Raises
+        ``NetworkError`` for an impossible one.
         """
         network_layers = tuple(map(network_layer, layers, self.uses))
         numbers, reading = layers[0].numbers, network_layers[self.first]
@@ -119,6 +130,7 @@ class Stretch:
             widths=numbers.widths, coded=numbers.coded, underflow=numbers.underflow,
             wiring=() if straight else (given, *self.wiring),
             results=tuple(end.value for end in self.ends) if len(self.ends) > 1 else (),
+            tokens=tokens,
         )  # fmt: skip
 
 

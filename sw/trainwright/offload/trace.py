@@ -22,6 +22,7 @@ from trainwright.functions import Definition, Function, definition_of, entries
 from trainwright.network import NetworkError, Window
 from trainwright.network.network import MOST_DROPPED
 from trainwright.nn import TensorTrain, TTConv2d, TTLayerNorm
+from trainwright.nn.attention import attend
 from trainwright.offload.stretch import ProgramLayer, window_of
 
 _pytree_of: Any = _pytree  # its functions have no types
@@ -391,6 +392,7 @@ _ARGUMENTS = {
     "dropout": ("input", "p", "training", "inplace"),
     "softmax": ("input", "dim", "_stacklevel", "dtype"),
     "layer_norm": ("input", "normalized_shape", "weight", "bias", "eps"),
+    "attention": ("input", "other", "third", "heads", "causal"),
     "max_pool": (
         "input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices",
     ),
@@ -399,6 +401,8 @@ _ARGUMENTS = {
         "divisor_override",
     ),
 }  # fmt: skip
+_OPERANDS = {"sum": 2, "attention": 3}
+"""Number of operands, where it is not one."""
 _tensor: Any = torch.Tensor
 _FUNCTIONS: dict[Any, str] = {
     torch.relu: "relu", torch.nn.functional.relu: "relu", _tensor.relu: "relu", "relu": "relu",
@@ -408,6 +412,7 @@ _FUNCTIONS: dict[Any, str] = {
     torch.nn.functional.max_pool2d: "max_pool",
     torch.softmax: "softmax", torch.nn.functional.softmax: "softmax", _tensor.softmax: "softmax",
     "softmax": "softmax", torch.nn.functional.layer_norm: "layer_norm",
+    attend: "attention",
 }  # fmt: skip
 """Kinds of operation by function, and by the name of a tensor's method."""
 _MODULES: dict[type[torch.nn.Module], str] = {
@@ -429,8 +434,8 @@ def operation_of(
         return None if element is None else (("function", element), args[:1])
     given: dict[str, Any] = {**dict(zip(_ARGUMENTS[kind], args, strict=False)), **kwargs}
     operation = _operation(kind, given)
-    operands = given.get("input"), given.get("other")
-    return None if operation is None else (operation, operands[: 1 + (kind == "sum")])
+    operands = given.get("input"), given.get("other"), given.get("third")
+    return None if operation is None else (operation, operands[: _OPERANDS.get(kind, 1)])
 
 
 def _kernel_called(function: Function, window: int | tuple[int, int] | None = None) -> Operation:
@@ -448,6 +453,8 @@ def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
     if kind == "flatten":
         whole = (given.get("start_dim", 0), given.get("end_dim", -1)) == (1, -1)
         return (kind,) if whole else None
+    if kind == "attention":
+        return kind, given["heads"], given["causal"]
     if kind == "dropout":
         p, training = given.get("p", 0.5), bool(given.get("training", True))
         return (kind, float(p), training) if 0 <= p <= MOST_DROPPED else None
@@ -590,6 +597,12 @@ def is_sum(node: fx.Node, module: torch.nn.Module) -> bool:
 def is_flattening(node: fx.Node, module: torch.nn.Module) -> bool:
     """Tell whether a node flattens all axes but the first."""
     return operation_at(node, module) == ("flatten",)
+
+
+def attention_of(node: fx.Node, module: torch.nn.Module) -> tuple[int, bool] | None:
+    """Return the heads of an attention and whether it is causal; None for other nodes."""
+    operation = operation_at(node, module)
+    return operation[1:] if operation is not None and operation[0] == "attention" else None
 
 
 def dropout_of(node: fx.Node, module: torch.nn.Module) -> tuple[float, bool] | None:

@@ -1,6 +1,6 @@
 """Values inside of a running program: tensors that the accelerator has and torch does not."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,7 @@ from torch.utils import _pytree
 from trainwright.functions import Function
 from trainwright.functions.in_torch import pooled
 from trainwright.nn import TensorTrain, TTConv2d
+from trainwright.nn.attention import attend
 from trainwright.nn.output_loss import LOST_DEVIATION, LOST_IN_PROGRAM
 from trainwright.nn.untyped import autocast_type, unguarded
 from trainwright.offload.chain import Chain
@@ -181,7 +182,7 @@ class Route:
 
     region: Found
     chain: Chain
-    nodes: Mapping[tuple[Operation, frozenset[fx.Node]], Sequence[fx.Node]]
+    nodes: Mapping[tuple[Operation, Collection[fx.Node]], Sequence[fx.Node]]
     operations: Mapping[fx.Node, Operation]
     ends: Mapping[fx.Node, int]
 
@@ -191,14 +192,14 @@ class Route:
     ) -> "Route":
         """Return the way through ``region``, whose layers are ``layers`` by their names."""
         operations: dict[fx.Node, Operation] = {}
-        nodes: dict[tuple[Operation, frozenset[fx.Node]], list[fx.Node]] = {}
+        nodes: dict[tuple[Operation, Collection[fx.Node]], list[fx.Node]] = {}
         for node in region.nodes:
             operation = operation_at(node, root)
             if layer_of(node, root) is not None:
                 operation = "layer", layers[str(node.target)]
             assert operation is not None
             operations[node] = operation
-            nodes.setdefault((operation, frozenset(node.all_input_nodes)), []).append(node)
+            nodes.setdefault(_key(operation, node.all_input_nodes), []).append(node)
         return cls(region, chain, nodes, operations, {n: k for k, n in enumerate(region.ends)})
 
     def measure_loss(self, x: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
@@ -209,7 +210,8 @@ class Route:
         )
         for number, (end, y) in enumerate(zip(stretch.ends, outputs, strict=True)):
             place = max(stretch.reaching([number]))
-            dims = 3 if stretch.channels else 1, 3 if end.channels else 1
+            features = 2 if stretch.attends else 1
+            dims = 3 if stretch.channels else features, 3 if end.channels else features
             exact = None if draws else partial(self._exact, self.region.ends[number])
             measure_loss(layers, stretch.names, place, x, y, exact, dims)
 
@@ -223,7 +225,14 @@ class Route:
 
     def begins_with(self, layer: TensorTrain) -> bool:
         """Return whether a call of a layer begins the program."""
-        return (("layer", layer), frozenset([self.region.source])) in self.nodes
+        return _key(("layer", layer), [self.region.source]) in self.nodes
+
+
+def _key(
+    operation: Operation, operands: Sequence[fx.Node]
+) -> tuple[Operation, Collection[fx.Node]]:
+    """Return what tells an operation's nodes apart; a sum has its operands in any order."""
+    return operation, frozenset(operands) if operation[0] == "sum" else tuple(operands)
 
 
 class ProgramRun:
@@ -260,10 +269,10 @@ class ProgramRun:
         read = list(map(self._node, operands))
         if self.is_left or None in read or mode_of(self.source) != self.mode:
             return None
-        given = frozenset(node for node in read if node is not None)
-        if len(given) != len(read):
+        given = [node for node in read if node is not None]
+        if len(set(given)) != len(read):
             return None
-        for node in self.route.nodes.get((operation, given), ()):
+        for node in self.route.nodes.get(_key(operation, given), ()):
             if node not in self._taken:
                 self._taken.add(node)
                 return self._result(node, operation, tuple(operands[0].shape))
@@ -353,6 +362,8 @@ def _applied(
         return _function(given[0], *operation[1:])
     if kind == "sum":
         return given[0] + given[1]
+    if kind == "attention":
+        return attend(*given, *operation[1:])
     if kind == "flatten":
         return given[0].flatten(1)
     if kind == "dropout":

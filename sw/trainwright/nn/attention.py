@@ -1,0 +1,63 @@
+"""Attention of queries to keys, as one operation that a compiled model can recognise."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function
+
+from trainwright.network import NetworkError
+from trainwright.nn.shapes import is_size
+
+
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, causal: bool
+) -> torch.Tensor:
+    """Return softmax(q k / sqrt(size of a head)) v of each head, in the shape of the queries."""
+    given = query, key, value
+    if has_torch_function(given):  # a compiled model, or a trace of one
+        return handle_torch_function(attend, given, *given, heads, causal)
+    _check(given, heads)
+    q, k, v = (x.unflatten(-1, (heads, -1)).transpose(-2, -3) for x in given)
+    each = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return each.transpose(-2, -3).flatten(-2)
+
+
+def _check(given: Sequence[torch.Tensor], heads: int) -> None:
+    shapes = [tuple(x.shape) for x in given]
+    if len(set(shapes)) > 1 or len(shapes[0]) < 2:
+        raise ValueError(
+            "queries, keys and values must have one shape (..., tokens, features), not "
+            f"{', '.join(map(str, shapes))}"
+        )
+    if shapes[0][-1] % heads:
+        raise ValueError(f"{heads} heads do not divide {shapes[0][-1]} features")
+
+
+class TokenAttention(torch.nn.Module):
+    """Attention over the tokens of queries, keys and values (..., tokens, features).
+
+    Each of ``heads`` has its share of the features; with ``causal`` a token attends to itself and
+    to the tokens before. Layers of your own make queries, keys and values, and read the result.
+    ``trainwright.compile`` puts it into a program with these layers, on an accelerator with a
+    vector engine; in torch it is ``scaled_dot_product_attention``. There is no mask of padding.
+
+    >>> attention = TokenAttention(heads=2)
+    >>> attention(*torch.randn(3, 5, 7, 16)).shape
+    torch.Size([5, 7, 16])
+    """
+
+    def __init__(self, heads: int, *, causal: bool = False) -> None:
+        super().__init__()
+        if not is_size(heads):
+            raise NetworkError(f"heads must be an integer of at least 1, not {heads!r}")
+        self.heads, self.causal = heads, bool(causal)
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Return what each token finds; ``ValueError`` for shapes that do not go together."""
+        return attend(query, key, value, self.heads, self.causal)
+
+    def extra_repr(self) -> str:
+        """Return the options that ``print`` shows behind the class."""
+        options: dict[str, Any] = {"heads": self.heads, "causal": self.causal}
+        return ", ".join(f"{name}={value}" for name, value in options.items())
