@@ -14,6 +14,7 @@ from trainwright.parameters import (
     AcceleratorParameters,
     parse_overrides,
 )
+from trainwright.support.errors import errors_as
 from trainwright.support.settings import Natural, OneOf, Option, Positive, SettingsModel
 from trainwright.support.text import read_integer
 
@@ -222,10 +223,8 @@ def _default_sizes(network: Network) -> dict[str, Any]:
     sizes: dict[str, Any] = {"factor_width": network.factor_width}
     if network.coded_used:
         sizes["formats"] = tuple(dict.fromkeys(str(fmt) for _, fmt in network.coded_used))
-        try:
+        with errors_as("--formats", OptionError, ValueError):
             AcceleratorParameters(formats=sizes["formats"])
-        except ValueError as error:
-            raise OptionError(f"--formats: {error}") from None
     return sizes
 
 

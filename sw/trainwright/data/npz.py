@@ -30,6 +30,7 @@ from trainwright.data.dataset import (
     moments,
     standardised,
 )
+from trainwright.support.errors import errors_as
 from trainwright.support.text import amount
 
 SPLIT_SEED = 0
@@ -114,13 +115,11 @@ def load_npz(
         Split(splits[part].images, values)
         for part, values in zip(("train", "test"), labels, strict=True)
     )
-    try:
+    with errors_as(str(path), DataError, DataError):
         return DataSet(
             name, train, test, FULL_SCALE, names, preparation, channels=channels, scale=scale,
             notes=notes,
         )  # fmt: skip
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
 
 
 def _is_regression(path: Path, values: npt.NDArray[Any], task: str | None) -> bool:

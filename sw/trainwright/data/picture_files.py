@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.data.dataset import DataError
-from trainwright.support.errors import reason_of
+from trainwright.support.errors import file_errors
 from trainwright.support.text import amount
 
 PICTURES = (".png", ".jpg", ".jpeg")
@@ -132,7 +132,7 @@ def _in_bytes(picture: Any) -> Any:
 
 def _paths(root: Path) -> Iterator[tuple[Path, str | None]]:
     """Yield each picture in the order of names, with the subfolder it lies in."""
-    try:
+    with file_errors(f"cannot read {root}", DataError):
         if not root.is_dir():
             yield root, None
             return
@@ -155,8 +155,6 @@ def _paths(root: Path) -> Iterator[tuple[Path, str | None]]:
                 if path.suffix.lower() not in PICTURES:
                     raise DataError(f"{path} is no picture ({', '.join(PICTURES)}): move it away")
                 yield path, normalize("NFC", entry.name) if folder else None
-    except OSError as error:
-        raise DataError(f"cannot read {root}: {reason_of(error)}") from None
 
 
 def _is_left(path: Path) -> bool:

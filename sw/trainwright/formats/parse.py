@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from trainwright.formats.base import Format, FormatError
 from trainwright.formats.coded import Coded
+from trainwright.support.errors import errors_as
 from trainwright.support.text import suggestion
 
 CLASSES = ("factor", "activation", "intermediate", "gradient")
@@ -57,10 +58,8 @@ def parse_formats(
             )
         if name in formats:
             raise FormatError(f"{name} has two formats, {formats[name]} and {text}: leave one")
-        try:
+        with errors_as(name, FormatError, FormatError):
             formats[name] = parse_format(text)  # type: ignore[arg-type]
-        except FormatError as error:
-            raise FormatError(f"{name}: {error}") from None
     return formats
 
 

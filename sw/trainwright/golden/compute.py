@@ -24,6 +24,7 @@ from trainwright.program.encoding import ProgramError
 from trainwright.program.engines import contraction_of, tile_rows
 from trainwright.program.fields import Operation
 from trainwright.program.footprint import result_digits
+from trainwright.support.errors import errors_as
 
 Values = npt.NDArray[np.float64]
 
@@ -138,10 +139,8 @@ class OperandReader:
     def _integers(self, words: Words, number: int) -> Values:
         if not number:
             return words.astype(np.float64)
-        try:
+        with errors_as(self.d.tensor or self.d.operation.name, ProgramError, FormatError):
             return self.formats[number].decode(words).astype(np.float64)
-        except FormatError as error:
-            raise ProgramError(f"{self.d.tensor or self.d.operation.name}: {error}") from None
 
 
 def _by_entries(nest: Nest, x: int, g: int, operands: OperandReader) -> Values:

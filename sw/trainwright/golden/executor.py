@@ -25,6 +25,7 @@ from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Vector
 from trainwright.support import native
+from trainwright.support.errors import errors_as
 
 # One translation unit includes all headers: the compiler inlines across them.
 SOURCE = Path(__file__).parent / "native" / "execute.c"
@@ -207,10 +208,8 @@ class Executor:
             machine.wrong_format = 0
             d = flat.descriptors[machine.wrong_descriptor]
             assert isinstance(d, Compute)
-            try:
+            with errors_as(d.tensor or d.operation.name, ProgramError, FormatError):
                 self.parameters.number_formats[number].decode([machine.wrong_word])
-            except FormatError as error:
-                raise ProgramError(f"{d.tensor or d.operation.name}: {error}") from None
 
     def _check_exponents(self, flat: Flat, file: ExponentFile) -> None:
         """Raise the ``ProgramError`` of ``file`` where it refused a descriptor."""

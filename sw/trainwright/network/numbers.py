@@ -14,6 +14,7 @@ from trainwright.formats import (
     parse_formats,
 )
 from trainwright.network.errors import NetworkError, require
+from trainwright.support.errors import errors_as
 from trainwright.support.text import shown
 
 UNDERFLOW_RULES = ("gradients", "never", "zero")
@@ -119,13 +120,11 @@ class Formatted:
             not self.widths.is_float,
             "formats are of integers and coded numbers, not of float32",
         )
-        try:
+        with errors_as("formats", NetworkError, FormatError):
             pairs = list(_flat(given)) if isinstance(given, Mapping) else format_pairs(given)
             underflow = dict(pairs).get("underflow", underflow)
             known = (*CLASSES, *self.nameable)
             formats = parse_formats([pair for pair in pairs if pair[0] != "underflow"], known)
-        except FormatError as error:
-            raise NetworkError(f"formats: {error}") from None
         coded = dict(self.coded)
         singles |= {name: formats.pop(name) for name in list(formats) if name not in CLASSES}
         for name, fmt in formats.items():

@@ -24,6 +24,7 @@ from trainwright.network.nodes import (
     layer_name,
 )
 from trainwright.network.window import Window
+from trainwright.support.errors import errors_as
 from trainwright.support.text import amount, shown, suggestion
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ def _layer(n: int, keys: Mapping[str, Any], *, relu: bool) -> Layer:
     )
     if "scale" in keys:
         keys = {**keys, "outputs": [keys["scale"]], "inputs": [keys["scale"]], "ranks": []}
-    try:
+    with errors_as(f"layer {n}", NetworkError, NetworkError):
         return Layer(
             tuple(keys["outputs"]),
             tuple(keys["inputs"]),
@@ -293,8 +294,6 @@ def _layer(n: int, keys: Mapping[str, Any], *, relu: bool) -> Layer:
             window=window,
             leading=keys.get("leading", 0),
         )
-    except NetworkError as error:
-        raise NetworkError(f"layer {n}: {error}") from None
 
 
 def _window_keys(window: Window | None, kernel: str) -> dict[str, Any]:

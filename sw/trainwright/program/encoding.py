@@ -14,6 +14,7 @@ from trainwright.program.errors import ProgramError
 from trainwright.program.fields import COUNT_WIDTH, DESCRIPTOR_BYTES, Operation
 from trainwright.program.table import check_codes, decoded, encoded_fields, name_of, unpacked
 from trainwright.program.validation import check_program
+from trainwright.support.errors import errors_as
 from trainwright.support.text import amount
 
 MAGIC = b"TRWP"
@@ -122,10 +123,8 @@ def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
 def _descriptor(body: bytes, number: int) -> Descriptor:
     """Decode a descriptor of a program file; an error names its number."""
     start = number * DESCRIPTOR_BYTES
-    try:
+    with errors_as(f"descriptor {number}", ProgramError, ProgramError):
         return decode_descriptor(body[start : start + DESCRIPTOR_BYTES])
-    except ProgramError as error:
-        raise ProgramError(f"descriptor {number}: {error}") from None
 
 
 assert COUNT_WIDTH <= 16  # loop counts are stored as they are, not minus one

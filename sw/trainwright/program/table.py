@@ -23,6 +23,7 @@ from typing import (
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import Engine, Operation
+from trainwright.support.errors import errors_as
 
 T = TypeVar("T", bound="Described")
 
@@ -392,10 +393,8 @@ def _decoded_elements(row: Attribute, f: Mapping[str, int]) -> Iterator[Any]:
         elif row.of_numbers:
             yield row.field.decoded(f[f"{row.field.name}{n}"])
         else:
-            try:
+            with errors_as(Operation(f["operation"]).name, ProgramError, ValueError):
                 yield decoded(row.kind, unpacked(row.kind.layout, f[f"{row.field.name}{n}"]))
-            except ValueError as error:
-                raise ProgramError(f"{Operation(f['operation']).name}: {error}") from None
 
 
 def check_codes(kind: type[Described], f: Mapping[str, int]) -> None:

@@ -36,6 +36,7 @@ from trainwright.program.segments import segments
 from trainwright.program.table import Limits, beyond, is_within, name_of
 from trainwright.program.vector import Code, ShiftBy, Vector
 from trainwright.program.vector_rules import check_code, require_engine
+from trainwright.support.errors import errors_as
 from trainwright.support.text import amount
 
 MOST_PLACES = 1 << 22
@@ -67,10 +68,8 @@ def check_program(
     if len(program.descriptors) > p.program_depth:
         _check_loops(body, p)
     for number, d in enumerate(program.descriptors):
-        try:
+        with errors_as(f"descriptor {number}", ProgramError, ProgramError):
             _check(d, p, slots)
-        except ProgramError as error:
-            raise ProgramError(f"descriptor {number}: {error}") from None
     check_reach(body, p, memory_bytes)
     check_code(body)
 

@@ -17,6 +17,7 @@ from trainwright.program.vector import (
     Memory,
     Vector,
 )
+from trainwright.support.errors import errors_as
 
 if TYPE_CHECKING:
     from trainwright.program.descriptors import Descriptor
@@ -66,15 +67,13 @@ def check_code(body: Sequence["Descriptor"]) -> None:
     depth = 0
     for number, d in enumerate(body):
         depth += (d.operation.name == "LOOP") - (d.operation.name == "END")
-        try:
+        with errors_as(f"descriptor {number}", ProgramError, ProgramError):
             if isinstance(d, Code):
                 if depth:
                     raise ProgramError("CODE is in a loop; put it before")
                 held |= dict(enumerate(d.instructions, d.first))
             elif isinstance(d, Vector):
                 _check_pass(d, held)
-        except ProgramError as error:
-            raise ProgramError(f"descriptor {number}: {error}") from None
 
 
 def _check_pass(d: Vector, held: dict[int, Instruction]) -> None:

@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from trainwright.support.text import shortened
 
@@ -19,13 +19,22 @@ class FileError(UserError, ValueError):
     """A file or a folder that cannot be read or written."""
 
 
+Caught = type[Exception] | tuple[type[Exception], ...]
+
+
 @contextmanager
-def file_errors(action: str, kind: type[Exception] = FileError) -> Iterator[None]:
-    """Report an ``OSError`` as a ``kind`` that names the action, such as "cannot write FILE"."""
+def errors_as(what: str, kind: type[Exception], caught: Caught) -> Iterator[None]:
+    """Report each error that is ``caught`` as a ``kind``, behind ``what`` and a colon."""
     try:
         yield
-    except OSError as error:
-        raise kind(f"{action}: {reason_of(error)}") from None
+    except caught as error:
+        reason = reason_of(error) if isinstance(error, OSError) else error
+        raise kind(f"{what}: {reason}") from None
+
+
+def file_errors(action: str, kind: type[Exception] = FileError) -> AbstractContextManager[None]:
+    """Report an ``OSError`` as a ``kind`` that names the action, such as "cannot write FILE"."""
+    return errors_as(action, kind, OSError)
 
 
 def reason_of(error: OSError) -> str:

@@ -16,6 +16,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.network import Network, network_from_dict
 from trainwright.onchip.layout import make_layout
 from trainwright.onchip.state import ChipState
+from trainwright.support.errors import errors_as
 from trainwright.support.files import write_whole
 from trainwright.support.plain import NONSENSE, of_plain, typed
 from trainwright.support.tensor_file import CheckpointError, decode, encode
@@ -68,7 +69,7 @@ def save_checkpoint(path: Path, state: TrainingState, run: dict[str, Any] | None
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint. Raises ``CheckpointError``."""
     metadata, tensors = decode(path, FORMAT)
-    try:
+    with errors_as(f"{path} is not a checkpoint of this version", CheckpointError, NONSENSE):
         network = network_from_dict(metadata["network"])
         settings = settings_from_dict(metadata["settings"])
         state = TrainingState(
@@ -95,8 +96,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
                 f"steps {known[-3:]}"
             )
         return Checkpoint(state, dict(metadata["run"]))
-    except NONSENSE as error:
-        raise CheckpointError(f"{path} is not a checkpoint of this version: {error}") from None
 
 
 def _model_tensors(model: Model | ChipModel) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ from trainwright import tt
 from trainwright.data import DataError
 from trainwright.data.arrays import read_arrays
 from trainwright.network import Network
-from trainwright.support.errors import reason_of
+from trainwright.support.errors import errors_as, reason_of
 from trainwright.support.text import amount
 from trainwright.train.pretrained import Pretrained, fit_weight
 from trainwright.tt import Numbers, TensorTrainError
@@ -136,12 +136,10 @@ def describe(
     for n, (layer, given) in enumerate(zip(network.layers, dense, strict=True)):
         image = (network.image, network.padded) if n == 0 else (None, None)
         ranks = layer.ranks if rank is None and tolerance is None else rank
-        try:
+        with errors_as(given.name, TensorTrainError, TensorTrainError):
             weight = fit_weight(given.weight, layer, *image)
             train = tt.tt_svd(weight, layer.outputs, layer.inputs, ranks=ranks, tolerance=tolerance,
                            numbers=numbers)  # fmt: skip
-        except TensorTrainError as error:
-            raise TensorTrainError(f"{given.name}: {error}") from None
         error = relative_difference(weight, tt.to_matrix(train))
         even = [_narrowed(factor, given.name) for factor in tt.balance(train)]
         factors.append(even)

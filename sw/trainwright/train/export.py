@@ -16,6 +16,7 @@ from trainwright.driver import QuantisedModel
 from trainwright.driver.model import check_words
 from trainwright.fixed.scale import Scales
 from trainwright.network import Network, network_from_dict
+from trainwright.support.errors import errors_as
 from trainwright.support.files import write_whole
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError, decode, encode
@@ -126,7 +127,7 @@ def load_model(path: Path) -> TrainedModel:
     the network's, or of another digest, and numbers that are not finite.
     """
     metadata, tensors = decode(path, FORMAT)
-    try:
+    with errors_as(f"{path} is not a model of this version", CheckpointError, NONSENSE):
         network = network_from_dict(metadata["network"])
         factors, biases = read_parameters(network, partial(_parameter, network, tensors))
         model = QuantisedModel(
@@ -147,8 +148,6 @@ def load_model(path: Path) -> TrainedModel:
             None if origin is None else of_plain(Origin, origin),
             metadata["digest"],
         )
-    except NONSENSE as error:
-        raise CheckpointError(f"{path} is not a model of this version: {error}") from None
 
 
 def _parameter(

@@ -12,6 +12,7 @@ import torch
 from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.formats import Format
 from trainwright.network import Layer, Network, network_from_dict
+from trainwright.support.errors import errors_as
 from trainwright.support.files import write_whole
 from trainwright.support.plain import NONSENSE
 from trainwright.support.tensor_file import CheckpointError, decode, encode
@@ -108,11 +109,9 @@ def save_pretrained(path: Path, given: Pretrained) -> None:
 def load_pretrained(path: Path) -> Pretrained:
     """Read what ``save_pretrained`` wrote. Raises ``CheckpointError``."""
     metadata, tensors = decode(path, FORMAT)
-    try:
+    with errors_as(f"{path} is not of trainwright compress", CheckpointError, NONSENSE):
         network = network_from_dict(metadata["network"])
         factors, biases = read_parameters(
             network, lambda name, shape: shaped(name, finite(name, tensors[name]), shape)
         )
         return Pretrained(network, factors, biases)
-    except NONSENSE as error:
-        raise CheckpointError(f"{path} is not of trainwright compress: {error}") from None

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from trainwright.support.errors import errors_as
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError, decode
 from trainwright.train.checkpoint import FORMAT as CHECKPOINT
@@ -25,8 +26,6 @@ def load_trained(path: Path) -> tuple[TrainedModel, Origin]:
 def _of_checkpoint(path: Path) -> TrainedModel:
     checkpoint = load_checkpoint(path)
     state = checkpoint.state
-    try:
+    with errors_as(f"{path}: not of trainwright train", CheckpointError, NONSENSE):
         origin = of_plain(Origin, checkpoint.run["origin"])
-    except NONSENSE as error:
-        raise CheckpointError(f"{path}: not of trainwright train: {error}") from None
     return TrainedModel(state.model.quantised(), state.scales, origin, state.model.digest())

@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 
 from trainwright.accelerator import AcceleratorError
+from trainwright.support.errors import errors_as
 
 T = TypeVar("T")
 
@@ -38,12 +39,10 @@ class Workers:
         # every step, and workers that learn of it in different steps would wait for each other for
         # ever.
         message = torch.cat([values, torch.tensor([int(self.requested())])])
-        try:
+        with errors_as(
+            f"worker {self.rank} of {self.count} lost the others", AcceleratorError, RuntimeError
+        ):
             torch.distributed.all_reduce(message)
-        except RuntimeError as error:
-            raise AcceleratorError(
-                f"worker {self.rank} of {self.count} lost the others: {error}"
-            ) from None
         self.stopping = bool(message[-1])
         return message[:-1]
 

@@ -24,6 +24,7 @@ from trainwright.cli.train.options import add_arguments
 from trainwright.formats import CLASSES
 from trainwright.network import BUILT_IN, NetworkError
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.errors import errors_as
 from trainwright.support.settings import settings_of
 from trainwright.support.text import shown, suggestion
 
@@ -187,10 +188,8 @@ def read_spec(path: Path) -> Spec:
         raise OptionError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # TOML's and UTF-8's errors are ValueErrors
         raise OptionError(f"{path} is no TOML: {error}") from None
-    try:
+    with errors_as(str(path), OptionError, OptionError):
         return _spec(path, content)
-    except OptionError as error:
-        raise OptionError(f"{path}: {error}") from None
 
 
 def _spec(path: Path, content: Mapping[str, Any]) -> Spec:
@@ -238,11 +237,9 @@ def points(spec: Spec, out: Path, load: Load = load_data) -> list[Point]:
 
 def _point(spec: Spec, values: Mapping[str, Any], out: Path, load: Load) -> Point:
     name = ", ".join(f"{axis} {_spelled(value)}" for axis, value in values.items())
-    try:
+    with errors_as(f"{spec.path}: {name}", OptionError, (OptionError, NetworkError)):
         options = command_options({**spec.train, **values})
         accepted = checked(options, load)
-    except (OptionError, NetworkError) as error:
-        raise OptionError(f"{spec.path}: {name}: {error}") from None
     folder = out / "trials" / _folder_name(name, options)
     return Point(name, options, folder, tuple(values.items()), accepted)
 

@@ -22,6 +22,7 @@ from trainwright.data.own import TABLE_SUFFIXES
 from trainwright.network import Network, NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import MemoryItem
+from trainwright.support.errors import errors_as
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.settings import part_of, settings_of
 from trainwright.support.tensor_file import CheckpointError
@@ -346,12 +347,10 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
             f"described then, not to --network {args.network}; {_AGREE}"
         )
     check_same_settings(args, state.settings)
-    try:
+    with errors_as(f"{folder.checkpoint}: not of trainwright train", CheckpointError, NONSENSE):
         stored = of_plain(RunOptions, checkpoint.run["options"])
         crc = checkpoint.run["data_crc"]
         begin = time.monotonic() - checkpoint.run["seconds"]
-    except NONSENSE as error:
-        raise CheckpointError(f"{folder.checkpoint}: not of trainwright train: {error}") from None
     given = _given(args)
     for name in ("dataset", "plan"):
         check_same(name, given.get(name), getattr(stored, name))

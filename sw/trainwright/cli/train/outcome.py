@@ -14,6 +14,8 @@ from trainwright.cli.train.job import Job, accelerator_of, on_chip
 from trainwright.compiler import CompiledStep, compile_step
 from trainwright.report import summary as figures
 from trainwright.report.memory import MemoryItem, state_bits_per_parameter, training_memory
+from trainwright.support.errors import errors_as, file_errors
+from trainwright.support.plain import NONSENSE
 from trainwright.train.checkpoint import save_checkpoint
 from trainwright.train.evaluate import Evaluation
 from trainwright.train.export import save_model
@@ -166,16 +168,13 @@ def print_outcome(job: Job, summary: figures.Summary | None, *, as_json: bool) -
 def other_run(folder: str) -> tuple[str, list[PriorPoint]]:
     """Read name and last point of a finished run in another folder. Raises ``OptionError``."""
     path = Path(folder)
-    try:
+    with (
+        file_errors(f"--tt-round-beside: no finished run in {path}", OptionError),
+        errors_as(f"--tt-round-beside: {path}/result.json is damaged", OptionError, NONSENSE),
+    ):
         result = json.loads((path / "result.json").read_text())
         point = PriorPoint(result["steps"], result["model_bits"], result["test_accuracy"])
         prior = result["settings"]["prior"]
-    except OSError as error:
-        raise OptionError(
-            f"--tt-round-beside: no finished run in {path}: {error.strerror}"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise OptionError(f"--tt-round-beside: {path}/result.json is damaged: {error}") from None
     kind = "no prior" if prior is None else f"prior weight {prior['weight']:g}"
     return f"{path.name} ({kind})", [point]
 

@@ -12,6 +12,7 @@ from trainwright.formats import Format, sum_width
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import COUNT_WIDTH, MOST_DESCRIPTORS
+from trainwright.support.errors import errors_as
 
 MOST_SAMPLES = 4096
 """Samples of a batch, at most."""
@@ -142,10 +143,8 @@ def require_words(network: Network, p: AcceleratorParameters) -> None:
 def _require_coded(network: Network, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for coded formats that the accelerator lacks."""
     for kind, fmt in network.coded_used:
-        try:
+        with errors_as(f"network {network.name!r} has {kind}s of {fmt}", CompileError, ValueError):
             p.format_number(fmt)
-        except ValueError as error:
-            raise CompileError(f"network {network.name!r} has {kind}s of {fmt}: {error}") from None
 
 
 def _require_factors(network: Network, p: AcceleratorParameters) -> None:
