@@ -99,8 +99,11 @@ class Comparison:
             self.mismatches[name] = self.mismatches.get(name, 0) + mismatches
             self.places.setdefault(name, at or Mismatch(tensor=name))
 
-    def add_arrays(self, name: str, wanted: Values, actual: Values, row: int, **place: Any) -> None:
-        """Compare two arrays of integers, in rows of ``row`` values."""
+    def add_arrays(
+        self, name: str, wanted: Values, actual: Values, row: int, start: int | None = None,
+        **place: Any,
+    ) -> None:  # fmt: skip
+        """Compare two arrays of integers, in rows of ``row`` values, of memory from ``start``."""
         wrong = np.flatnonzero(np.asarray(wanted).ravel() != np.asarray(actual).ravel())
         at = None
         if len(wrong):
@@ -110,6 +113,7 @@ class Comparison:
             at = Mismatch(
                 tensor=name, row=first // row, lane=first % row, wanted=wanted_value,
                 actual=found_value, **place,
+                address=None if start is None else start + first * wanted.itemsize,
             )  # fmt: skip
         self.add(name, int(np.size(wanted)), len(wrong), at)
 

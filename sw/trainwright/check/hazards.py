@@ -294,15 +294,14 @@ def check_hazards(accelerator: Accelerator, seed: int = 0) -> Comparison:
         for program, (ours, memory) in zip(programs, wanted, strict=True):
             run, stored = _run(accelerator, program, given)
             ran = RunProgram(name, program.descriptors, p)
-            comparison.merge(compare_runs(ours, run, ("hazards",), ran))
+            single = compare_runs(ours, run, ("hazards",), ran)
             last = program.descriptors[-len(REGIONS) - 2]
             assert isinstance(last, Compute | Transfer | Samples | Vector)
             label = f"{last.tensor}, in memory"
-            comparison.add_arrays(label, memory, stored, p.lanes)
-            if (at := comparison.places.get(label)) and at.address is None:
-                assert at.row is not None and at.lane is not None
-                at = replace(at, what="byte", address=PROGRAM + at.row * p.lanes + at.lane)
-                comparison.places[label] = ran.stored(at, run)
+            single.add_arrays(label, memory, stored, p.lanes, PROGRAM, what="byte")
+            if at := single.places.get(label):
+                single.places[label] = ran.stored(at, run)
+            comparison.merge(single)
     return comparison
 
 

@@ -36,11 +36,10 @@ from trainwright.network import Network
 from trainwright.support.text import amount
 
 
-def programs_of(step: CompiledStep) -> tuple[RunProgram, RunProgram]:
+def programs_of(step: CompiledStep) -> list[RunProgram]:
     """Return the programs of a step by their names, to name what wrote a value."""
     p = step.parameters
-    forward, backward = step.forward.descriptors, step.backward.descriptors
-    return RunProgram("forward", forward, p), RunProgram("backward", backward, p)
+    return [RunProgram(name, each.descriptors, p) for name, each in step.programs.items()]
 
 
 def compare_memory(
@@ -68,12 +67,7 @@ def compare_buffers(
         kind = "<i2" if buffer.element_bytes == 2 else np.int8
         ours = golden.read(buffer.address, buffer.size).view(kind)
         theirs = other.read(buffer.address, buffer.size).view(kind)
-        label = f"{name} in memory"
-        result.add_arrays(label, ours, theirs, lanes)
-        if at := result.places.get(label):
-            assert at.row is not None and at.lane is not None
-            place = (at.row * lanes + at.lane) * buffer.element_bytes
-            result.places[label] = replace(at, address=buffer.address + place)
+        result.add_arrays(f"{name} in memory", ours, theirs, lanes, buffer.address)
     return result
 
 
@@ -277,9 +271,8 @@ def compare_step(
 def compare_results(step: CompiledStep, golden: Results, other: Results) -> Comparison:
     """Compare both runs of a step."""
     comparison = Comparison()
-    compiled = step.forward, step.backward
     for program, named, ours, theirs in zip(
-        compiled, programs_of(step), golden, other, strict=True
+        step.programs.values(), programs_of(step), golden, other, strict=True
     ):
         slots = tuple(tensor.name for tensor in program.tensors)
         comparison.merge(compare_runs(ours.run, theirs.run, slots, named))

@@ -98,8 +98,7 @@ def _programs(options: ListingOptions, network: Network) -> dict[str, Any]:
         return golden_parts(network, options.batch, p, place, options.plan)
     from trainwright.compiler import compile_step
 
-    step = compile_step(network, options.batch, p, plan=options.plan)
-    return {"forward": step.forward, "backward": step.backward}
+    return compile_step(network, options.batch, p, plan=options.plan).programs
 
 
 def _run(options: ListingOptions) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.data.dataset import DataError
-from trainwright.support.errors import file_errors
+from trainwright.support.errors import file_errors, reason_of
 from trainwright.support.text import amount
 
 PICTURES = (".png", ".jpg", ".jpeg")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from trainwright.accelerator import Accelerator, AcceleratorError, Run
+from trainwright.accelerator import Accelerator, Run
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import FACTORS, STATE, ChipMemory, Words
@@ -63,11 +63,7 @@ class ChipDriver(Driver):
         super().__init__(accelerator, network, batch, plan=IN_ROWS[plan], trace=trace)
         self.layout, self.loss = layout, loss
         self.memory = ChipMemory.of(self.step, layout, kept)
-        if self.memory.size > accelerator.memory_bytes:
-            raise AcceleratorError(
-                f"a step needs {self.memory.size} bytes of external memory, the accelerator has "
-                f"{accelerator.memory_bytes}"
-            )
+        self._require_memory(self.memory.size)
         self.executed: list[Executed] = []
         """Programs that have been run, in order, since a caller emptied the list."""
 
@@ -84,7 +80,7 @@ class ChipDriver(Driver):
             self._write(name, words.astype(np.int64).reshape(-1, self.memory.layout.lanes))
         for name, words in self.memory.constants().items():
             self._write(name, words)
-        for program in (self.step.forward, self.step.backward):
+        for program in self.step.programs.values():
             self._put_images(program, model)
         for part in self.layout.parts:
             if part.index < 0:

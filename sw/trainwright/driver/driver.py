@@ -92,18 +92,19 @@ class Driver(StepDriver):
             network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients,
             effort=effort,
         )  # fmt: skip
-        if self.step.memory_bytes > accelerator.memory_bytes:
-            raise AcceleratorError(
-                f"a step needs {self.step.memory_bytes} bytes of external memory, the accelerator "
-                f"has {accelerator.memory_bytes}"
-            )
+        self._require_memory(self.step.memory_bytes)
         self.input_exponent = exponent_of_inputs(self.step)
-        programs = (self.step.forward, self.step.backward)
-        self.tensors: frozenset[str] = frozenset(
-            t.name for program in programs for t in program.tensors if t.counted
-        )
+        self.tensors: frozenset[str] = frozenset(t.name for t in self.step.tensors if t.counted)
         self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
         self._repeat_forward: Callable[[], ForwardResult] | None = None
+
+    def _require_memory(self, needed: int, what: str = "a step") -> None:
+        """Raise ``AcceleratorError`` where the accelerator has less external memory."""
+        if needed > self.accelerator.memory_bytes:
+            raise AcceleratorError(
+                f"{what} needs {needed} bytes of external memory, the accelerator has "
+                f"{self.accelerator.memory_bytes}"
+            )
 
     @property
     def network(self) -> Network:

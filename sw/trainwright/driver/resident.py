@@ -135,8 +135,7 @@ class ResidentDriver(ChipDriver):
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
             sums = np.zeros(layout.columns, np.int64)
             self.memory.prior_rows.words(sums, no_pulls(layout), whole)
-        self._counted = [t.name for program in (self.step.forward, self.step.backward)
-                         for t in program.tensors if t.counted]  # fmt: skip
+        self._counted = [t.name for t in self.step.tensors if t.counted]
         self.last_run: Run | None = None
         """Run of the last ``run_steps`` or ``attend_steps``."""
         self.primed = data is None
@@ -162,7 +161,7 @@ class ResidentDriver(ChipDriver):
         for number, layer in enumerate(self.network.layers, 1):
             if not layer.bias:
                 given[f"l{number}.b"] = scales.exponents.get(f"l{number}.y", 0)
-        for program in (self.step.forward, self.step.backward):
+        for program in self.step.programs.values():
             given |= program.constants
         given |= self.resident.slots.fixed
         for name, upper in zip(self.network.heads, self.step.uppers, strict=True):
@@ -214,11 +213,7 @@ class ResidentDriver(ChipDriver):
         needed = self.bytes_needed
         if self._data and needed > self._data.address:
             raise _too_big(self._data, self.accelerator, needed)
-        if needed > self.accelerator.memory_bytes:
-            raise AcceleratorError(
-                f"a resident step needs {needed} bytes of external memory,"
-                f" the accelerator has {self.accelerator.memory_bytes}"
-            )
+        self._require_memory(needed, "a resident step")
         self.accelerator.write(self.memory.size, encoded)
 
     def _set(self, given: dict[str, int]) -> None:
@@ -315,11 +310,8 @@ class ResidentDriver(ChipDriver):
     def saturations(self) -> int:
         """Values of the step's tensors that saturated in the last ``run_steps``."""
         assert self.last_run is not None
-        written = [
-            t for program in (self.step.forward, self.step.backward) for t in program.tensors
-        ]
         counts = self.last_run.saturations.tolist()
-        return sum(count for t, count in zip(written, counts, strict=False) if t.counted)
+        return sum(count for t, count in zip(self.step.tensors, counts, strict=False) if t.counted)
 
     def observed(self, before: Mapping[str, int], times: int) -> dict[str, TensorStatistics]:
         """Return what the last ``run_steps`` of so many ``times`` shows of lost tensors.
@@ -330,9 +322,6 @@ class ResidentDriver(ChipDriver):
         """
         assert self.last_run is not None
         after = self.exponents()
-        written = [
-            t for program in (self.step.forward, self.step.backward) for t in program.tensors
-        ]
         counts = self.last_run.saturations.tolist()
         return {
             t.name: TensorStatistics(
@@ -346,7 +335,7 @@ class ResidentDriver(ChipDriver):
                 else 0,
                 saturations=saturated // times,
             )
-            for t, saturated in zip(written, counts, strict=False)
+            for t, saturated in zip(self.step.tensors, counts, strict=False)
             if t.counted and t.name in after
         }
 

@@ -87,8 +87,7 @@ def multiplies_digits(step: CompiledStep) -> bool:
         tensor.counted
         and tensor.kind is TensorClass.INTERMEDIATE
         and all(axis.startswith(digits) or axis in (SAMPLES, SEQUENCES) for axis in tensor.axes)
-        for program in (step.forward, step.backward)
-        for tensor in program.tensors
+        for tensor in step.tensors
     )
 
 

@@ -104,20 +104,15 @@ class Network(Formatted):
             1 <= self.tokens <= MOST_SIZE,
             f"tokens of a sequence are from 1 to {MOST_SIZE}, not {shown(self.tokens)}",
         )
-        require(
-            self.tokens > 1 or not any(isinstance(node, Attention) for node in self.nodes),
-            "attention is over the tokens of a sequence: give the network tokens = 2 or more",
-        )
-        require(
-            self.tokens > 1 or not any(isinstance(node, Positions) for node in self.nodes),
-            "positions are of the tokens of a sequence: give the network tokens = 2 or more",
-        )
-        require(
-            self.tokens > 1
-            or not (self.padding or any(isinstance(node, TokenPool) for node in self.nodes)),
-            "padding and over_tokens are of the tokens of a sequence: give the network tokens = 2 "
-            "or more",
-        )
+        for what, kind, given in (
+            ("attention is over", Attention, False),
+            ("positions are of", Positions, False),
+            ("padding and over_tokens are of", TokenPool, self.padding),
+        ):
+            require(
+                self.tokens > 1 or not (given or any(isinstance(n, kind) for n in self.nodes)),
+                f"{what} the tokens of a sequence: give the network tokens = 2 or more",
+            )
         for name in self.heads:
             self._check_head(name)
         _ = self.functions

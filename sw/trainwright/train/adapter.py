@@ -171,10 +171,7 @@ def _follow_their_class(
     # Merged tensors and partial sums have formats of their own. Compiled in 8 bits, only the
     # tensors that take the format of their class have 8.
     step = compile_step(in_width(network, 8), batch, p, plan=plan)
-    programs = (step.forward, step.backward)
-    return frozenset(
-        t.name for program in programs for t in program.tensors if t.format == Fixed(8)
-    )
+    return frozenset(t.name for t in step.tensors if t.format == Fixed(8))
 
 
 def _choice(

@@ -84,7 +84,7 @@ def _cycles_row(network: Network, batch: int, plan: str, options: CyclesOptions)
         with closing(open_accelerator("rtl", parameters, memory_bytes=step.memory_bytes)) as rtl:
             runs = [  # on a memory of zeros, which take the same time
                 rtl.run(Program(part.descriptors, part.fingerprint), part.address).counters
-                for part in (step.forward, step.backward)
+                for part in step.programs.values()
             ]
         cycles = sum(run.cycles for run in runs)
         row |= {"cycles": cycles, "error_of_prediction": predicted / cycles - 1}

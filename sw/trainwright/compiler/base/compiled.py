@@ -195,6 +195,16 @@ class CompiledStep:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Buffers of each tensor that the host writes in several layouts."""
 
+    @property
+    def programs(self) -> dict[str, CompiledProgram]:
+        """Both programs by name."""
+        return {"forward": self.forward, "backward": self.backward}
+
+    @property
+    def tensors(self) -> list[Written]:
+        """Tensors that both programs write, in the order of their statistics."""
+        return [*self.forward.tensors, *self.backward.tensors]
+
     @cached_property
     def predicted_cycles(self) -> int:
         """Cycles of a step by the cycle model, with the memory of the simulation's default."""
@@ -210,7 +220,7 @@ class CompiledStep:
         return sum(timeline.bytes_moved for timeline in self._timelines(MemoryTiming()))
 
     def _timelines(self, timing: MemoryTiming) -> list[Timeline]:
-        programs = (self.forward, self.backward)
+        programs = self.programs.values()
         return [predict(each.descriptors, self.parameters, timing) for each in programs]
 
     @cached_property
