@@ -18,7 +18,7 @@ def attend(
     if has_torch_function(given):  # a compiled model, or a trace of one
         return handle_torch_function(attend, given, *given, heads, causal)
     _check(given, heads)
-    q, k, v = (x.unflatten(-1, (heads, -1)).transpose(-2, -3) for x in given)
+    q, k, v = (x.reshape(*x.shape[:-1], heads, -1).transpose(-2, -3) for x in given)
     each = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
     return each.transpose(-2, -3).flatten(-2)
 

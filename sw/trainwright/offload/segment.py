@@ -255,9 +255,7 @@ class Segment:
         words = _rows(_words(x.cpu(), exponent, reading.numbers))
         if self.image is None and reading.padding_columns:
             padded = (0, reading.padding_columns)
-            words = torch.nn.functional.pad(words.unflatten(1, (self.tokens, -1)), padded).flatten(
-                1
-            )
+            words = torch.nn.functional.pad(_by_token(words, self.tokens), padded).flatten(1)
         return words if len(x) == batch else words[torch.arange(batch) % len(x)]
 
     @_naming_layers
@@ -551,8 +549,8 @@ class Segment:
         ):
             if gradient is not None:
                 rows = _rows(gradient)
-                each = rows.unflatten(1, (self.tokens, -1))
-                part.unflatten(1, (self.tokens, -1))[: call.samples, :, : each.shape[2]] = each
+                each = _by_token(rows, self.tokens)
+                _by_token(part, self.tokens)[: call.samples, :, : each.shape[2]] = each
         return whole, ends
 
     def _given(
@@ -614,6 +612,11 @@ def _rows(values: torch.Tensor) -> torch.Tensor:
     return values if values.dim() == 2 else values.permute(0, 2, 3, 1).flatten(1)
 
 
+def _by_token(rows: torch.Tensor, tokens: int) -> torch.Tensor:
+    """Return a view of samples (n, tokens * features) as (n, tokens, features)."""
+    return rows.view(len(rows), tokens, rows.shape[1] // tokens)
+
+
 def _shaped(rows: torch.Tensor, shape: tuple[int, ...], tokens: int = 1) -> torch.Tensor:
     """Undo ``_rows``; values beyond ``shape``, (features,) or (C, H, W), are padding.
 
@@ -622,7 +625,7 @@ def _shaped(rows: torch.Tensor, shape: tuple[int, ...], tokens: int = 1) -> torc
     if len(shape) == 1:
         if rows.shape[1] == shape[0]:
             return rows
-        return rows.unflatten(1, (tokens, -1))[..., : shape[0] // tokens].flatten(1)
+        return _by_token(rows, tokens)[..., : shape[0] // tokens].flatten(1)
     channels, height, width = shape
     return rows.reshape(len(rows), height, width, channels).permute(0, 3, 1, 2)
 

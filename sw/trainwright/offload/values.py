@@ -363,7 +363,8 @@ def _applied(
     if kind == "sum":
         return given[0] + given[1]
     if kind == "attention":
-        return attend(*given, *operation[1:])
+        query, key, value = given
+        return attend(query, key, value, *operation[1:])
     if kind == "flatten":
         return given[0].flatten(1)
     if kind == "dropout":
