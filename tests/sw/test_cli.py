@@ -21,6 +21,7 @@ from trainwright.cli.command import LazyCommand
 from trainwright.cli.train import machine
 from trainwright.cli.train.folder import RunFolder
 from trainwright.network import load_network
+from trainwright.support.files import write_whole
 from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.export import load_model
 from trainwright.train.host_engine import HostEngine
@@ -291,6 +292,42 @@ class Extra:
     def run(self, args):
         print("extra " * args.times)
         return 7
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_cli_with_a_closed_stream_ends_as_with_an_open_one(closed):
+    """Close a descriptor as ``>&-`` does: Python then has None for the stream."""
+    descriptor = {"stdout": 1, "stderr": 2}[closed]
+    run = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m trainwright.cli formats {descriptor}>&-', sys.executable],
+        capture_output=True,
+        text=True,
+    )
+    other = run.stderr if closed == "stdout" else run.stdout
+    assert run.returncode == 0 and (not other) == (closed == "stdout")
+
+
+@pytest.mark.parametrize(
+    "argv", [["train", "--out", ""], ["train", "--data", ""], ["eval", ""], ["plan", ""]]
+)
+def test_cli_empty_value_is_refused_and_does_not_mean_the_default(
+    argv, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(argv)
+    assert "must not be empty" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_cli_output_beyond_the_limit_of_a_file_is_one_error(tmp_path):
+    command = f'ulimit -f 1; exec "$0" -m trainwright.cli formats --json > {tmp_path}/out'
+    run = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True)
+    assert run.returncode == 2 and "cannot write: File too large; make room" in run.stderr
+
+
+def test_write_whole_of_a_file_name_that_is_no_unicode_keeps_its_bytes(tmp_path):
+    write_whole(tmp_path / "r.html", b"gr\xf6.csv".decode(errors="surrogateescape"))
+    assert (tmp_path / "r.html").read_bytes() == b"gr\xf6.csv"
 
 
 def test_commands_of_other_rooms(capsys, monkeypatch):
@@ -629,7 +666,7 @@ def test_ranks_are_an_option(capsys):
     status, text, _ = run(capsys, "listing", "digits", "--ranks", "5|3", "--batch", "8")
     assert status == 0 and "HALT" in text
     assert "over its bound 8" in complaint(capsys, "listing", "digits", "--ranks", "5|9")
-    for ranks in ("5;3", "0", "5|0", "|", ""):
+    for ranks in ("5;3", "0", "5|0", "|"):
         assert "must be ranks such as" in complaint(capsys, "listing", "digits", "--ranks", ranks)
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import errno
-import io
 import os
 import shlex
 import sys
@@ -17,6 +16,7 @@ from trainwright.cli.command import Command, HelpFormatter, LazyCommand, add_com
 from trainwright.cli.declare import add_options, describe
 from trainwright.cli.screen import screen_width
 from trainwright.support.errors import MOST_LINE, UserError, one_line
+from trainwright.support.streams import prepare_streams
 from trainwright.support.text import shortened, suggestion
 
 
@@ -105,6 +105,12 @@ class Parser(argparse.ArgumentParser):
             close = suggestion(str(value), map(str, action.choices or ()))
             raise argparse.ArgumentError(action, error.message + close) from None
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Refuse an empty value: an unset variable of a shell must not mean the default."""
+        if not arg_string and action.nargs != argparse.PARSER:
+            raise argparse.ArgumentError(action, "must not be empty")
+        return super()._get_value(action, arg_string)
+
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
         text = shortened(message, MOST_LINE) + self.advice
@@ -131,7 +137,7 @@ def _commands(asked: str | None) -> list[Command]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line, as `trainwright.cli.main` says, which reports Ctrl-C."""
     argv = sys.argv[1:] if argv is None else argv
-    _escape_unencodable()
+    prepare_streams()
     asked = next((word for word in argv if not word.startswith("-")), None)
     try:
         status = _run(argv, asked)
@@ -145,23 +151,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--traceback" in argv or not isinstance(error, UserError | OSError):
             raise
         text = one_line(error)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
             _drop_output()
             text = f"cannot write: {error.strerror}; make room, or write elsewhere"
         print(complaint(text), file=sys.stderr)
         return 2
 
 
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+
+
 def _drop_output() -> None:
     """Discard the rest of the output, because Python would fail again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _escape_unencodable() -> None:
-    """Print characters that the terminal's encoding lacks as escapes, instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(argv: Sequence[str], asked: str | None) -> int:

@@ -47,7 +47,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
     The content goes to a temporary file in the same folder, to the disk, and then takes the name.
     Raises ``OSError``.
     """
-    data = content.encode() if isinstance(content, str) else content
+    data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
