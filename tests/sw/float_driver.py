@@ -78,7 +78,7 @@ class FloatDriver(StepDriver):
             y = y.relu() if layer.relu else y
             self.tape.append((x, factors, bias, y))
             x = self._round(y, f"layer{n}.output", TensorClass.ACTIVATION, scales, statistics)
-        return ForwardResult(x, statistics, Counters(cycles=1000), 0.001, _NO_RUN)
+        return ForwardResult(statistics, Counters(cycles=1000), 0.001, _NO_RUN, x)
 
     def run_backward(self, given) -> BackwardResult:
         gradient, scales = given.gradient, given.scales
@@ -95,7 +95,7 @@ class FloatDriver(StepDriver):
             g = grads[0]
             gradients.insert(0, list(grads[1 : 1 + len(factors)]))
             biases.insert(0, None if bias is None else grads[-1])
-        return BackwardResult(gradients, biases, statistics, Counters(cycles=2000), 0.002, _NO_RUN)
+        return BackwardResult(statistics, Counters(cycles=2000), 0.002, _NO_RUN, gradients, biases)
 
     def calibrate(self, inputs, gradient_of, model, scales: Scales) -> int:
         for _ in range(64):

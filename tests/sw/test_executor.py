@@ -256,8 +256,8 @@ def test_executor_random_nests_cover_every_feature():
             assert executor is not None
             flat = executor.flattened(program_of(p, load, d))
             assert flat.valid
-            working = flat.working(-2)
-            flags.append((working["overlaps"], working["repeats"]))
+            columns = [record_column(Compute, name) for name in ("overlaps", "repeats")]
+            flags.append(flat.words[-2, columns])
     overlaps, repeats = np.array(flags).mean(axis=0)
     assert 0.05 < overlaps < 0.9 and 0.05 < repeats < 0.9
 

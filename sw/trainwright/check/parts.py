@@ -21,6 +21,7 @@ from trainwright.check.training import (
 )
 from trainwright.compiler.base.memory import Buffer
 from trainwright.driver import Driver
+from trainwright.driver.chip import Executed
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
@@ -42,12 +43,9 @@ ALIGNMENT = 4096
 
 
 @dataclass(frozen=True)
-class ExecutedPart:
-    """Program with the result of its run."""
+class ExecutedPart(Executed):
+    """Program of a step with the result of its run."""
 
-    name: str
-    program: Program
-    run: Run
     macs: int
     """Useful multiply-accumulates of one repetition."""
     steps: range = range(1)

@@ -9,7 +9,7 @@ from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
 from trainwright.cli.output import show
 from trainwright.network import load_network
-from trainwright.support.errors import file_errors
+from trainwright.support.errors import errors_as, file_errors
 from trainwright.support.settings import Option, Positive
 from trainwright.support.tables import table
 
@@ -60,12 +60,10 @@ def _run(options: CompressOptions) -> int:
     require_packages("safetensors")
     torch.set_num_threads(1)
     network = load_network(options.network)
-    try:
+    with errors_as("", OptionError, ValueError):
         numbers = Numbers(
             method=options.method, low=options.low, high=options.high, rounding=options.cast_level
         )
-    except ValueError as error:
-        raise OptionError(str(error)) from None
     dense = read_dense(Path(options.weights), network, options.weight)
     given, rows = describe(
         dense, network, rank=options.rank, tolerance=options.tolerance, numbers=numbers

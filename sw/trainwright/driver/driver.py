@@ -10,6 +10,7 @@ from trainwright.accelerator import (
     Accelerator,
     AcceleratorError,
     AcceleratorReset,
+    Counters,
     Run,
 )
 from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
@@ -180,11 +181,12 @@ class Driver(StepDriver):
                 fmt = self.network.factor_format(number - 1, n - 1)
                 check_words(f"l{number}.G{n}", factor, shape, fmt)
 
-    def _statistics(
+    def _outcome(
         self, program: CompiledProgram, bound: Bound, run: Run
-    ) -> dict[str, TensorStatistics]:
+    ) -> tuple[dict[str, TensorStatistics], Counters, float, Run]:
+        """Return the members of a ``PassOutcome``."""
         counts = (counter.tolist() for counter in (run.sums, run.saturations, run.underflows))
-        return {
+        statistics = {
             t.name: TensorStatistics(
                 kind=t.kind,
                 format=t.format,
@@ -199,6 +201,7 @@ class Driver(StepDriver):
             for t, total, saturations, underflows in zip(program.tensors, *counts, strict=False)
             if t.counted
         }
+        return statistics, run.counters, run.seconds, run
 
     def _check_seed(self, which: str, program: CompiledProgram, seed: int | None) -> None:
         """Raise ``AcceleratorError`` for a seed without stochastic rounding, or room for it."""
@@ -256,13 +259,8 @@ class Driver(StepDriver):
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward = model, bound.exponents
         heads = [self._value(name, bound, "intermediate") for name in self.step.results]
-        return ForwardResult(
-            logits=torch.cat([head.reshape(self.step.batch, -1) for head in heads], 1),
-            statistics=self._statistics(self.step.forward, bound, run),
-            counters=run.counters,
-            seconds=run.seconds,
-            run=run,
-        )
+        logits = torch.cat([head.reshape(self.step.batch, -1) for head in heads], 1)
+        return ForwardResult(*self._outcome(self.step.forward, bound, run), logits)
 
     def run_backward(self, given: BackwardOperands) -> BackwardResult:
         """See ``StepDriver.backward``."""
@@ -301,15 +299,12 @@ class Driver(StepDriver):
 
         layers = list(enumerate(self.network.layers, 1))
         return BackwardResult(
+            *self._outcome(self.step.backward, bound, run),
             factors=[
                 [value(f"l{k}.dG{n}").reshape(s) for n, s in enumerate(v.factor_shapes, 1)]
                 for k, v in layers
             ],
             biases=[value(f"l{k}.db").flatten() if v.bias else None for k, v in layers],
-            statistics=self._statistics(self.step.backward, bound, run),
-            counters=run.counters,
-            seconds=run.seconds,
-            run=run,
             factor_exponents=[
                 [bound.exponents[f"l{k}.dG{n}"] for n in range(1, v.order + 1)] for k, v in layers
             ],

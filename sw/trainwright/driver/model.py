@@ -57,10 +57,9 @@ class BackwardOperands:
 
 
 @dataclass(frozen=True)
-class ForwardResult:
-    """``logits`` float64 (batch, outputs of all heads), exact values of the integers."""
+class PassOutcome:
+    """Run of a pass of a step, with what the accelerator counted."""
 
-    logits: torch.Tensor
     statistics: dict[str, TensorStatistics]
     counters: Counters
     seconds: float
@@ -68,7 +67,14 @@ class ForwardResult:
 
 
 @dataclass(frozen=True)
-class BackwardResult:
+class ForwardResult(PassOutcome):
+    """``logits`` float64 (batch, outputs of all heads), exact values of the integers."""
+
+    logits: torch.Tensor
+
+
+@dataclass(frozen=True)
+class BackwardResult(PassOutcome):
     """Gradients of the sum over the batch, float64, exact values of the accelerator's integers.
 
     ``factors[l][n]`` has the factor's shape, ``biases[l]`` (J,) or None.
@@ -76,10 +82,6 @@ class BackwardResult:
 
     factors: list[list[torch.Tensor]]
     biases: list[torch.Tensor | None]
-    statistics: dict[str, TensorStatistics]
-    counters: Counters
-    seconds: float
-    run: Run
     factor_exponents: list[list[int]] = field(default_factory=list)
     """Exponents of ``factors`` and ``biases``: divided by 2^exponent they are integers."""
     bias_exponents: list[int | None] = field(default_factory=list)

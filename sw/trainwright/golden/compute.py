@@ -246,10 +246,7 @@ def _by_digits(addresses: Addresses, rows: Words, digits: int) -> tuple[Addresse
 
 def compute(d: Compute, state: MachineState, p: AcceleratorParameters) -> Result:
     """Execute ``d`` on ``state``, with its address registers."""
-    x, g, z = (
-        base + state.registers[register]
-        for base, register in ((d.x, d.x_register), (d.g, d.g_register), (d.z, d.z_register))
-    )
+    x, g, z = _first_rows(d, state)
     operands = OperandReader(d, state, p.number_formats)
     nest, array = Nest(d, tile_rows(d.operation, p)), contraction_of(d.operation)
     if array is None:
@@ -276,6 +273,11 @@ def compute(d: Compute, state: MachineState, p: AcceleratorParameters) -> Result
     return Result(total, saturations, underflows, addresses, rows)
 
 
+def _first_rows(d: Compute, state: MachineState) -> list[int]:
+    """Return where operands and result begin, with the address registers."""
+    return [getattr(d, n) + state.registers[getattr(d, f"{n}_register")] for n in "xgz"]
+
+
 def first_operands(
     d: Compute, state: MachineState, p: AcceleratorParameters
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -284,10 +286,7 @@ def first_operands(
     Terms of a sum are in the order of the array, sums in the order of the nest's groups.
     """
     operands, nest = OperandReader(d, state, p.number_formats), Nest(d, tile_rows(d.operation, p))
-    x, g = (
-        base + state.registers[register]
-        for base, register in ((d.x, d.x_register), (d.g, d.g_register))
-    )
+    x, g, _ = _first_rows(d, state)
     left = nest.group(nest.both, "x")[:, None] + nest.group(nest.first, "x")
     right = nest.group(nest.both, "g")[:, None] + nest.group(nest.second, "g")
     left, right = x + left[..., None] + nest.summed("x"), g + right[..., None] + nest.summed("g")

@@ -11,7 +11,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.engines import ENGINE_OF
 from trainwright.program.exponents import MoveScales
-from trainwright.program.records import WORKING, record, record_column, record_words
+from trainwright.program.records import record, record_column, record_words
 from trainwright.program.samples import Samples
 from trainwright.program.validation import SHIFTS, has_seed, has_shifts
 from trainwright.program.vector import Code, Instruction, Vector
@@ -36,10 +36,6 @@ class Flat:
     rows: npt.NDArray[np.int64]
     """(3,) rows that each engine of ``TRACED`` writes."""
     valid: bool = False
-
-    def working(self, number: int) -> dict[str, int]:
-        """Return what validation put in the record of a ``Compute``."""
-        return {name: int(self.words[number, record_column(Compute, name)]) for name in WORKING}
 
     @classmethod
     def of(cls, descriptors: tuple[Descriptor, ...]) -> "Flat":

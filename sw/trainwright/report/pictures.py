@@ -278,11 +278,16 @@ def draw_all(
         pictures["scales.png"] = draw_scales(history.scales)
     if history.cycles:
         pictures["cycles.png"] = draw_cycles(history)
-    if fit is not None:
-        pictures["predictions.png"] = draw_predictions(fit, data.class_names[0])
-        return pictures
-    names = class_names(network, data)
-    pictures["confusion.png"] = draw_confusion(evaluation, names)
+    return pictures | draw_evaluation(evaluation, data, class_names(network, data))
+
+
+def draw_evaluation(
+    evaluation: Evaluation, data: DataSet, names: Sequence[str]
+) -> dict[str, bytes]:
+    """Return PNG bytes by file name of an evaluation; ``names`` are of the classes."""
+    if evaluation.regression is not None:
+        return {"predictions.png": draw_predictions(evaluation.regression, names[0])}
+    pictures = {"confusion.png": draw_confusion(evaluation, names)}
     if data.samples_are == "images":  # bytes of a table's row are no picture
         pictures["samples.png"] = draw_samples(evaluation, data, names)
     return pictures

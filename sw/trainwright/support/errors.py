@@ -24,12 +24,12 @@ Caught = type[Exception] | tuple[type[Exception], ...]
 
 @contextmanager
 def errors_as(what: str, kind: type[Exception], caught: Caught) -> Iterator[None]:
-    """Report each error that is ``caught`` as a ``kind``, behind ``what`` and a colon."""
+    """Report each error that is ``caught`` as a ``kind``, behind ``what`` and a colon if any."""
     try:
         yield
     except caught as error:
         reason = reason_of(error) if isinstance(error, OSError) else error
-        raise kind(f"{what}: {reason}") from None
+        raise kind(f"{what}: {reason}" if what else str(reason)) from None
 
 
 def file_errors(action: str, kind: type[Exception] = FileError) -> AbstractContextManager[None]:

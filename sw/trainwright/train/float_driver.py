@@ -55,7 +55,7 @@ class FloatDriver(StepDriver):
         weights = [to_matrix(leaves, torch.float32) for leaves in self._leaves]
         self._logits = outputs(self.network, weights, self._biases, x, given.masks)
         logits = self._logits.detach().to(torch.float64)
-        return ForwardResult(logits, {}, Counters(), 0.0, _NO_RUN)
+        return ForwardResult({}, Counters(), 0.0, _NO_RUN, logits)
 
     def run_backward(self, given: BackwardOperands) -> BackwardResult:
         """Return gradients of the last ``forward``; ``gradient`` (batch, outputs of all heads)."""
@@ -74,4 +74,4 @@ class FloatDriver(StepDriver):
             by_bias if layer.bias else None
             for layer, by_bias in zip(self.network.layers, by_leaf, strict=True)
         ]
-        return BackwardResult(factors, biases, {}, Counters(), 0.0, _NO_RUN)
+        return BackwardResult({}, Counters(), 0.0, _NO_RUN, factors, biases)

@@ -66,29 +66,28 @@ class Model:
         formats = self.network.factor_formats(number)
         yield from zip(self.factors[number], self.exponents[number], formats, strict=True)
 
+    @property
+    def _in_words(self) -> range:
+        """Layers whose factors are words at an exponent: none of a network in float32."""
+        return range(0 if self.network.widths.is_float else len(self.factors))
+
     def clip(self) -> None:
         """Hold the master weights of the factors within the range of their bits."""
-        if self.network.widths.is_float:
-            return
-        for number in range(len(self.factors)):
+        for number in self._in_words:
             for factor, k, fmt in self._scaled(number):
                 factor.value = connect.clip(factor.value, k, fmt)
 
     def rescale(self) -> None:
         """Move a factor's exponent by one where its weights have outgrown, or left, their bits."""
-        if self.network.widths.is_float:
-            return
-        for number in range(len(self.factors)):
+        for number in self._in_words:
             self.exponents[number] = tuple(
                 k + connect.direction(f.value, k, fmt) for f, k, fmt in self._scaled(number)
             )
 
     def balance(self) -> None:
         """Move the block scales along the bonds (``train.blocks``)."""
-        if self.network.widths.is_float:
-            return
-        for layer, exponents in zip(self.factors, self.exponents, strict=True):
-            balance(layer, exponents)
+        for number in self._in_words:
+            balance(self.factors[number], self.exponents[number])
 
     def digest(self) -> str:
         """Return the SHA-256 over the quantised factors; see ``digest``."""

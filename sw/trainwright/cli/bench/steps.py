@@ -17,6 +17,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.output import dict_table, show
 from trainwright.network import Network, NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.errors import errors_as
 from trainwright.support.settings import Natural, Option, Positive
 
 if TYPE_CHECKING:
@@ -388,11 +389,9 @@ def _loop(options: LoopOptions) -> int:
     data = random_data(network, samples, samples, options.seed, shape=network.image)
     trainer = _trainer(network, data, options.batch, WARM_UP + options.repeat)
     steps: dict[str, Step] = {"trainwright train": trainer.step}
-    try:
+    with errors_as("", OptionError, NetworkError):
         for name in OPTIMISERS:
             steps[f"compile, {name}"] = _loop_step(network, data, options.batch, name)
-    except NetworkError as error:
-        raise OptionError(str(error)) from None
     rows = _measure(steps, options.repeat)
     for row in rows:
         row["over_train"] = row["median_ms"] / rows[0]["median_ms"] - 1

@@ -47,7 +47,9 @@ def run_evaluation(options: "EvaluationOptions") -> int:
     else:
         content, text = _predictions(options, evaluation, names)
     if options.out:
-        files = _pictures(evaluation, data, names) if is_labelled else {}
+        from trainwright.report.pictures import draw_evaluation
+
+        files = draw_evaluation(evaluation, data, names) if is_labelled else {}
         write_results(Path(options.out), {**files, "eval.json": to_json(content) + "\n"})
     print(to_json(content, None) if options.json else text)
     if options.out and not options.json and is_labelled:
@@ -203,16 +205,3 @@ def _accuracy(
         "smaller than dense float32"
     )
     return figures, text
-
-
-def _pictures(
-    evaluation: Evaluation, data: DataSet, names: Sequence[str]
-) -> dict[str, bytes | str]:
-    from trainwright.report.pictures import draw_confusion, draw_predictions, draw_samples
-
-    if evaluation.regression is not None:
-        return {"predictions.png": draw_predictions(evaluation.regression, names[0])}
-    pictures: dict[str, bytes | str] = {"confusion.png": draw_confusion(evaluation, names)}
-    if data.samples_are == "images":
-        pictures["samples.png"] = draw_samples(evaluation, data, names)
-    return pictures

@@ -261,11 +261,9 @@ def fresh_state(
     data = labelled_for(new.network, new.data or load(new.options))
     _check_task(data, new.settings)
     model = None if new.pretrained is None else pretrained_model(new.pretrained)
-    try:
+    with errors_as("", OptionError, ValueError):
         settings = make_settings(args, new.options.dataset, len(data.train))
         return initial_state(new.network, settings, model), data
-    except ValueError as error:
-        raise OptionError(str(error)) from None
 
 
 def _check_task(data: DataSet, settings: TrainSettings) -> None:

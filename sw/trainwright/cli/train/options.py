@@ -12,6 +12,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import AcceleratorOptions, FormOptions
 from trainwright.data.own import OwnOptions
 from trainwright.network import BUILT_IN
+from trainwright.support.errors import errors_as
 from trainwright.support.settings import Natural, OneOf, Option, Positive, SettingField, settings_of
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
 
@@ -202,11 +203,9 @@ def make_settings(
         chip = ChipSettings(**given["chip"])
         values |= {"learning_rate": CHIP_RATES[chip.optimiser], "chip": chip}
         prior["interval"] = CHIP_INTERVAL
-    try:
+    with errors_as("", OptionError, ValueError):
         values["prior"] = None if args.prior is False else PriorSettings(**prior | given["prior"])
         return TrainSettings(**values | given[""])
-    except ValueError as error:
-        raise OptionError(str(error)) from None
 
 
 def check_same_settings(args: argparse.Namespace, stored: TrainSettings) -> None:
