@@ -176,8 +176,8 @@ def _assert_defined(data, chosen, plan, network=None):
     ("network", "p", "batch", "message"),
     [
         (
-            replace(DIGITS, widths=replace(DIGITS.widths, factor=9)),
-            replace(P, factor_width=16), 16, "take factors of up to 8 bits, not 9; use --upd",
+            replace(DIGITS, widths=replace(DIGITS.widths, factor=11)),
+            replace(P, factor_width=16), 16, "take factors of up to 10 bits, not 11; use --upd",
         ),
         (DIGITS.with_formats({"gradient": "posit(16,1)"}), P, 16, "take fixed point of one word"),
     ],

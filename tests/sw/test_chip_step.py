@@ -1,6 +1,7 @@
 """Programs of loss and update: whole steps on the golden model, equal to the definitions."""
 
 import json
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -67,6 +68,16 @@ def test_columns_that_are_left_of_four_factors(seed):
     ranks = zip((16, 9, 16, 12), count, strict=True)
     only(state, [sorted(random.sample(range(rank), n)) for rank, n in ranks])
     outcome = check_training(network, 32, Other(memory_bytes=1 << 21), seed=4, state=state, steps=2)
+    assert outcome.comparison.mismatches == {}
+
+
+@pytest.mark.parametrize("widths", [{"factor": 10}, {"factor": 9, "bias": 10}])
+def test_columns_that_are_left_of_factors_of_more_than_a_byte(widths):
+    """Factors with gaps have a buffer of their own, of two bytes for each."""
+    network = replace(DIGITS, widths=replace(DIGITS.widths, **widths))
+    state = weakened(random_state(network, 4))
+    only(state, ((1, 2, 5), range(8)))
+    outcome = check_training(network, 16, Other(replace(P, factor_width=10)), state=state, steps=2)
     assert outcome.comparison.mismatches == {}
 
 

@@ -126,7 +126,8 @@ class ChipMemory:
             if size > 1 and DIGITS not in memory.buffers:
                 memory.add(DIGITS, (2, lanes), 1)
         memory.add(STATE, (layout.rows, lanes), 2)
-        memory.add(FACTORS, (layout.rows, lanes), 1)
+        wide = any(part.width > 8 for part in layout.parts)  # more than a byte for each value
+        memory.add(FACTORS, (layout.rows, lanes), 1 + wide)
         memory.add(SCHEDULE, (row_of(COLUMNS, lanes), lanes), 2)
         memory.add(PRIOR, (PriorRows(layout).rows, lanes), 2)
         for number, select in select_rows(layout, kept).items():

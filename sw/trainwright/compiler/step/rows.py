@@ -25,7 +25,7 @@ from trainwright.graph.network import (
 from trainwright.network import Attention, Dropout, Input, Network, TokenPool
 from trainwright.network.nodes import IMAGE
 from trainwright.onchip.choices import MOST_OUTPUTS, reads_images
-from trainwright.onchip.layout import LANES
+from trainwright.onchip.layout import LANES, WIDEST
 from trainwright.parameters import AcceleratorParameters
 
 Rows = Mapping[str, Sources]
@@ -145,9 +145,10 @@ def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None
     what = f"{network.name}: loss and update on the chip"
     if network.coded_used or p.wide_tensors:
         raise CompileError(f"{what} take fixed point of one word; use --update host")
-    if network.widths.factor > 8:
+    if network.widths.factor > WIDEST:
+        width = network.widths.factor
         raise CompileError(
-            f"{what} take factors of up to 8 bits, not {network.widths.factor}; use --update host"
+            f"{what} take factors of up to {WIDEST} bits, not {width}; use --update host"
         )
 
 
