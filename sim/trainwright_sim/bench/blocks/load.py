@@ -57,6 +57,42 @@ class LoadBench(TestBench):
         return random_transfer(Operation.LOAD, target, self.parameters, self.random, size)
 
 
+class PatientMemory:
+    """Memory that gives ARREADY only to an address that it has seen."""
+
+    def __init__(self, tb: LoadBench):
+        self._tb, self._beats = tb, list[tuple[int, bool]]()
+        tb.agents.append(self)
+
+    def cycle(self) -> None:
+        tb, size = self._tb, self._tb.parameters.beat_bytes
+        if tb.get("axi_rvalid"):  # RREADY is always high
+            self._beats.pop(0)
+        offered = tb.get("axi_arvalid")
+        if offered and tb.get("axi_arready"):
+            first, count = tb.get("axi_araddr"), tb.get("axi_arlen") + 1
+            self._beats += [(first + n * size, n == count - 1) for n in range(count)]
+            offered = 0
+        address, last = self._beats[0] if self._beats else (0, False)
+        beat = int.from_bytes(tb.data[address : address + size].tobytes(), "little")
+        tb.set(axi_arready=offered, axi_rvalid=int(bool(self._beats)), axi_rdata=beat,
+               axi_rlast=int(last))  # fmt: skip
+
+
+@cocotb.test()
+async def patient_memory(dut):
+    """Offer every address before ARREADY: AXI lets a memory wait for it."""
+    tb = LoadBench(dut, "patient memory", memory_stall="none", target_stall="none")
+    PatientMemory(tb)
+    await TestBench.start(tb)
+    beats = 3 * tb.parameters.burst_beats
+    d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats, element_bytes=1)
+    tb.targets.expect(d, tb.data)
+    tb.commands.items.append(command_bits(d))
+    await tb.finish()
+    tb.targets.check()
+
+
 @cocotb.test()
 @cocotb.parametrize(memory_stall=STALLS[:4], target_stall=STALLS)
 async def random_commands(dut, memory_stall: str, target_stall: str):
