@@ -288,6 +288,11 @@ def test_attention_of_wrong_shapes_is_one_error():
     assert attention(x, x, x).shape == x.shape
     with pytest.raises(ValueError, match=r"one shape .* not \(2, 4, 6\), \(2, 3, 6\)"):
         attention(x, x[:, :3], x)
+    with pytest.raises(ValueError, match=r"tokens of their own, not \(2, 4, 6\), \(2, 3, 6\)"):
+        tnn.TokenAttention(3, causal=True)(x, x[:, :3], x[:, :3])
+    assert attention(x, x[:, :3], x[:, :3]).shape == x.shape
+    with pytest.raises(TypeError, match="int"):
+        attention(1, x, x)
     with pytest.raises(ValueError, match="3 heads do not divide 4 features"):
         attention(x[..., :4], x[..., :4], x[..., :4])
     with pytest.raises(NetworkError, match="heads must be an integer of at least 1, not 0"):

@@ -1,6 +1,5 @@
 """Attention of queries to keys, as one operation that a compiled model can recognise."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,6 +7,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from trainwright.network import NetworkError
 from trainwright.nn.shapes import is_size
+from trainwright.nn.untyped import require_tensor, traced
 
 
 def attend(
@@ -17,21 +17,28 @@ def attend(
     given = query, key, value
     if has_torch_function(given):  # a compiled model, or a trace of one
         return handle_torch_function(attend, given, *given, heads, causal)
-    _check(given, heads)
+    if not traced():  # sizes in a record of torch.jit are tensors
+        _check(query, key, value, heads, causal)
     q, k, v = (x.reshape(*x.shape[:-1], heads, -1).transpose(-2, -3) for x in given)
     each = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
     return each.transpose(-2, -3).flatten(-2)
 
 
-def _check(given: Sequence[torch.Tensor], heads: int) -> None:
-    shapes = [tuple(x.shape) for x in given]
-    if len(set(shapes)) > 1 or len(shapes[0]) < 2:
+def _check(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, causal: bool
+) -> None:
+    for x in (query, key, value):
+        require_tensor(x)
+    q, k, v = (tuple(x.shape) for x in (query, key, value))
+    together = len(q) > 1 and k == v and (*q[:-2], q[-1]) == (*k[:-2], k[-1])
+    if not together or (causal and q != k):
         raise ValueError(
-            "queries, keys and values must have one shape (..., tokens, features), not "
-            f"{', '.join(map(str, shapes))}"
+            "queries, keys and values must have one shape (..., tokens, features), or if the "
+            "attention is not causal queries may have tokens of their own, not "
+            f"{q}, {k}, {v}"
         )
-    if shapes[0][-1] % heads:
-        raise ValueError(f"{heads} heads do not divide {shapes[0][-1]} features")
+    if q[-1] % heads:
+        raise ValueError(f"{heads} heads do not divide {q[-1]} features")
 
 
 class TokenAttention(torch.nn.Module):
