@@ -29,13 +29,13 @@ def _check(
 ) -> None:
     for x in (query, key, value):
         require_tensor(x)
-    q, k, v = (tuple(x.shape) for x in (query, key, value))
-    together = len(q) > 1 and k == v and (*q[:-2], q[-1]) == (*k[:-2], k[-1])
+    q, k, v = (list(x.shape) for x in (query, key, value))
+    together = len(q) > 1 and k == v and [*q[:-2], *q[-1:]] == [*k[:-2], *k[-1:]]
     if not together or (causal and q != k):
         raise ValueError(
             "queries, keys and values must have one shape (..., tokens, features), or if the "
             "attention is not causal queries may have tokens of their own, not "
-            f"{q}, {k}, {v}"
+            f"{tuple(q)}, {tuple(k)}, {tuple(v)}"
         )
     if q[-1] % heads:
         raise ValueError(f"{heads} heads do not divide {q[-1]} features")
