@@ -458,6 +458,49 @@ def test_average_of_parameters_and_buffers_computes_as_its_weights_say(how):
     assert relative_error(outputs, trainwright.to_torch(averaged.module)(x)) < 0.05
 
 
+def test_state_dict_with_exponents_in_bytes_loads_as_before():
+    model = trainwright.compile(tnn.TTLinear(20, 32, rank=4), batch=8)
+    model(torch.randn(8, 20)).sum().backward()
+    state = model.state_dict()
+    old = dict(state) | {"program_exponents": state["program_exponents"].to(torch.uint8)}
+    other = trainwright.compile(tnn.TTLinear(20, 32, rank=4), batch=8)
+    other.load_state_dict(old)
+    loaded = other.state_dict()
+    assert all(torch.equal(loaded[name], state[name]) for name in state)
+
+
+def test_compiled_layer_goes_on_from_its_state_dict_with_the_same_bits():
+    models = [trainwright.compile(tnn.TTLinear(20, 32, rank=r), batch=8) for r in (4, 2)]
+    x = torch.randn(6, 8, 20)
+    for batch in x[:3]:
+        models[0](batch).square().sum().backward()
+    models[1].load_state_dict(models[0].state_dict())  # of another rank, too
+    for model in models:
+        model.zero_grad()
+        model(x[4] / 64).square().sum().backward()
+    pairs = zip(models[0].parameters(), models[1].parameters(), strict=True)
+    assert all(torch.equal(own.grad, other.grad) for own, other in pairs)
+    assert set(models[0].state_dict()) == set(models[0].module.state_dict())
+
+
+def test_compiled_module_keeps_the_extra_state_of_its_module():
+    class Counting(torch.nn.Sequential):
+        count = 0
+
+        def get_extra_state(self):
+            return torch.tensor(self.count)
+
+        def set_extra_state(self, state):
+            self.count = int(state)
+
+    first, second = (
+        trainwright.compile(Counting(tnn.TTLinear(20, 32, rank=4)), batch=8) for _ in range(2)
+    )
+    first.module.count = 7
+    second.load_state_dict(first.state_dict())
+    assert second.module.count == 7
+
+
 def test_average_in_place_of_a_state_dict_loads():
     model = trainwright.compile(tnn.TTLinear(20, 32, rank=4), batch=8)
     model(torch.randn(8, 20)).sum().backward()

@@ -79,8 +79,9 @@ def read_pictures(
                     picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
                 loaded.append(picture)
         except Exception as error:  # each of Pillow's parsers raises errors of its own
-            numbered = isinstance(error, OSError) and error.errno
-            text = reason_of(error) if numbered else str(error).removesuffix(f" {str(path)!r}")
+            text = str(error).removesuffix(f" {str(path)!r}")
+            if isinstance(error, OSError) and error.errno:
+                text = reason_of(error)
             reason = " ".join(text.split()) or type(error).__name__
             raise DataError(f"{path}: not a sound picture ({reason})") from None
         if frames > 1:

@@ -831,7 +831,9 @@ def _object_in(entry: torch.Tensor | None) -> dict[str, Any]:
 
     A state of before, or one that was multiplied by 0, has an empty object.
     """
-    loaded = {} if entry is None or not entry.any() else json.loads(bytes(integers(entry)))
+    if entry is None or not bool(entry.any()):
+        return {}
+    loaded: dict[str, Any] | float | str | None = json.loads(bytes(integers(entry)))
     if not isinstance(loaded, dict):
         raise ValueError(f"{loaded!r} is no object")
     return loaded

@@ -88,6 +88,15 @@ class CompiledModule(torch.nn.Module):
         """The stretches of the module that it has programs for."""
         return self.__dict__["_hidden"]["chains"]
 
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """Save as the module does: exponents of a layer, and any state of its own."""
+        module: Any = self.module
+        module._save_to_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        module: Any = self.module
+        module._load_from_state_dict(*args, **kwargs)
+
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state["_hidden"] = state["_hidden"] | _no_plans()
