@@ -11,10 +11,12 @@ from trainwright.kernels.evaluate import holds, rounded, x_of
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
 from trainwright.program.vector import (
+    FACTOR_WIDTH,
     THREADS,
     WIDTH,
     Addend,
     Instruction,
+    Kind,
     Memory,
     Rounding,
     ShiftBy,
@@ -79,7 +81,11 @@ class PassExecution:
         r = {n: self.register(n, threads, place) for n in registers_read(op)}
         nothing, constant = np.zeros((threads, self.p.lanes), np.int64), self.constants[op.k]
         a = self.rows[op.stream][span] if op.memory is Memory.READ else r.get(op.a, nothing)
-        x = x_of(op.kind, a, constant if op.use_k else r.get(op.b, nothing), op.b)
+        s = np.asarray(constant) if op.use_k else r.get(op.b, nothing)
+        if op.kind is Kind.PRODUCT:
+            # The multiplier takes the low bits of both operands; wider values wrap, as in hardware.
+            a, s = wrapped(a, FACTOR_WIDTH), wrapped(s, FACTOR_WIDTH)
+        x = x_of(op.kind, a, s, op.b)
         y = constant if op.addend is Addend.CONSTANT else r.get(op.c, nothing)
         sign = {Addend.NOTHING: 0, Addend.MINUS: -1}.get(op.addend, 1)
         shift: Integers | int = op.shift

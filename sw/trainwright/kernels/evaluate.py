@@ -20,6 +20,7 @@ from trainwright.kernels.trace import (
     KernelError,
     Op,
     Value,
+    fits,
 )
 from trainwright.program.vector import FACTOR_WIDTH, THREADS, WIDTH, Kind, Rounding, Total, When
 
@@ -49,14 +50,14 @@ def rounded(value: Words, shift: int | Words, rounding: Rounding, random: Words 
 def x_of(kind: Kind, a: Words, s: Words | int, table: int) -> Words:
     """Compute x of an instruction (``program.vector.Kind``), before addition and shift.
 
-    Nothing wraps to the engine's words. The sum of a table's two terms is whole: base and product.
+    Nothing wraps to the engine's words, factors of a product neither. The sum of a table's two
+    terms is whole: base and product.
     """
     match kind:
         case Kind.PASS:
             return a
         case Kind.PRODUCT:
-            # The multiplier takes the low bits of both operands; wider values wrap, as in hardware.
-            return wrapped(a, FACTOR_WIDTH) * wrapped(np.asarray(s), FACTOR_WIDTH)
+            return a * s
         case Kind.TABLE:
             base, product = table_of(table).terms(a & ((1 << FRACTION) - 1))
             return (base << SLOPE_SHIFT) + product
@@ -74,6 +75,13 @@ def x_of(kind: Kind, a: Words, s: Words | int, table: int) -> Words:
             return a & s
         case _:
             return np.broadcast_to(np.arange(a.shape[1]), a.shape)
+
+
+def _factor(operand: Value | Constant | None, value: Words | int) -> Words | int:
+    """Return the factor of a product: the lowest bits of an operand that may have more."""
+    if operand is None or fits((operand.low, operand.high), FACTOR_WIDTH):
+        return value
+    return wrapped(np.asarray(value), FACTOR_WIDTH)
 
 
 def holds(when: When, c: Words) -> npt.NDArray[np.bool_]:
@@ -196,8 +204,11 @@ class _Evaluator:
             assert v.a is not None
             return known[v.a]
         a = np.zeros(shape, np.int64) if v.a is None else known[v.a]
+        s = self._number(v.s, known)
+        if v.kind is Kind.PRODUCT:
+            a, s = np.asarray(_factor(v.a, a)), _factor(v.s, s)
         # Tracing has proved that no sum exceeds the engine's words, so that none has to be wrapped.
-        q = x_of(Kind[v.kind.name], a, self._number(v.s, known), v.table)
+        q = x_of(Kind[v.kind.name], a, s, v.table)
         if v.kind in REDUCTIONS:
             return q
         if v.c is not None:
