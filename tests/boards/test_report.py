@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from trainwright.cli import main
 from trainwright.parameters import preset
 from trainwright_boards import runs
 from trainwright_boards.board import ECP5_85F, GW5AST_138
@@ -342,3 +343,12 @@ def test_summary_tells_check_of_each_change(check, told):
     }
     (line,) = (line for line in summary(figures).splitlines() if "spacers" in line)
     assert line.startswith(f"  spacers: {told}")
+
+
+@pytest.mark.parametrize(
+    "command", (["build", "ulx3s-85f"], ["export", "arty-a7-35t", "--estimate"])
+)
+def test_command_without_a_label_has_an_empty_one(command, tmp_path, capsys):
+    """Reach the check of a file: an empty default is no empty value of the user's."""
+    status = main([*command, "--append", str(tmp_path / "missing" / "runs.jsonl")])
+    assert status == 2 and "--append: cannot write to" in capsys.readouterr().err

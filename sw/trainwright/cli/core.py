@@ -105,11 +105,11 @@ class Parser(argparse.ArgumentParser):
             close = suggestion(str(value), map(str, action.choices or ()))
             raise argparse.ArgumentError(action, error.message + close) from None
 
-    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse an empty value: an unset variable of a shell must not mean the default."""
-        if not arg_string and action.nargs != argparse.PARSER:
+        if "" in arg_strings and action.nargs != argparse.PARSER:
             raise argparse.ArgumentError(action, "must not be empty")
-        return super()._get_value(action, arg_string)
+        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
