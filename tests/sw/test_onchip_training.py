@@ -255,8 +255,8 @@ def test_micro_batches_begin_at_the_gradients_own_exponent(data):
               for _ in range(2)]  # fmt: skip
     begins = []
     for half in halves:
-        backward = half.backward
-        half.backward = lambda *a, f=backward, **k: begins.append(k["exponent"]) or f(*a, **k)
+        backward = half.run_backward
+        half.run_backward = lambda given, f=backward: begins.append(given.exponent) or f(given)
     state = initial_state(network, replace(SETTINGS, prior=None))
     trainer = Trainer(state, data, HostEngine(lambda _: ParallelDriver(halves, Workers())))
     first = trainer.step().loss

@@ -502,8 +502,8 @@ def _outlying(target: str, labels: npt.NDArray[Any], scale: tuple[float, float])
         return []
     value = scale[0] + scale[1] * float(labels[number])
     return [
-        f"column {target!r}: one of {len(labels):,} targets, {value:g}, has {part:.0%} of their "
-        "variance: correct it, remove its row, or write logarithms"
+        f"column {target!r}: one of {amount(len(labels), 'target')}, {value:g}, has {part:.0%} of "
+        "their variance: correct it, remove its row, or write logarithms"
     ]
 
 
