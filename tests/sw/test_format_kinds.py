@@ -75,9 +75,10 @@ class Knots(Posit):
         (lambda p: Fraction(1 << p, 4) if p < 3 else 4 * p - 7, 31, r"knot\(2\) is 1 and .* 5"),
         (lambda p: 3 * p, 31, r"knot\(0\) is 0 and knot\(1\) is 3; the difference"),
         (lambda p: 1, 31, r"knot\(0\) is 1 and knot\(1\) is 1; the difference"),
+        (lambda p: 2 * p - 2, 31, r"knot\(0\) is -2, which must not be below 0"),
         (lambda p: 1 << p, 32, "the largest word is 32; 6 bits have words to 31"),
     ),
-    ids=("fraction", "offset", "three", "constant", "largest"),
+    ids=("fraction", "offset", "three", "constant", "negative", "largest"),
 )
 def test_knots_that_no_table_follows_are_refused(
     knots: Callable[[int], Fraction | int], largest: int, match: str

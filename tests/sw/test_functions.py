@@ -815,3 +815,15 @@ def test_guide_files_to_touch_exist():
     text = GUIDE.read_text().split("## Add a function to the library")[1]
     names = re.findall(r"`([\w/.-]+\.\w+)`", text)
     assert len(names) >= 4 and all((GUIDE.parents[2] / name).exists() for name in names)
+
+
+def test_kernel_whose_scales_depend_on_bits_is_one_error():
+    """Shifts of ``scaled`` are bound from one trace: at 8 bits results were wrong by 77 units."""
+    with kernels_dropped():
+
+        @trainwright.kernel(gradient="straight-through", whole_bits=0)
+        def uneven(k, x):
+            return k.fixed(k.scaled(x, k.bits - 1), k.bits - 1)
+
+        with pytest.raises(KernelError, match=r"test_functions.py:\d+: uneven: k.scaled is called"):
+            uneven.make()

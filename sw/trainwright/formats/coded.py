@@ -189,6 +189,8 @@ def _sizes(fmt: Coded) -> Integers:
             f"{fmt}: the largest word is {fmt.largest}; {fmt.width} bits have words to "
             f"{(1 << (fmt.width - 1)) - 1}"
         )
+    if fmt.knot(0) < 0:  # several integers would have the word 0
+        raise FormatError(f"{fmt}: knot(0) is {fmt.knot(0)}, which must not be below 0")
     place = 0
     while fmt.knot(place) <= fmt.largest:
         slope(fmt, place)  # refuses knots that do not grow, before a search among them

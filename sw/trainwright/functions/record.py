@@ -449,6 +449,8 @@ def _check(function: Function) -> bool:
 
     Raises ``KernelError`` with the line of the kernel's text.
     """
+    from trainwright.kernels import KernelError
+
     keeps = True
     for kernel, cases in (
         (function.forward, (((8,), 8), ((16,), 16))),
@@ -460,6 +462,11 @@ def _check(function: Function) -> bool:
             given = (*widths, 16)[: kernel.operands]
             with located(kernel.body, kernel.text):
                 body = kernel.traced(given, width)
+                if tuple(body.scales) != _scales(kernel):
+                    raise KernelError(
+                        "k.scaled is called with another number of bits below the point at "
+                        f"{width} bits than at 16: call it with constants, whatever k.bits is"
+                    )
                 keeps = keeps and (function.group > 0 or _keeps_zero(kernel, body))
     return keeps
 
