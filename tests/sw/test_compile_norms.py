@@ -10,6 +10,7 @@ import torch
 import trainwright
 import trainwright.nn as tnn
 from trainwright.compiler import CompileError
+from trainwright.fixed.health import LostTensorWarning
 from trainwright.network import NetworkError
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "pytorch.md"
@@ -104,6 +105,13 @@ def test_tt_layer_norm_of_another_shape_is_one_error(given):
         tnn.TTLayerNorm(16)(torch.ones(2, 4))
     with pytest.raises(NetworkError, match="no bias"):
         tnn.TTLayerNorm(16, bias=False).load_dense(torch.ones(16), torch.ones(16))
+
+
+def test_tt_layer_norm_of_a_bias_that_is_lost_warns_as_other_layers():
+    bias = torch.full((16,), 1e-4)
+    bias[0] = 1.0
+    with pytest.warns(LostTensorWarning, match=r"TTLayerNorm\(16\): .*bias"):
+        tnn.TTLayerNorm(16).load_dense(torch.full((16,), 1e-4), bias)
 
 
 def test_compiled_norm_without_vector_engine_is_one_error():
@@ -281,6 +289,16 @@ def test_compiled_attention_of_other_operands_follows_python():
             compiled(x).sum().backward()
         real = tnn.to_torch(model)(x)
         assert (compiled(x) - real).norm() < 0.01 * real.norm()
+
+
+@pytest.mark.parametrize("shape", ((0, 4, 32), (3, 0, 32)), ids=("samples", "tokens"))
+def test_compiled_attention_of_nothing_gives_nothing(shape):
+    model = Transformer()
+    compiled, x = trainwright.compile(model, batch=32), torch.randn(shape, requires_grad=True)
+    for each in (compiled, model, tnn.to_torch(model)):
+        y = each(x)
+        y.sum().backward()
+        assert y.shape == x.shape and x.grad.shape == x.shape
 
 
 def test_attention_of_wrong_shapes_is_one_error():

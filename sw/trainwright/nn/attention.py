@@ -19,7 +19,9 @@ def attend(
         return handle_torch_function(attend, given, *given, heads, causal)
     if not traced():  # sizes in a record of torch.jit are tensors
         _check(query, key, value, heads, causal)
-    q, k, v = (x.reshape(*x.shape[:-1], heads, -1).transpose(-2, -3) for x in given)
+    # Sizes are written out: without samples, -1 could stand for any.
+    size = query.shape[-1] // heads
+    q, k, v = (x.reshape(*x.shape[:-1], heads, size).transpose(-2, -3) for x in given)
     each = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
     return each.transpose(-2, -3).flatten(-2)
 
@@ -33,8 +35,8 @@ def _check(
     together = len(q) > 1 and k == v and [*q[:-2], *q[-1:]] == [*k[:-2], *k[-1:]]
     if not together or (causal and q != k):
         raise ValueError(
-            "queries, keys and values must have one shape (..., tokens, features), or if the "
-            "attention is not causal queries may have tokens of their own, not "
+            "queries, keys and values must have one shape (..., tokens, features), or, where the "
+            "attention is not causal, queries may have tokens of their own, not "
             f"{tuple(q)}, {tuple(k)}, {tuple(v)}"
         )
     if q[-1] % heads:

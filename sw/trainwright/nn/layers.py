@@ -351,10 +351,7 @@ class TTLayerNorm(TensorTrain):
         if tuple(weight.shape) != (self.rows,):
             raise NetworkError(f"the weight has shape {tuple(weight.shape)}, not {(self.rows,)}")
         self.set_factors([weight.detach().reshape(1, -1, 1, 1)])
-        if bias is not None:
-            if self.bias is None:
-                raise NetworkError("this layer has no bias, the given one has: make it with bias")
-            self.bias.copy_(bias.detach())
+        self._take_bias(bias, weight[:, None])
         return self
 
     def _outputs(self, x: torch.Tensor) -> torch.Tensor:

@@ -610,12 +610,17 @@ class TensorTrain(torch.nn.Module):
             whole.cpu().double(), self.outputs, self.inputs, ranks=bounds, tolerance=tolerance
         )
         self.set_factors(balance(train))
-        if bias is not None:
-            if self.bias is None:
-                raise NetworkError("this layer has no bias, the dense one has: make it with bias")
-            self.bias.copy_(bias.detach())
-            self.warn_of_lost_bias(self._title, weight)
+        self._take_bias(bias, weight)
         return self
+
+    def _take_bias(self, bias: torch.Tensor | None, weight: torch.Tensor) -> None:
+        """Copy the bias of a dense layer with ``weight`` (rows, ...), if the layer has a bias."""
+        if bias is None:
+            return
+        if self.bias is None:
+            raise NetworkError("this layer has no bias, the dense one has: make it with bias")
+        self.bias.copy_(bias.detach())
+        self.warn_of_lost_bias(self._title, weight)
 
     def warn_of_lost_bias(self, name: str, weight: torch.Tensor) -> None:
         """Warn if the bias of this layer, called ``name``, loses values that matter in rounding.
