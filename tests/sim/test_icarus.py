@@ -66,7 +66,7 @@ class IcarusAccelerator:
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         depth = self.parameters.statistics_depth
-        return run_segments(program, depth, lambda part: self._run(part, address))
+        return run_segments(program, depth, lambda part: self._run(part.program, address))
 
     def _run(self, program: Program, address: int) -> Run:
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
