@@ -11,7 +11,7 @@ from trainwright.compiler.forms.choices import ProgramSpec
 from trainwright.compiler.forms.layout import Layout, Part, Piece
 from trainwright.compiler.schedule.place import WAITED, Place, Placement, place, places_of
 from trainwright.compiler.schedule.schedule import Issue
-from trainwright.compiler.schedule.tight import MORE, tight
+from trainwright.compiler.schedule.tight import SPARE_SLICES, tight
 from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.drafts import Draft
 from trainwright.compiler.tile.tile import Lowered
@@ -56,7 +56,7 @@ def test_lowering_tight_array_runs_ahead_by_few_slices_only(ahead):
     most = max_alive(calls, "a")
     (issue,) = tight(calls, 16, 1 << 16, [200])
     assert sorted(map(id, issue.calls)) == sorted(map(id, calls))
-    assert max_alive(issue.calls, "a") <= most + MORE
+    assert max_alive(issue.calls, "a") <= most + SPARE_SLICES
 
 
 def max_alive(calls, name: str) -> int:

@@ -19,7 +19,7 @@ from trainwright.program.descriptors import Program
 
 @dataclass(frozen=True)
 class Executed:
-    """A program that has been run, and what came of it."""
+    """Program that has been run, with the result of its run."""
 
     name: str
     program: Program
@@ -30,7 +30,7 @@ class Executed:
 class LossResult:
     """Summed loss of samples, over all heads, and how many of them are correct.
 
-    The loss is in units of the loss function (``onchip.loss.UNITS``); a sample is correct whose
+    The loss is in units of the loss function (``onchip.loss.UNITS``). A sample is correct if its
     label has the largest logit of the first head.
     """
 
@@ -41,8 +41,9 @@ class LossResult:
 class ChipDriver(Driver):
     """Driver of a network whose weights are in the accelerator's memory.
 
-    ``put`` writes them once; after that factors, biases, images and state are written by the
-    accelerator's own programs. Raises ``CompileError`` for what the programs do not take.
+    ``put`` writes the weights once. From then on the accelerator's own programs write factors and
+    biases, the images of factors (each a factor as one program reads it), and the state of the
+    update. Raises ``CompileError`` for a network that the programs do not support.
     """
 
     def __init__(
@@ -50,10 +51,10 @@ class ChipDriver(Driver):
         kept: Kept | None = None, trace: bool = False, loss: str = "cross-entropy",
         plan: str = AUTO,
     ) -> None:  # fmt: skip
-        """Compile programs that have the columns ``kept`` of each bond of ``layout``.
+        """Compile programs for the columns ``kept`` of each bond of ``layout``.
 
-        None keeps all columns. ``loss`` is one of ``onchip.loss.KERNELS``, ``plan`` of
-        ``compiler.base.compiled.IN_ROWS``.
+        If ``kept`` is None, all columns are kept. ``loss`` is a key of ``onchip.loss.KERNELS``,
+        ``plan`` a key of ``compiler.base.compiled.IN_ROWS``.
         """
         network = layout.network
         if kept is not None:
@@ -65,17 +66,17 @@ class ChipDriver(Driver):
         self.memory = ChipMemory.of(self.step, layout, kept)
         self._require_memory(self.memory.size)
         self.executed: list[Executed] = []
-        """Programs that have been run, in order, since a caller emptied the list."""
+        """Programs in the order of their runs, since a caller last emptied the list."""
 
     @property
     def loss_unit(self) -> float:
-        """Value of a unit of a summed loss."""
+        """Loss that one unit of ``LossResult.total`` stands for."""
         return UNITS[self.loss]
 
     def put(self, state: ChipState, model: QuantisedModel) -> None:
         """Write the whole state, and the images of its factors."""
         arrays = state.to_arrays()
-        # The rows of the definitions have LANES words, those of the accelerator its lanes.
+        # Rows of ``trainwright.onchip`` have LANES words, rows in memory the accelerator's lanes.
         for name, words in ((STATE, arrays["state"]), (FACTORS, arrays["factors"])):
             self._write(name, words.astype(np.int64).reshape(-1, self.memory.layout.lanes))
         for name, words in self.memory.constants().items():

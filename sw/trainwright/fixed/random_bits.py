@@ -10,22 +10,23 @@ import numpy.typing as npt
 Words = npt.NDArray[np.uint32]
 
 UNITS = 16
-"""Results that one key serves at most."""
+"""Results (units) that one key serves, at most."""
 KEYS_A_ROW = 16
-"""A key is KEYS_A_ROW x the address of a row, + the lane where a key serves a column."""
+"""Keys of a row: key = KEYS_A_ROW x address of the row, plus the lane if a key serves a column."""
 STREAM_STEP = 0x9E3779B9
 """Advance of the stream (modulo 2^32) with every compute descriptor: 2^32 / golden ratio."""
 ROUNDS = 8
+"""Feistel rounds that mix stream and key."""
 ROTATIONS = (1, 8, 2)
-"""Rotations of a round, in bits: two that are ANDed, one that is added."""
+"""Rotations in a round, in bits: the first two are ANDed, the third is XORed to the AND."""
 KEY_ROTATIONS = ((0, 11, 21), (5, 14, 26))
-"""Rotations of the key, in bits, added to the first and to the second word of the state."""
+"""Rotations of the key, in bits, that are XORed into the first and the second word of the state."""
 STREAM_ROTATION = 16
 """Rotation of the stream in the second word, in bits."""
 CONSTANT = 0x9E3779B9
-"""Added to the second word; otherwise key and stream 0 would always give 0."""
+"""Word that is XORed into the second word: without, key 0 and stream 0 would give 0."""
 TWIST = 24
-"""Rotation of the 64 bits that units 8 to 15 are made with."""
+"""Rotation, in bits, of the 64 bits that are XORed with the state for units 8 to 15."""
 
 
 def rotated(word: Words, bits: int) -> Words:
@@ -51,10 +52,10 @@ def mixed(stream: int, key: npt.ArrayLike) -> npt.NDArray[np.uint64]:
 
 
 def unit_bytes(state: npt.NDArray[np.uint64], units: int) -> npt.NDArray[np.int64]:
-    """Return ``RANDOM_WIDTH`` bits of each of the first ``units`` units: (..., units) of (...).
+    """Return a random byte for each of the first ``units`` units: (..., units) from (...).
 
-    Units 0 to 7 are the bytes of the state, unit 8 + j is byte j XOR byte (j + 3) mod 8: where the
-    state is uniform any two units are independent.
+    Units 0 to 7 get the bytes of the state, unit 8 + j gets byte j XOR byte (j + 3) mod 8. If the
+    state is uniform, the bytes of any two units are independent.
     """
     twisted = state ^ (state >> np.uint64(TWIST) | state << np.uint64(64 - TWIST))
     places = np.arange(units)
@@ -63,10 +64,10 @@ def unit_bytes(state: npt.NDArray[np.uint64], units: int) -> npt.NDArray[np.int6
 
 
 def derived_seed(seed: int, *parts: int) -> int:
-    """Return a seed of 32 bits for a program, from a run's seed and numbers such as its step.
+    """Return a 32-bit seed for a program from the seed of a run and numbers such as the step.
 
-    The numbers are mixed in one after the other (the finaliser of MurmurHash3); different lists
-    give different seeds, within the limits of 32 bits.
+    The numbers are mixed in one after the other by the finaliser of MurmurHash3. Different lists of
+    numbers almost always give different seeds: there are 2^32 of them.
     """
     state = 0
     for part in (seed, *parts):
@@ -78,14 +79,14 @@ def derived_seed(seed: int, *parts: int) -> int:
 
 
 ROUNDINGS = ("nearest", "stochastic-gradients", "stochastic")
-"""Results that are rounded by random bits: none; those of backward passes; all."""
+"""Values of ``--rounding-mode``: random bits round no result, results of backward passes, all."""
 
 
 def step_seeds(rounding: str, seed: int, step: int) -> tuple[int | None, int | None]:
-    """Return seeds of the forward and the backward program of a step of a run with ``seed``.
+    """Return the seeds of the forward and of the backward program of a step.
 
-    None where the program rounds to nearest. A pure function: a run that is interrupted goes on
-    with the same bits.
+    None stands for a program that rounds to nearest. The seeds depend on the arguments only, so a
+    resumed run continues with the same bits.
     """
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, not {rounding!r}")

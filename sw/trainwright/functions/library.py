@@ -1,4 +1,4 @@
-"""The element-wise functions of the library, each a kernel as users write them."""
+"""Element-wise functions of the library, each a kernel like those that users write."""
 
 from collections.abc import Sequence
 from math import ceil, e, floor, inf, log2, pi
@@ -52,7 +52,7 @@ def leaky_relu(k: Body, x: Value, slope: float = 0.01) -> Value:
 
 # -- tanh --------------------------------------------------------------------------------------
 TANH_FRACTION = 13
-"""Bits below the point of tanh's argument: beyond 8 the result rounds to 1 in 16 bits."""
+"""Bits below the point of tanh's argument, which ends at 8: there tanh rounds to 1 in 16 bits."""
 TWO_LOG2_E = 47274
 """2 log2(e) 2^3 with 11 bits below the point: from units of 2^-13 to the units of ``exp2``."""
 
@@ -76,8 +76,8 @@ def _tanh_gradient(k: Body, upper: Value, result: Value) -> Value:
 def tanh(k: Body, x: Value) -> Value:
     """Return the hyperbolic tangent of x.
 
-    It is (1 - t) / (1 + t) with t = exp(-2 |x|), whose error is below 2^-14. 1 stands at 32,767,
-    the largest t that ``exp2`` returns, so that tanh of 0 is exactly 0.
+    Computed as (1 - t) / (1 + t) with t = exp(-2 |x|); the error is below 2^-14. The numerator
+    takes 32,767 as 1, the largest t that ``exp2`` returns, so that tanh of 0 is exactly 0.
     """
     scaled = k.scaled(x, TANH_FRACTION)
     size = where(scaled.negative, 0 - scaled, scaled)
@@ -87,9 +87,9 @@ def tanh(k: Body, x: Value) -> Value:
     return where(scaled.negative, 0 - quotient, quotient)
 
 
-# -- GELU and SiLU: x times a sigmoid ----------------------------------------------------------
+# -- GELU and SiLU: x times a sigmoid, the gate --------------------------------------------------
 GATE_FRACTION = 12
-"""Bits below the point of a gate's argument: a sigmoid beyond 16 is 0 or 1 in any word."""
+"""Bits below the point of a gate's argument, which ends at 16: there a sigmoid rounds to 0 or 1."""
 LOG2_E = 47274
 """log2(e) 2^4 with 11 bits below the point: from units of 2^-12 to the units of ``exp2``."""
 CUBE = 0.044715
@@ -123,21 +123,22 @@ def _square(x: Value) -> Value:
 
 
 def _silu_gate(x: Value) -> tuple[Value, Value]:
+    """Return the sigmoid of x and its derivative."""
     return _sigmoid(x.negative, (_absolute(x) * LOG2_E).rounded(11, EVEN))
 
 
 def _gelu_gate(x: Value) -> tuple[Value, Value]:
-    """Return the sigmoid, and its derivative, of 2 sqrt(2 / pi) (x + CUBE x^3)."""
+    """Return the sigmoid at u = 2 sqrt(2 / pi) (x + CUBE x^3), and its derivative by u."""
     factor = (_square(x) * round(CUBE * 2**18)).rounded(14, EVEN) + (1 << 13)
     size = (_absolute(x) * factor).rounded(13, EVEN).clip(FACTOR_WIDTH)
     return _sigmoid(x.negative, (size * GELU_LOG2_E).rounded(11, EVEN))
 
 
 def _silu_gradient(k: Body, upper: Value, x: Value) -> Value:
-    """Multiply by s + x s (1 - s)."""
+    """Multiply by s + x s (1 - s), where s is the sigmoid of x."""
     scaled = k.scaled(x, GATE_FRACTION)
-    gate, bend = _silu_gate(scaled)
-    slope = gate + (scaled * bend).rounded(GATE_FRACTION, EVEN)
+    gate, gate_slope = _silu_gate(scaled)
+    slope = gate + (scaled * gate_slope).rounded(GATE_FRACTION, EVEN)
     return (upper * slope.clip(FACTOR_WIDTH)).rounded(15, EVEN)
 
 
@@ -151,15 +152,16 @@ def silu(k: Body, x: Value) -> Value:
 
 
 def _gelu_gradient(k: Body, upper: Value, x: Value) -> Value:
-    """Multiply by s + x s (1 - s) 2 sqrt(2 / pi) (1 + 3 CUBE x^2)."""
+    """Multiply by s + x s (1 - s) 2 sqrt(2 / pi) (1 + 3 CUBE x^2), where s is the gate."""
     scaled = k.scaled(x, GATE_FRACTION)
-    # An engine has 8 constants: a sum of squares saves one, and saturates where the bend is 0.
+    # An engine has 8 constants: adding three squares saves the constant 3. The sum saturates only
+    # where the slope of the gate is 0.
     square = _square(scaled)
     triple = (square + square + square).clip(FACTOR_WIDTH)
     factor = ((triple * round(CUBE * 2**18)).rounded(14, EVEN) + (1 << 13)).clip(FACTOR_WIDTH)
     inner = (scaled * factor).rounded(14, EVEN).clip(FACTOR_WIDTH)
-    gate, bend = _gelu_gate(scaled)
-    steep = (inner * bend).rounded(11, EVEN).clip(FACTOR_WIDTH)
+    gate, gate_slope = _gelu_gate(scaled)
+    steep = (inner * gate_slope).rounded(11, EVEN).clip(FACTOR_WIDTH)
     slope = gate + (steep * GELU_SLOPE).rounded(15, EVEN)
     return (upper * slope.clip(FACTOR_WIDTH)).rounded(15, EVEN)
 
@@ -176,7 +178,7 @@ def gelu(k: Body, x: Value) -> Value:
 
 # -- batch normalisation with frozen statistics ------------------------------------------------
 DEVIATION_FRACTION = 12
-"""Bits of a deviation in units of the kernel: values saturate beyond 16 deviations."""
+"""Bits below the point of values in deviations: arguments end at 16 deviations."""
 
 
 def _batch_norm_gradient(k: Body, upper: Value, mean: float = 0.0, deviation: float = 1.0) -> Value:
@@ -203,7 +205,7 @@ def _batch_norm_gradient_scale(
 def batch_norm(k: Body, x: Value, mean: float = 0.0, deviation: float = 1.0) -> Value:
     """Return (x - mean) / deviation for statistics that do not change, saturated at 8 deviations.
 
-    One mean and one deviation are those of all values.
+    All values share one mean and one deviation.
     """
     if not 0 < deviation < inf or not abs(mean) <= 8 * deviation:
         raise ValueError(
@@ -229,7 +231,7 @@ def _real_dropout(x: "torch.Tensor", mask: "torch.Tensor", p: float) -> "torch.T
 def dropout(k: Body, x: Value, mask: Value, p: float = 0.5) -> Value:
     """Return x / (1 - p) where the mask is positive, 0 where it is 0, and x where it is negative.
 
-    A mask of -1 makes it the identity, for evaluations: they run the program of training.
+    Evaluations run the program of training with a mask of -1, which makes dropout the identity.
     """
     factor, power = normalised(1 / (1 - p))
     kept = (x * factor).rounded(16 - power, EVEN)

@@ -7,7 +7,7 @@ best; here each is written down, to be compared with what it found.
 from collections.abc import Iterator, Sequence
 
 from trainwright.graph.ir import Einsum, Graph
-from trainwright.graph.order import Cost, Order, Site, Tree, made_of, united
+from trainwright.graph.order import Cost, Order, Site, Tree, order_of, united
 
 
 class _Leaves:
@@ -108,7 +108,7 @@ def paper_order(
 ) -> Order:
     """Make the paper's order; ``widths`` are those of ``trainwright.graph.order.ordered``."""
     site = Site(graph, contractions, cost)
-    return made_of(site, paper_tree(site), **widths)
+    return order_of(site, paper_tree(site), **widths)
 
 
 def named_orders(
@@ -121,7 +121,7 @@ def named_orders(
     for bond in range(1, order):
         for rebuilt, name in ((False, "both sides of"), (True, "W rebuilt from")):
             tree = bond_tree(site, bond, rebuilt=rebuilt)
-            yield f"{name} bond {bond}", made_of(site, tree, **widths)
+            yield f"{name} bond {bond}", order_of(site, tree, **widths)
 
 
 __all__ = ["bond_tree", "named_orders", "paper_order", "paper_tree"]

@@ -1,9 +1,11 @@
 """The contraction order: products of many tensors as trees of products of two, by search.
 
-All contractions of a site (a layer, forward and backward) are one closed network of leaves, and
-each contraction wants all leaves but one. A partial result is a set of leaves; a partial result
-that two contractions use is computed once. The search improves the tree of one contraction after
-another, from several starts; partial results of the other trees cost nothing meanwhile.
+The contractions of a site (a layer, forward and backward) are one closed network. The leaves of the
+network are tensors, such as factors, the input and the gradient to the output. Each contraction
+needs all leaves but one. A product of some leaves is a partial result, written as the set (mask) of
+its leaves, and computed once even if two contractions use it. The search improves the tree of one
+contraction after another, from several starts. While it improves a tree, partial results of the
+other trees cost nothing.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -18,17 +20,19 @@ from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 from trainwright.support.memo import CachedMethod
 
 LEAST_WIDTH = 8
-"""Fewest bits that a tensor keeps whose sums would overflow an accumulator."""
-APART = 1e6
-# Large enough that any computable order is cheaper, finite so that costs can still be compared.
-"""Factor on the cost of a product that no array can compute."""
+"""Fewest bits of an operand that is narrowed so that sums fit an accumulator."""
+UNCOMPUTABLE = 1e6
+"""Factor on the cost of a product that no array can compute.
+
+The factor makes every computable order cheaper, and, being finite, leaves costs comparable.
+"""
 MOST_VARIED = 4
-"""Families of trees whose neighbours are searched too."""
+"""Best families of trees whose neighbours (one product changed) are searched too."""
 MOST_SHAPES = 256
-"""Shapes of sites whose families are kept, far above the different layers of a network."""
+"""Shapes of sites whose families are cached: far more than a network has different layers."""
 
 Tree = dict[int, tuple[int, int]]
-"""For each partial result (a mask of leaves) the two that it is the product of."""
+"""Two operands, as masks of leaves, of each partial result, by its own mask."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,12 @@ class Cost:
     least: int = 0
     """Least cost of a product, however small."""
     held: int = 0
-    """Values of a tensor that can be held at once; 0: any number. A larger tensor is used up in
-    slices, along axes that all its readers have, or computed again for each reader."""
+    """Values of a tensor that fit the scratchpad at once; 0: any number. A larger tensor is
+    consumed in slices, along axes that all its readers have, or computed again for each further
+    reader."""
     arrays: Arrays | None = None
-    """Arrays whose idle multipliers count: a product costs what the arrays could compute in its
-    cycles. None: a product costs its own multiply-accumulates."""
+    """Arrays whose idle multipliers count too: a product costs the multiply-accumulates that the
+    arrays could compute in its cycles. None: a product costs its own multiply-accumulates."""
     digits: int = 0
     """Words of a value of a partial result of the forward pass: a product counts once for each
     pair of words of its operands; 0: every product counts once."""
@@ -63,7 +68,7 @@ class Site:
         self.wanted = {op.out: sum(bit[name] for name in op.operands) for op in contractions}
         self.axes_of = {bit[name]: graph.tensors[name].axes for name in self.leaves}
         self.whole = (1 << len(self.leaves)) - 1
-        # Such axes cannot be summed away inside the site although no other leaf has them.
+        # These axes must not be summed inside the site, although no other leaf has them.
         self.open = frozenset(
             axis
             for out, mask in self.wanted.items()
@@ -78,9 +83,10 @@ class Site:
 
     @property
     def shape(self) -> tuple:
-        """Return all that a search depends on, axes by number in place of names."""
-        # Names of axes differ from layer to layer while the search depends on sizes and on who
-        # shares what: numbering axes in order of appearance lets equal layers share one search.
+        """Key of a search: everything that the search depends on, with axes by number."""
+        # Names of axes differ from layer to layer, but the search depends only on their sizes and
+        # on the leaves that share them. Numbers in order of appearance let equal layers share a
+        # search.
         number: dict[str, int] = {}
         for axes in (*self.axes_of.values(), sorted(self.open)):
             for axis in axes:
@@ -97,7 +103,7 @@ class Site:
 
     @CachedMethod
     def kept(self, mask: int) -> frozenset[str]:
-        """Find the axes of a partial result: axes that a leaf outside, or the result, has too."""
+        """Return the axes of a partial result: the axes of its leaves that are not summed yet."""
         inside = {a for bit, axes in self.axes_of.items() if bit & mask for a in axes}
         outside = {a for bit, axes in self.axes_of.items() if not bit & mask for a in axes}
         return frozenset(inside & (outside | self.open))
@@ -112,8 +118,8 @@ class Site:
         sizes = self.graph.sizes
         axes = self.leaf_axes(first) | self.leaf_axes(second)
         macs = prod(sizes[axis] for axis in axes) / self._fill(first, second)
-        # Counting the cycles of arrays that are partly idle, not the multiplications, decides
-        # between orders: a product of thin factors keeps few multipliers busy.
+        # The cycles of partly idle arrays decide between orders, not the multiplications: a product
+        # of thin factors keeps few multipliers busy.
         macs *= self._passes(first, second)
         values = prod(sizes[axis] for axis in self.kept(first | second))
         return max(macs, self.cost.least) + self.cost.value * values
@@ -122,19 +128,19 @@ class Site:
     def digits_of(self, mask: int) -> int:
         """Return the words of a value of a leaf or a partial result."""
         leaves = [self.graph.tensors[n] for b, n in enumerate(self.leaves) if mask >> b & 1]
-        # A product with the gradient among its leaves is a gradient and has as many words as one.
+        # A partial result with the gradient among its leaves has as many words as the gradient.
         gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
         deciding = leaves if len(leaves) == 1 else gradients
         return deciding[0].digits if deciding else max(1, self.cost.digits)
 
     def _passes(self, first: int, second: int) -> float:
-        """Return how often a product of two partial results counts."""
+        """Return the passes of a product: one for each pair of words of its operands."""
         a, b = self.digits_of(first), self.digits_of(second)
-        apart = APART if min(a, b) > 1 and not self.cost.pairs else 1
-        return apart * (a * b if self.cost.digits else 1)
+        penalty = UNCOMPUTABLE if min(a, b) > 1 and not self.cost.pairs else 1
+        return penalty * (a * b if self.cost.digits else 1)
 
     def _fill(self, first: int, second: int) -> float:
-        """Return the share of the arrays that a product of two partial results fills."""
+        """Return the share of the multipliers that a product of two partial results keeps busy."""
         if self.cost.arrays is None:
             return 1.0
         a, b, kept = self.leaf_axes(first), self.leaf_axes(second), self.kept(first | second)
@@ -145,21 +151,22 @@ class Site:
         return self.cost.arrays.fill(sizes(a - b), sizes(b - a), sizes((a & b) - kept))
 
     def again(self, tree: Tree) -> float:
-        """Return the cost of computing again what is neither held nor used up in slices.
+        """Return the cost of partial results that further readers compute again.
 
-        Results of the forward pass are in external memory for the backward pass.
+        A partial result is computed again if it neither fits the scratchpad nor can be consumed in
+        slices. The backward pass loads results of the forward pass from external memory.
         """
         total = 0.0
         # Without a bound nothing is ever computed again.
         for mask, (a, b) in tree.items() if self.cost.held else ():
             if not self._large(mask):
                 continue
-            # A large result is used up slice by slice if all its readers share the axes it is
-            # sliced along; else each further reader makes it anew.
+            # A large result is consumed slice by slice if all its readers have the axes along which
+            # the result is sliced; otherwise each further reader computes the result again.
             made_from = [m for m, parts in tree.items() if mask in parts]
             if not mask & self.given_later:
-                # What the forward pass made is in external memory by the time the backward pass
-                # reads it.
+                # A result of the forward pass is in external memory when the backward pass reads
+                # it.
                 made_from = [m for m in made_from if not m & self.given_later]
             if len(made_from) < 2:
                 continue
@@ -186,7 +193,7 @@ class Site:
         return sum(self.cost_of(a, b) for a, b in tree.values()) + self.again(tree)
 
     def splits(self, mask: int) -> Iterable[tuple[int, int]]:
-        """Divide a set of leaves in two, in every way."""
+        """Yield every division of a set of leaves in two."""
         # The lowest leaf stays in the first half, so that every division comes once; `(part - 1) &
         # rest` counts through the subsets of the rest.
         first = mask & -mask
@@ -208,8 +215,8 @@ class Site:
         def solve(mask: int) -> float:
             least = float("inf")
             for total, a, b in self.products(mask):
-                # Costs only grow: a product that is no cheaper alone need not be solved, which cuts
-                # most of the subsets.
+                # Operands only add to the cost: a product that is not cheaper by itself cannot be
+                # the best. This cuts most subsets.
                 if total < least:
                     # A mask with one bit is a leaf and costs nothing.
                     if a & (a - 1):
@@ -223,25 +230,25 @@ class Site:
 
         if target & (target - 1) and target not in free:
             solve(target)
-        return _full(best, target)
+        return _needed(best, target)
 
 
 def _tree(site: Site, target: int, free: Iterable[int]) -> Tree:
     """Find the cheapest tree of a target, where partial results of ``free`` cost nothing."""
-    # Starts lead to the same trees again and again: nine of ten are known.
+    # Different starts ask for the same trees: nine of ten are in the cache.
     return site.tree(target, frozenset(mask for mask in free if mask & target == mask))
 
 
 def _joined(trees: Mapping[int, Tree]) -> Tree:
-    """Join trees: the partial results of all of them."""
+    """Join trees to the partial results of all of them."""
     return {mask: split for tree in trees.values() for mask, split in tree.items()}
 
 
 def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[int, Tree]:
     """Find trees of all targets; improve each until none gets cheaper.
 
-    At the start the partial results ``free`` cost nothing: changing one tree at a time does not
-    find a family of trees that all use the same partial result.
+    At the start the partial results ``free`` cost nothing. Otherwise, changing one tree at a time,
+    the search would miss families of trees that share an expensive partial result.
     """
     trees: dict[int, Tree] = {}
     given: Tree = {mask: (0, 0) for mask in free}
@@ -249,15 +256,15 @@ def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[i
     for target in targets:
         trees[target] = _tree(site, target, given | _joined(trees))
     for mask in free:
-        # What was free at the start has to be paid now.
+        # The partial result that was free at the start has to be computed after all.
         tree_of_free = _tree(site, mask, {m: s for m, s in _joined(trees).items() if m != mask})
         trees = {target: tree_of_free | tree for target, tree in trees.items()}
-    trees = {target: _full(_joined(trees), target) for target in targets}
+    trees = {target: _needed(_joined(trees), target) for target in targets}
     now = site.total(_joined(trees))
     while True:
         for target in targets:
-            # What other trees need stays; a tree that relied on this one keeps its partial results.
-            rest = {t: _full(_joined(trees), t) for t in trees if t != target}
+            # Partial results that other trees need stay, also those that only this tree computed.
+            rest = {t: _needed(_joined(trees), t) for t in trees if t != target}
             fixed = _joined(rest)
             trial = rest | {target: _tree(site, target, fixed)}
             # Strictly less, so that the loop ends.
@@ -269,8 +276,8 @@ def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[i
         now = total
 
 
-def _full(joined: Tree, target: int) -> Tree:
-    """Select the partial results that a target needs."""
+def _needed(joined: Tree, target: int) -> Tree:
+    """Return the tree of one target, out of joined trees."""
     tree: Tree = {}
     pending = [target]
     while pending:
@@ -292,7 +299,7 @@ class Order:
     """Products in an order in which they can be computed."""
     cost: float
     again: float = 0.0
-    """Part of the cost for partial results that are computed again."""
+    """Part of ``cost`` for partial results that are computed again."""
 
     @property
     def macs(self) -> int:
@@ -310,7 +317,7 @@ def search(graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: in
     site = Site(graph, contractions, cost)
     shape = site.shape
     if shape not in _FOUND:
-        # The oldest shape goes: insertion order is the order of use closely enough.
+        # Drop the oldest shape: the order of insertion is close enough to the order of use.
         while len(_FOUND) >= MOST_SHAPES:
             del _FOUND[next(iter(_FOUND))]
         _FOUND[shape] = _families(site)
@@ -345,14 +352,16 @@ def united(joined: Tree, targets: Sequence[int]) -> Tree:
     """Select the partial results that any target needs."""
     united: Tree = {}
     for target in targets:
-        united |= _full(joined, target)
+        united |= _needed(joined, target)
     return united
 
 
-# A free partial result at the start can steer a search past the best family; one division at a time
-# around the best families finds what starts missed.
 def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
-    """Make the families in which one partial result is divided otherwise."""
+    """Yield the families in which one partial result is another product.
+
+    A free partial result at the start can steer a search past the best family; its neighbours
+    include families that no start leads to.
+    """
     for mask in tree:
         for a, b in site.splits(mask):
             if (a, b) != tree[mask]:
@@ -364,7 +373,7 @@ def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
 
 def _starts(site: Site) -> list[tuple[int, ...]]:
     """List the sets of partial results that are free at the start of a search: none, or one."""
-    # Targets are computed in any case, so a search with a free target would find nothing new.
+    # A target is computed in any case: making it free would lead to nothing new.
     masks = range(1, site.whole)
     partial = [m for m in masks if m & (m - 1) and m not in site.wanted.values()]
     return [(), *((mask,) for mask in partial)]
@@ -398,9 +407,9 @@ class _Names:
         gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
         if gradients:
             return replace(gradients[0], name=name, axes=axes)
-        # Coded formats apply to whole classes: a partial result follows the results of its site.
-        # A product of factors alone does not: its integers are small, and no exponent lies below
-        # that of exact products, so coded words of it would keep two or three bits.
+        # Coded formats apply to whole classes: a partial result has the format of the results of
+        # its site. A product of factors alone stays fixed point: its integers are small, and its
+        # exponent is at least that of exact products, so a coded word would keep two or three bits.
         of_factors = all(
             leaf.kind is TensorClass.INTERMEDIATE and leaf.name in graph.given for leaf in leaves
         )
@@ -413,20 +422,20 @@ class _Names:
         return Tensor(name, axes, TensorClass.INTERMEDIATE, fmt, exact=exact)
 
     def _axes(self) -> tuple[str, ...]:
-        """Order the axes of the site so that axes of one letter are adjacent."""
+        """Sort the axes of the site by letter: ranks, outputs, inputs, samples."""
         axes = dict.fromkeys(a for names in self.site.axes_of.values() for a in names)
-        # Factor axes next to each other, ranks first: layouts then join axes without gaps.
+        # Layouts can then join axes of factors without gaps.
         return tuple(sorted(axes, key=lambda axis: "rjis".find(axis.rpartition(".")[2][:1])))
 
     def _bits(self, mask: int, tree: Tree) -> int:
-        """Count the bits that hold every sum of a partial result's products."""
+        """Return the bits that hold every value of a partial result exactly."""
         if not mask & (mask - 1):
             return self.site.graph.tensors[self.of(mask)].format.decoded_width
         a, b = tree[mask]
         axes = (self.site.leaf_axes(a) & self.site.leaf_axes(b)) - self.site.kept(mask)
         terms = prod(self.site.graph.sizes[axis] for axis in axes)
-        # Two signed operands of a and b bits have products of at most 2^(a+b-2), reached by the two
-        # most negative words alone; a sign bit comes on top of the sum.
+        # The product of signed operands of a and b bits is at most 2^(a+b-2), which only the two
+        # most negative words reach. The sum needs a sign bit in addition.
         bits = min(self.word, self._bits(a, tree)) + min(self.word, self._bits(b, tree)) - 2
         return (terms << bits).bit_length() + 1
 
@@ -442,22 +451,22 @@ def ordered(
 ) -> list[Order]:
     """Find orders of the contractions of one site by products of two, the cheapest first.
 
-    A partial result is coded if the site's results of its class are, unless factors alone are
-    multiplied; else it has at most ``word`` bits, and fewer if sums would otherwise need more than
-    ``accumulator`` bits.
+    A partial result with a gradient among its leaves has the format of that gradient. Another is
+    coded if results of the site are, unless only factors are multiplied. Otherwise it is fixed
+    point of at most ``word`` bits, and fewer if sums would need more than ``accumulator`` bits.
     """
     cost = cost or Cost()
     site = Site(graph, contractions, cost)
     trees = search(graph, contractions, cost=cost, most=most)
-    return [made_of(site, tree, word=word, accumulator=accumulator) for tree in trees]
+    return [order_of(site, tree, word=word, accumulator=accumulator) for tree in trees]
 
 
-def made_of(site: Site, tree: Tree, *, word: int = 16, accumulator: int = 48) -> Order:
-    """Make the order of a tree; ``word`` and ``accumulator`` are those of ``ordered``."""
+def order_of(site: Site, tree: Tree, *, word: int = 16, accumulator: int = 48) -> Order:
+    """Make the order of a tree; ``ordered`` explains ``word`` and ``accumulator``."""
     graph, name = site.graph, site.name
     names = _Names(site, name, word)
     tensors, products = dict(graph.tensors), []
-    # Fewer leaves first: factors of a product come before the product.
+    # Partial results of fewer leaves first: operands come before their product.
     for mask in sorted(tree, key=lambda mask: (mask.bit_count(), mask)):
         tensor = names.tensor(mask, tree, graph)
         tensors[tensor.name] = tensor
@@ -482,7 +491,7 @@ def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
         free = [name for name in op.operands if name not in fixed]
         free = [name for name in free if not tensors[name].format.coded]
         if excess > 0 and free:
-            # The widest operand gives bits up: relative to its range it loses least.
+            # Narrow the widest operand: relative to its range it loses least.
             name = max(free, key=lambda name: tensors[name].width)
             width = max(LEAST_WIDTH, tensors[name].width - excess)
             tensors[name] = replace(tensors[name], format=Fixed(width), exact=False)
@@ -495,7 +504,7 @@ def replaced(graph: Graph, orders: Sequence[Order]) -> Graph:
     tensors = dict(graph.tensors)
     for order in orders:
         tensors |= order.graph.tensors
-        # A partial result that two contractions share is computed where the first of them needs it.
+        # A partial result that contractions share is computed before the first of them.
         done: set[str] = set()
         makers = {op.out: op for op in order.products}
         for op in graph.ops:

@@ -1,19 +1,20 @@
 """Cut a kernel with reductions into passes of the vector engine.
 
-A group is all values that a reduction takes. A *sweep* is a pass over the rows of a group; a
-*finish* is a pass over one block of rows without streams. There is a sweep for each reduction that
-depends on another one, in their order, and a last sweep for the results. Finishes and sweeps
-alternate:
+A group is the values that one reduction combines, such as the logits of a sample. A *sweep* is a
+pass over the rows of a group; a *finish* is a pass over one block of rows without streams.
+Reductions that depend on each other take a sweep each, in order, and a last sweep computes the
+results. Finishes and sweeps alternate:
 
 1. finish 0 gives the accumulators of the first reductions their start values;
 2. sweep n computes the operands of the reductions of depth n + 1, and accumulates them in
    registers;
 3. finish n + 1 completes these sums and computes the values that all rows of a group share.
 
-Registers carry sums and shared values from pass to pass. Steps that are needed before and after a
-reduction are computed twice unless the kernel stores them. Where the rows of one group belong to
-several threads, two *joins* between a sweep and its finish add the sums of all threads: the first
-one writes them to scratch rows, 16 bits a row, the second one reads those of every thread.
+Registers carry sums and shared values from pass to pass. A value that is needed both before and
+after a reduction is computed twice, unless the kernel stores the value. If the rows of a group
+belong to several threads of the engine, two *joins* between a sweep and its finish add the sums of
+the threads: the first join writes each thread's sums to scratch rows, 16 bits a row, and the second
+join reads the scratch rows of every thread.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,7 +46,7 @@ SCRATCH = "scratch"
 
 
 class Role(Enum):
-    """Kind of a pass, by the rows that it runs over."""
+    """Kind of a pass, by the rows that the pass runs over."""
 
     FINISH = "finish"
     """A row of every thread, no streams."""
@@ -69,14 +70,14 @@ class GroupPass:
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """Layout of groups in rows, lanes and threads: it decides the passes of a kernel."""
+    """Layout of groups in rows, lanes and threads, which decides the passes of a kernel."""
 
     across: bool
-    """Whether a group spans the lanes of a row; else each lane belongs to another group."""
+    """Whether a group spans the lanes of a row; otherwise each lane belongs to another group."""
     joined: bool
     """Whether the rows of a group belong to several threads."""
     tail: int = 0
-    """Lanes of the last row that hold values; 0: all of them."""
+    """Lanes of the last row of a group that hold values; 0: all lanes."""
 
 
 @lru_cache(512)
@@ -86,7 +87,7 @@ def _phases(
     layout: GroupLayout,
     options: tuple[tuple[str, Any], ...],
 ) -> tuple[GroupPass, ...]:
-    # Registers first: a constant of one instruction takes none where they run out.
+    # First with constants in registers; if registers run out, every row makes its constants.
     with suppress(KernelError):
         return _Cut(trace_groups(kernel, group, **dict(options)), layout).run()
     return _Cut(trace_groups(kernel, group, **dict(options)), layout, constants=False).run()
@@ -110,13 +111,13 @@ def scratch_streams(phases: Iterable[GroupPass]) -> int:
 
 
 def lower_in_parts(body: Body) -> tuple[VectorPass, ...]:
-    """Compile a body without streams, as several passes where one has too few constants.
+    """Compile a body without streams to one pass, or to two if one needs too many constants.
 
-    Raises ``KernelError`` where no cut in two makes passes that the engine can execute.
+    Raises ``KernelError`` if no cut in two makes passes that the engine can execute.
     """
     if not body.steps:
         return ()
-    # Lowering merges steps in place, so each try gets its own copy.
+    # Lowering merges steps in place, so each attempt gets a copy.
     parts, size = (_part(body, 0, len(body.steps)),), len(body.steps)
     try:
         return tuple(lower_body(part) for part in parts)
@@ -131,31 +132,31 @@ def lower_in_parts(body: Body) -> tuple[VectorPass, ...]:
 
 
 STORED = "stored"
-"""Stream of a value that rows of the result keep for a later pass."""
+"""Name of the stream of a value that the rows of the result keep for a later pass."""
 
 
 MOST_CUTS = 6
-"""Cuts after which no others are tried, as each asks for cuts of what follows it."""
+"""Cuts of a body to try, at most: each cut asks for cuts of the steps behind it."""
 MOST_STEPS = 4 * CODE_DEPTH
-"""Steps of a pass above which no lowering is tried: an instruction takes four at most, a product, a
-sum, a shift and a saturation."""
+"""Steps of a pass above which no lowering is tried: one instruction does at most four steps, a
+product, a sum, a shift and a saturation."""
 
 
 def lower_rows(body: Body) -> tuple[VectorPass, ...]:
-    """Compile a body that writes ``z``, as several passes where it is too large for one.
+    """Compile a body that writes ``z`` to one pass, or to several if it is too large for one.
 
-    Between two passes one value of 16 bits lies in the rows of the result; what else a later pass
-    needs it computes again. Raises ``KernelError`` where no such cut makes passes that the engine
-    can execute.
+    Each pass but the last stores one value of 16 bits in the rows of the result. The next pass
+    reads that value, and computes all other values that it needs again. Raises ``KernelError`` if
+    no such cut makes passes that the engine can execute.
     """
     first: KernelError | None = None
     # The order of the text first: it decides the instructions of kernels that fit.
-    for make in (_whole, _late):
+    for copy in (_whole, _ordered_by_need):
         try:
-            return (lower_body(make(body)),)
+            return (lower_body(copy(body)),)
         except KernelError as error:
             first = first or error
-    body = _late(body)
+    body = _ordered_by_need(body)
     cuts = [
         v
         for v in body.steps
@@ -180,10 +181,10 @@ def _whole(body: Body) -> Body:
     return _part(body, 0, len(body.steps))
 
 
-def _late(body: Body) -> Body:
-    """Copy a body with each step shortly before the first one that needs it.
+def _ordered_by_need(body: Body) -> Body:
+    """Copy a body with each step as late as possible, before the first step that needs it.
 
-    Few values then wait in registers; an operand that takes many steps comes first.
+    Few values then wait in registers. The operand that takes most steps comes first.
     """
     new, known, size = Body(reserved=body.reserved), dict[Value, Value](), dict[Value, int]()
     for step in body.steps:
@@ -205,7 +206,7 @@ def _late(body: Body) -> Body:
 
 
 def _piece(body: Body, at: Value) -> VectorPass | None:
-    """Compile the steps that a value needs, and its write; None where they are too many."""
+    """Compile a pass that computes and writes one value; None if it has too many steps."""
     needed = _closure(body, [at])
     if len(needed) > MOST_STEPS:
         return None
@@ -216,15 +217,16 @@ def _piece(body: Body, at: Value) -> VectorPass | None:
             known[v] = _copied(piece, v, known.__getitem__)
     piece.write("z", known[at])
     try:
-        return lower_body(_late(piece))
+        return lower_body(_ordered_by_need(piece))
     except KernelError:
         return None
 
 
 def _rest(body: Body, at: Value) -> Body | None:
-    """Compute all but one value, which is read; None where that makes the body no smaller.
+    """Return the body that reads ``at`` from the rows of the result in place of computing it.
 
-    The rows of the result hold one value only: what an earlier pass stored is gone.
+    None if that body is not smaller, or needs a value that an earlier pass stored: the rows of the
+    result hold one value only.
     """
     ends = [step.value for step in body.steps if isinstance(step, Effect)]
     needed = _closure(body, ends, at)
@@ -243,7 +245,7 @@ def _rest(body: Body, at: Value) -> Body | None:
 
 
 def _closure(body: Body, roots: Iterable[Value], known: Value | None = None) -> set[Value]:
-    """Find the steps that ``roots`` need; those of ``known`` only where another one needs them."""
+    """Return ``roots`` and all steps that they need, directly or not, except through ``known``."""
     needed = set(roots)
     for v in reversed(body.steps):
         if isinstance(v, Value) and v in needed and v is not known:
@@ -252,7 +254,7 @@ def _closure(body: Body, roots: Iterable[Value], known: Value | None = None) -> 
 
 
 def _part(body: Body, first: int, last: int) -> Body:
-    """Copy steps ``first`` to ``last`` of a body, whose operands must be among them."""
+    """Copy steps ``first`` to ``last`` - 1 of a body; their operands must be among these steps."""
     new = Body(preserved=set(body.preserved), taken=set(body.taken), reserved=body.reserved)
     known: dict[Value, Value] = {}
     for step in body.steps[first:last]:
@@ -264,9 +266,10 @@ def _part(body: Body, first: int, last: int) -> Body:
 
 
 def _cut_in_two(body: Body, at: int) -> tuple[Body, Body]:
-    """Compute the first ``at`` steps in a pass of their own, and keep what later steps need.
+    """Cut a body before step ``at``; registers carry values from the first pass to the second.
 
-    Effects are all in the second pass: its steps may still read the old values of registers.
+    All effects are in the second pass, because its steps may still read the old values of
+    registers.
     """
     first, second = (Body(preserved=set(body.preserved), reserved=body.reserved) for _ in range(2))
     early, rest = dict[Value, Value](), dict[Value, Value]()
@@ -303,10 +306,10 @@ def _cut_in_two(body: Body, at: int) -> tuple[Body, Body]:
 
 
 ACCUMULATED, FINISHED = -1, -2
-"""Uses of a register: the reduction so far, or its result and values for all later stages. A use
-from 0 on is the number of the only sweep for which the register holds a value."""
+"""Uses of a register: ACCUMULATED holds a reduction so far; FINISHED holds a value for all later
+stages. A use of 0 or more is the number of the only sweep that reads the register."""
 Key = tuple[Value, int]
-"""Value that a register holds, and the register's use."""
+"""Value that a register holds, and the use of the register."""
 
 
 class _Registers:
@@ -336,7 +339,7 @@ class _Cut:
     """Traced kernel that is cut into stages, with the depth of each of its values."""
 
     def __init__(self, body: Body, layout: GroupLayout, *, constants: bool = True) -> None:
-        """Begin the cut; without ``constants`` sweeps make their constants in every row."""
+        """Sort the values by depth; without ``constants``, sweeps make constants in every row."""
         self.body, self.layout = body, layout
         self.values = [step for step in body.steps if isinstance(step, Value)]
         self.effects = [step for step in body.steps if isinstance(step, Effect)]
@@ -349,7 +352,7 @@ class _Cut:
             own = own or not (constants or v.operands)
             self.varies[v] = not reduces and (own or any(self.varies[o] for o in v.operands))
         self.last = max(self.depth[effect.value] for effect in self.effects)
-        # A program is bound by its first constants, which all passes of a kernel share.
+        # The host binds a program by its first constants, which all passes of a kernel share.
         self.reserved = body.reserved
         needed = _closure(body, (effect.value for effect in self.effects))
         self.values = [v for v in self.values if v in needed]
@@ -371,7 +374,7 @@ class _Cut:
         return [*taken, *self._stored(sweep), *(effect.value for effect in self._written(sweep))]
 
     def _held_by_sweep(self, sweep: int) -> set[Value]:
-        """Find the values, the same for a whole group, that a sweep reads from registers."""
+        """Return the values shared by a whole group that a sweep reads from registers."""
         held: set[Value] = set()
         pending = self._roots(sweep)
         while pending:
@@ -383,7 +386,7 @@ class _Cut:
         return held
 
     def _held_by_finish(self, finish: int, roots: Iterable[Value]) -> set[Value]:
-        """Find the values of earlier finishes that one needs to compute ``roots``."""
+        """Return the values of earlier finishes that a finish needs to compute ``roots``."""
         held: set[Value] = set()
         pending = list(roots)
         while pending:
@@ -395,9 +398,9 @@ class _Cut:
         return held
 
     def _plan(self) -> None:
-        """Find what every finish computes, and the last stage that holds each value.
+        """Find the values that every finish computes, and the last stage that holds each value.
 
-        Stage 2 n is finish n, stage 2 n + 1 sweep n.
+        Stage 2 n is finish n; stage 2 n + 1 is sweep n.
         """
         self.computed: dict[int, set[Key]] = {n: set() for n in range(self.last + 1)}
         self.until: dict[Key, int] = {}
@@ -405,7 +408,7 @@ class _Cut:
             for v in self._held_by_sweep(n):
                 if self.depth[v]:
                     self._hold(v, 2 * n + 1)
-                else:  # computed again for each sweep: that takes few instructions
+                else:  # without reductions: few instructions compute it again for each sweep
                     self.computed[n].add((v, n))
                     self.until[v, n] = 2 * n + 1
             for v in self._held_by_finish(n, [v for v, _ in self.computed[n]]):
@@ -453,7 +456,7 @@ class _Cut:
     def _finish(self, n: int) -> list[GroupPass]:
         body, stage = Body(reserved=self.reserved), 2 * n
         known: dict[Value, Value] = {}
-        # A register whose value ends here may be given to a value that begins here.
+        # Release first: a value that begins here may take the register of a value that ends here.
         self._end(stage)
         self._preserve(body)
         keys = sorted(self.computed[n], key=lambda key: (self.values.index(key[0]), key[1]))
@@ -474,7 +477,7 @@ class _Cut:
         body.keep(self.registers.numbers[key], value)
 
     def _completed(self, body: Body, v: Value, stage: int, known: dict[Value, Value]) -> Value:
-        """Compute a value that is the same for a whole group, in a finish."""
+        """Return a value that a whole group shares, computed in a finish or held in a register."""
         if v in known:
             return known[v]
         if 0 < 2 * self.depth[v] < stage:
@@ -482,7 +485,7 @@ class _Cut:
         elif v.kind in REDUCTIONS:
             held = self._held(body, (v, ACCUMULATED), stage)
             if self.layout.across:
-                # The proved range is that of the whole group, of which the lanes hold parts.
+                # Lanes hold parts of the group, but the proved range is that of the whole group.
                 whole = held.greatest_lane() if v.kind is Op.GREATEST else _lane_sum(held)
                 held = whole.within(v.low, v.high)
         else:
@@ -501,7 +504,7 @@ class _Cut:
             return known[v]
 
         def inside(value: Value, other: int) -> Value:
-            """Replace what lanes hold that belong to no value; made where used, for registers."""
+            """Set lanes without a value to ``other``; next to the use, which saves registers."""
             if not tail:
                 return value
             return where((body.lane() + (1 - tail)).positive, other, value)
@@ -527,7 +530,7 @@ class _Cut:
 
     def _swept(self, body: Body, v: Value, n: int, taken: Callable[[Value], Value]) -> Value:
         if not self.varies[v]:
-            # Every row of the sweep reads it: no row may take its register.
+            # Every row of the sweep reads the value, so no row may reuse its register.
             return body.held(self.registers.numbers[v, FINISHED if self.depth[v] else n])
         if v.kind is Op.STORED:
             assert v.a is not None
@@ -573,7 +576,7 @@ class _Cut:
 
 
 def _least(zero: Value, low: int) -> Value:
-    """Return ``low`` in all lanes; where a constant is too short for it, by two constants."""
+    """Return ``low`` in all lanes, made of two constants if one has too few bits."""
     shift = max(0, low.bit_length() + 1 - FACTOR_WIDTH)
     if not shift:
         return zero + low
@@ -581,9 +584,9 @@ def _least(zero: Value, low: int) -> Value:
 
 
 def _sum(total: Value, part: Value) -> Value:
-    """Add a part to a total whose range is that of all parts."""
+    """Add a part to a total whose proved range covers the sum of all parts."""
     low, high = total.low, total.high
-    # The step's own interval would count the part once more than there are parts.
+    # Otherwise interval arithmetic would count the part once more than there are parts.
     total.low, total.high = min(0, low - part.low), max(0, high - part.high)
     result = part + total
     total.low, total.high = low, high
@@ -591,7 +594,7 @@ def _sum(total: Value, part: Value) -> Value:
 
 
 def _lane_sum(v: Value) -> Value:
-    """Sum lanes whose total has the range of one lane, as lanes hold parts of one sum."""
+    """Sum lanes that hold parts of one sum: the range of ``v`` covers the whole sum."""
     low, high = v.low, v.high
     v.low, v.high = low // v.body.lanes, -(-high // v.body.lanes)
     result = v.sum_lanes()
@@ -600,7 +603,7 @@ def _lane_sum(v: Value) -> Value:
 
 
 def _copied(body: Body, v: Value, operand: Callable[[Value], Value]) -> Value:
-    """Copy a step into another body, with that body's operands."""
+    """Copy a step into another body; ``operand`` maps operands to that body."""
 
     def taken(part: Any) -> Any:
         return operand(part) if isinstance(part, Value) else part

@@ -1,9 +1,9 @@
-"""Order commands by when they start, as an estimate has it.
+"""Order commands by their estimated start times.
 
-List scheduling: each array takes the next of its commands, or one of those behind it which can
-start earlier or does not read what the other array is reading. Loads are issued as late as keeps
-nobody waiting, because a loaded piece takes rows. In: the commands of ``tile`` in the order of the
-operations. Out: ``Issue``, the commands in a new order with times. ``tight`` uses the same
+List scheduling: each array takes its next command, or a later command that can start earlier or
+does not read what the other array is reading. Loads are issued as late as possible without making
+an array wait, because a loaded piece takes rows. Input: the commands of ``tile`` in the order of
+the operations. Output: ``Issue``, the commands in a new order with times. ``tight`` uses the same
 scheduler where rows are short.
 """
 
@@ -23,9 +23,10 @@ from trainwright.program.fields import Engine
 EARLY = 200
 """Cycles by which a load is issued before its latest time."""
 AHEAD = 50
-"""Cycles by which a command has to be better for every command that it overtakes.
+"""Cycles by which a command must start earlier, for every command that it overtakes.
 
-It keeps commands roughly in the order of the slices, in which few pieces are alive at once.
+The penalty keeps commands roughly in the order of the slices, in which few pieces are alive at
+once.
 """
 ARRAYS = (Engine.PE1, Engine.PE2)
 
@@ -33,9 +34,9 @@ ARRAYS = (Engine.PE1, Engine.PE2)
 Times = tuple[float, float]
 """Start and end of a command, in cycles."""
 Group = tuple[str, int]
-"""Slices of a tensor that are equally large: the tensor's name, and the rows of each."""
+"""Equally large slices of a tensor: the tensor's name, and the rows of a slice."""
 Wanted = tuple[int, dict[Group, int]]
-"""Rows that a command needs in addition to those in use, and slices by limited group."""
+"""Further rows that a command needs, and further slices of each group with a limit."""
 
 
 def group_of(storage: Storage) -> Group:
@@ -57,7 +58,7 @@ def dependencies(calls: Sequence[Call]) -> list[list[int]]:
             else:
                 before += stores.get(name, ())
         for storage in call.targets:
-            # Only a clear must precede other writers of a piece; those write rows of their own.
+            # Only a clear must precede other writers of a piece: the others write different rows.
             mine = writers.setdefault(storage, [])
             before += [w for w in mine if isinstance(calls[w], Clear)]
             mine.append(n)
@@ -74,8 +75,8 @@ class _ListScheduler:
     """List scheduler of the two arrays' commands.
 
     With ``exact`` rows are counted in time: a command can wait until a piece is no longer read.
-    Otherwise rows are counted in the order of issue, which takes less time and suffices where they
-    are plenty.
+    Without, rows are counted in the order of issue, which is faster and suffices where rows are
+    plenty.
     """
 
     def __init__(
@@ -93,17 +94,18 @@ class _ListScheduler:
         """Most slices of each group that may be alive at once."""
         self.alive_slices: dict[Group, int] = {}
         self.gone: dict[Group, list[float]] = {}
-        """Times from which slices are free that no later command reads, sorted, by group."""
+        """Times at which slices of a group become free, sorted: no later command reads these
+        slices."""
         self.array = [call.engine in ARRAYS for call in calls]
         self.reads = [frozenset(call.sources) for call in calls]
         self.writes = [frozenset(call.targets) for call in calls]
         self.end: dict[int, float] = {}
         self.missing = [set(earlier) for earlier in before]
-        """Earlier commands, for each command, that it waits for and that are not issued yet."""
+        """Commands that each command waits for and that are not issued yet."""
         self.arrays = [sum(self.array[b] for b in earlier) for earlier in self.missing]
-        """Count of those that are commands of arrays."""
+        """Number of array commands in ``missing``, for each command."""
         self.ready = [0.0] * len(calls)
-        """Last end, for each command, of the issued commands that it waits for."""
+        """Last end of the issued commands that each command waits for."""
         self.after: list[list[int]] = [[] for _ in calls]
         for n, earlier in enumerate(self.missing):
             for b in earlier:
@@ -115,16 +117,17 @@ class _ListScheduler:
             for storage in call.storages:
                 self.readers[storage] = self.readers.get(storage, 0) + 1
         self.held: set[int] = set()
-        """Commands that could not start before there were rows for them."""
+        """Commands that had to wait for rows."""
         self.extra: dict[int, list[int]] = {}
-        """Commands of the other array, for each held command, that it has to follow."""
+        """Commands of the other array that each held command has to follow."""
         self.latest: dict[Engine, int] = {}
         self.alive: set[Storage] = set()
         self.used = 0
         self.leaving: list[tuple[float, int]] = []
-        """Times from which rows are free that no later command reads, with their number, sorted."""
+        """Times at which rows become free, and how many, sorted: no later command reads these
+        rows."""
         self.stores: dict[int, list[int]] = {}
-        """Stores, by a command, that may follow the command at once."""
+        """Stores that may directly follow a command, by the command."""
         if exact or freed:
             for n, call in enumerate(calls):
                 if call.engine is Engine.STORE and before[n]:
@@ -190,7 +193,7 @@ class _ListScheduler:
         return [min(candidates)] if candidates else []
 
     def _wanted(self, n: int) -> Wanted:
-        """Return the rows that a command needs, and the slices of each group that is limited."""
+        """Return the further rows and slices that a command needs."""
         new = self.writes[n] | self._loaded(n) if self.exact else self.writes[n]
         rows, slices = 0, dict[Group, int]()
         for storage in new - self.alive:
@@ -254,8 +257,8 @@ class _ListScheduler:
         if self.arrays[n]:
             return None
         start = max(start, self.ready[n])
-        # Loads and stores are estimated as if no other was under way: their order is decided later,
-        # in ``_loads``, which moves them ahead far enough.
+        # Each load or store is estimated as if no other load or store was under way: ``_loads``
+        # decides their order later, and moves loads ahead far enough.
         for b in self.missing[n]:
             free = self.free[Engine.LOAD] if self.calls[b].engine is Engine.LOAD else 0.0
             result_end = self._results(b, free)
@@ -325,13 +328,13 @@ def _times(
 def _loads(
     calls: Sequence[Call], before: Sequence[Sequence[int]], times: Sequence[Times]
 ) -> dict[int, float]:
-    """Return when each load starts: as late as keeps no array waiting, one load after the other."""
+    """Return when each load starts: as late as possible without an array waiting, one at a time."""
     needed: dict[int, float] = {}
     for n, (start, _) in enumerate(times):
         for b in before[n]:
             needed[b] = min(needed.get(b, float("inf")), start)
     every = [n for n, call in enumerate(calls) if call.engine is Engine.LOAD]
-    # First needed, first loaded: the memory port takes one load at a time.
+    # The load that is needed first comes first: the memory port takes one load at a time.
     every.sort(key=lambda n: (needed.get(n, float("inf")), n))
     latest, following = {}, float("inf")
     # Backwards from the last need: a load ends when it is needed or when the next load has to
@@ -341,7 +344,8 @@ def _loads(
         following = end - calls[n].cycles
         latest[n] = following - EARLY
     free = 0.0
-    # Forwards: a latest time before zero, or before its source is stored, pushes later loads back.
+    # Forwards: a load whose latest time is negative, or before its source is stored, starts later
+    # and delays the loads behind.
     for n in every:
         stored = max((times[b][1] for b in before[n]), default=0.0)
         latest[n] = free = max(latest[n], free if not before[n] else 0.0, stored, 0.0)
@@ -383,7 +387,7 @@ class Issue:
     calls: tuple[Call, ...]
     times: tuple[Times, ...]
     lookahead: int
-    """Commands of its own among which an array chose the next."""
+    """Next commands of an array among which the array chose."""
 
     @cached_property
     def cycles(self) -> float:
@@ -411,7 +415,8 @@ def scheduled(source: Sequence[Call], lookahead: int, rows: int, *, freed: bool 
         before[place[n]] += [place[b] for b in follows]
     for n, follows in lists.extra.items():
         before[place[n]] += [place[b] for b in follows]
-    # Latest times of loads follow from starts of commands, and those from loads: two rounds settle.
+    # Loads are timed by the commands that need them, and commands by their loads: two rounds settle
+    # both.
     times = _times(calls, before, {})
     for _ in range(2):
         times = _times(calls, before, _loads(calls, before, times))

@@ -1,8 +1,9 @@
-"""Order commands where rows are short.
+"""Order commands where the scratchpad has few rows for them.
 
-Loads come early as far as there are rows for them, and stores late, so that the sequencer does not
-wait. In: commands in the order of the operations, which ``tile`` chose so that few pieces are alive
-at once. Out: ``Issue`` for each distance of ``earlier``; ``step.drafts`` estimates all of them.
+Loads move ahead as far as there are rows for them, and stores move back, so that the sequencer does
+not wait for either. Input: commands in the order of the operations, which ``tile`` chose so that
+few pieces are alive at once. Output: an ``Issue`` for each distance in ``earlier``; ``step.drafts``
+estimates every issue.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,17 +24,19 @@ from trainwright.compiler.schedule.schedule import (
 )
 from trainwright.program.fields import Engine
 
-FAR = 8
-"""Commands that a store is put behind, at most."""
-MORE = 1
-"""Slices of a tensor that may be alive in addition to those in the order of the operations.
+STORE_DISTANCE = 8
+"""Commands by which a store moves back, at most."""
+SPARE_SLICES = 1
+"""Slices of a tensor that may be alive beyond the count in the order of the operations.
 
-An array that runs ahead by one slice hides the other one's work; by more it only fills rows.
+An array that runs ahead by one slice hides the work of the other array; a second slice only takes
+rows.
 """
-ROOMS = (1.0, 0.85, 0.6)
-"""Shares of the rows in which no array runs ahead of the other, tried in this order.
+ROW_SHARES = (1.0, 0.85, 0.6)
+"""Shares of the rows that the list scheduler may use, tried in this order.
 
-Where nothing else can start the scheduler exceeds its limit; under a lower one the excess may fit.
+The scheduler exceeds its limit where no command can start within it. Under a lower limit, what
+exceeds it may still fit into the rows.
 """
 
 
@@ -42,13 +45,18 @@ def _used(calls: Sequence[Call]) -> list[int]:
     return rows_used(places_of(calls))
 
 
-def _most(calls: Sequence[Call]) -> dict[Group, int]:
+def _slice_limits(calls: Sequence[Call]) -> dict[Group, int]:
     """Return for each group of slices how many may be alive at once."""
-    return {group: max(counts) + MORE for group, counts in _slices(calls).items()}
+    return {group: max(counts) + SPARE_SLICES for group, counts in _slices(calls).items()}
 
 
-def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float) -> list[Call]:
-    """Move each load ahead by its cycles and ``early`` more, as far as rows allow."""
+def _with_early_loads(
+    calls: list[Call], rows: int, limits: Mapping[Group, int], lead_cycles: float
+) -> list[Call]:
+    """Move each load ahead by its own cycles plus ``lead_cycles``, as far as rows allow.
+
+    ``limits`` are the slices of each group that may be alive at once.
+    """
     before = {
         id(call): {id(calls[n]) for n in earlier}
         for call, earlier in zip(calls, dependencies(calls), strict=True)
@@ -63,21 +71,21 @@ def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float
         # Earlier loads moved only among the commands before this one, so its place still holds.
         storage = new.get(id(call))
         at, ahead, rows_of = place, 0.0, storage.rows if storage else 0
-        while at and ahead < call.cycles + early:
+        while at and ahead < call.cycles + lead_cycles:
             other = order[at - 1]
-            # Loads never overtake each other: the first needed is loaded first. Only the arrays'
-            # cycles count as time gained.
+            # Loads never overtake each other, because the load that is needed first comes first.
+            # Only cycles of the arrays count as time gained.
             if other.engine is Engine.LOAD or id(other) in before[id(call)]:
                 break
             if used[at - 1] + rows_of > rows:
                 break
-            if storage and slices[group_of(storage)][at - 1] >= most[group_of(storage)]:
+            if storage and slices[group_of(storage)][at - 1] >= limits[group_of(storage)]:
                 break
             ahead += other.cycles if other.engine in ARRAYS else 0.0
             at -= 1
         if at < place:
             order[at : place + 1] = [call, *order[at:place]]
-            # Only the places in between change: lists of 10,000 commands are long to move whole.
+            # Only the places in between change: shifting a whole list of 10,000 commands is slow.
             for counts in (used, *slices.values()):
                 counts[at : place + 1] = [counts[at], *counts[at:place]]
             for n in range(at, place + 1):
@@ -97,12 +105,12 @@ def _slices(calls: Sequence[Call]) -> dict[Group, list[int]]:
     return slices
 
 
-def _late(calls: list[Call], rows: int) -> list[Call]:
-    """Return the commands with stores moved back, where rows allow.
+def _with_late_stores(calls: list[Call], rows: int) -> list[Call]:
+    """Move each store behind the next command of the array that computes the stored piece.
 
-    A store goes behind the next command of the array that computes what it stores. That array then
-    has work while the store waits for its result; in front of the command, the store would keep the
-    sequencer from issuing it.
+    The array then has work while the store waits for the piece. In front of that command, the store
+    would block the sequencer, which issues commands in order. A store stays where it is if the rows
+    do not suffice.
     """
     order = list(calls)
     used = _used(order)
@@ -115,13 +123,13 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
         if order[b].engine is Engine.STORE
     }
     places = [n for n, call in enumerate(order) if call.engine is Engine.STORE]
-    # From the last store back, so that the places of earlier ones stay true.
+    # From the last store back: moving a store changes no place in front of the store.
     for place in reversed(places):
         call = order[place]
         (storage,) = call.sources
         held = storage.rows if last[storage] == place else 0
         at = place
-        while at + 1 < len(order) and at - place < FAR:
+        while at + 1 < len(order) and at - place < STORE_DISTANCE:
             other = order[at + 1]
             if other.engine is Engine.STORE or (id(call), id(other)) in read:
                 break
@@ -130,7 +138,7 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
             at += 1
             if other.engine is makers[storage]:
                 break
-        # Moving less far would gain nothing: the array would still wait for its next command.
+        # A shorter move would gain nothing: the array would still wait for its next command.
         if at > place and order[at].engine is makers[storage]:
             order.insert(at, order.pop(place))
             used.insert(at, used.pop(place))
@@ -140,10 +148,10 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
 
 
 def _times(calls: Sequence[Call], rows: int) -> list[Times]:
-    """Return the times of every command.
+    """Estimate the times of every command.
 
-    Commands are issued strictly in order: a command that has to wait for rows, until a piece is no
-    longer read, delays all later ones, as the sequencer does.
+    As in the sequencer, commands are issued strictly in order: a command that waits until a piece
+    is no longer read, and its rows are free, delays all later commands.
     """
     before, free, issued = dependencies(calls), dict[Engine, float](), 0.0
     last = {storage: n for n, call in enumerate(calls) for storage in call.storages}
@@ -157,8 +165,8 @@ def _times(calls: Sequence[Call], rows: int) -> list[Times]:
         new = {*call.targets} - alive
         alive |= new
         used += sum(storage.rows for storage in new)
-        # The sequencer waits for the reader that ends first, then for the next, until there are
-        # rows.
+        # The sequencer waits for one last reader after another, the earliest end first, until there
+        # are rows.
         while used > rows and leaving:
             end, less = heappop(leaving)
             issued, used = max(issued, end), used - less
@@ -174,24 +182,26 @@ def _times(calls: Sequence[Call], rows: int) -> list[Times]:
 def tight(
     calls: Sequence[Call], lookahead: int, rows: int, earlier: Sequence[float]
 ) -> Iterator[Issue]:
-    """Issue commands in as few rows as the order of the operations takes, or in ``rows``.
+    """Issue commands within ``rows``, or, if the given order needs more, in the given order.
 
-    Each value of ``earlier`` gives an order whose loads come so many cycles before they have to
-    begin.
+    Yield an issue for each value of ``earlier``: the cycles by which loads begin before they must.
+    Values that lead to the same order yield one issue.
     """
-    fixed, most = list(calls), _most(calls)
+    fixed, limits = list(calls), _slice_limits(calls)
     fits = max(_used(fixed)) <= rows
     if fits:
-        for part in ROOMS:
-            order = reordered(calls, lookahead, round(part * rows), most)
+        for share in ROW_SHARES:
+            order = reordered(calls, lookahead, round(share * rows), limits)
             if max(_used(order)) <= rows:
                 fixed = order
                 break
     seen: set[tuple[int, ...]] = set()
-    for early in earlier:
-        order = _late(_early(fixed, rows, most, early), rows) if fits else fixed
+    for lead_cycles in earlier:
+        order = fixed
+        if fits:
+            order = _with_late_stores(_with_early_loads(fixed, rows, limits, lead_cycles), rows)
         numbers = tuple(map(id, order))
-        if numbers in seen:  # mostly where there are no rows for any load to come earlier
+        if numbers in seen:  # usual where no load has rows to come earlier
             continue
         seen.add(numbers)
         yield Issue(tuple(order), tuple(_times(order, rows)), lookahead)
