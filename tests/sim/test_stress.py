@@ -25,7 +25,7 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import Engine, Operation
-from trainwright.program.footprint import footprint
+from trainwright.program.footprint import Touch, footprint
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
 
@@ -109,7 +109,7 @@ def touches(d: Compute | Transfer) -> tuple:
     if isinstance(d, Compute):
         return footprint(d, P)
     local = footprint(d, P)[0]
-    outside = replace(local, space="memory", start=0, stop=1, write=not local.write)
+    outside = Touch("memory", 0, 1, not local.write)
     return local, outside
 
 
