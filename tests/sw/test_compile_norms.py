@@ -62,6 +62,28 @@ def test_compiled_block_with_norms_is_one_program_near_float64():
         assert (mine - real).norm() < 0.005 * real.norm()
 
 
+class SharedNorm(torch.nn.Module):
+    """A norm applied before and after a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = tnn.TTLayerNorm(32, numbers=NUMBERS)
+        self.layer = tnn.TTLinear(32, 32, rank=8, numbers=NUMBERS)
+
+    def forward(self, x):
+        return self.layer(self.norm(self.layer(self.norm(x))))
+
+
+def test_norm_applied_twice_is_one_program_near_float64():
+    torch.manual_seed(2)
+    model, x, weights = SharedNorm(), torch.randn(16, 32), torch.randn(32)
+    compiled = trainwright.compile(model, batch=16)
+    assert len(compiled.chains) == 1
+    own, plain = gradients(compiled, x, weights), gradients(model, x, weights)
+    for mine, torchs in zip(own, plain, strict=True):
+        assert (mine - torchs).norm() < 0.01 * torchs.norm()
+
+
 def test_tt_layer_norm_in_float32_equals_that_of_torch():
     torch.manual_seed(1)
     theirs = torch.nn.LayerNorm(24, eps=0)

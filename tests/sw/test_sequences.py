@@ -13,6 +13,8 @@ from test_lowering import checked
 from trainwright.check.step import check_step, random_inputs
 from trainwright.cli import main
 from trainwright.compiler import compile_step
+from trainwright.compiler.forms.layout import Layout
+from trainwright.compiler.step.compile import view_layout
 from trainwright.driver import Driver
 from trainwright.driver.tokens import TokenCounts, token_words
 from trainwright.fixed.quantise import dequantise
@@ -105,6 +107,50 @@ def test_classifier_with_padding_is_exact_in_every_tensor(over, batch, tokens):
     with GoldenAccelerator(ENGINE, memory_bytes=1 << 24) as golden:
         check = check_step(network, batch, golden)
     assert "heads.mask in memory" in check.comparison.tensors and not check.comparison.mismatches
+
+
+def test_scale_whose_values_lie_in_padded_rows_is_exact_in_every_tensor():
+    """Store normalised values in rows padded to the lanes, which the backward pass reads anew."""
+    layer = {"outputs": [2, 16], "inputs": [2, 16], "ranks": [4], "relu": False}
+    layers = [
+        {"name": "normal", "norm": "layer"},
+        {"name": "scaled", "scale": 32},
+        *({"name": name, "from": "scaled", **layer} for name in ("query", "key", "value")),
+        {"name": "heads", "attention": ["query", "key", "value"], "heads": 2, "causal": True},
+    ]
+    tables = {"classes": 2, "image": [1, 32], "tokens": 2, "layers": layers}
+    step = checked(network_from_dict(tables), 16, ENGINE)
+    normal = step.forward.lowered.outer.values()
+    assert [outer.layout.padded for outer in normal if outer.tensor == "normal.a"] == [("s",)]
+
+
+def test_scale_that_two_values_share_is_exact_in_every_tensor():
+    layer = {"outputs": [4, 6], "inputs": [4, 6], "ranks": [6], "relu": False}
+    layers = [
+        {"name": "first", "scale": 24},
+        {"name": "middle", **layer},
+        {"name": "second", "weights": "first"},
+        {"name": "last", **layer},
+        {"name": "third", "weights": "first"},
+    ]
+    step = checked(
+        network_from_dict({"classes": 24, "image": [1, 24], "layers": layers}), 5, ENGINE
+    )
+    assert "l1.dG1.3" in {op.out for op in step.backward.lowered.graph.ops}
+
+
+@pytest.mark.parametrize(
+    ("layout", "axes", "view", "wanted"),
+    (
+        (Layout(("p", "s"), ("b",), ("s",)), "pbs", "jbs", Layout(("j", "s"), ("b",), ("s",))),
+        (Layout(("p", "b"), ("s",), (), 4), "pbs", "jkbs", Layout(("j", "k", "b"), ("s",), (), 4)),
+        (Layout(("p", "s"), ("b",), ("p",)), "pbs", "jbs", None),
+        (Layout(("s", "p"), ("b",)), "pbs", "jbs", None),
+        (Layout(("b", "s"), ("p",)), "pbs", "jbs", None),
+    ),
+)
+def test_view_lies_as_its_tensor_only_in_the_same_rows(layout, axes, view, wanted):
+    assert view_layout(layout, tuple(axes), tuple(view)) == wanted
 
 
 def dense(network, model):

@@ -171,9 +171,10 @@ class Einsum(GraphOp):
         """Add the gradient to the scales of values: products of each value, then their sum."""
         axes = back.tensors[name].axes
         group = product.make().sized(prod(back.graph.sizes[axis] for axis in axes))
-        products = back.tensor(f"{gradient_name(name)}.products", x)
+        part = back.part(name)  # of several where values share the scales
+        products = back.tensor(f"{part}.products", x)
         back.ops.append(Kernel(products, (upper, x), group.forward, over=axes))
-        back.ops.append(Einsum(back.part(name), (products,)))
+        back.ops.append(Einsum(part, (products,)))
 
 
 @dataclass(frozen=True)

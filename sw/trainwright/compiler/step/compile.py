@@ -21,7 +21,7 @@ from trainwright.compiler.emit.emit import Emitted, emitted
 from trainwright.compiler.forms.choices import ProgramSpec, Stored
 from trainwright.compiler.forms.digits import between_width, cost_digits, in_digits, require_passes
 from trainwright.compiler.forms.external import External, Sources
-from trainwright.compiler.forms.layout import Layout
+from trainwright.compiler.forms.layout import Axes, Layout
 from trainwright.compiler.step.lower import add_buffers, descriptors_of, lower
 from trainwright.compiler.step.rows import ALWAYS, Rows, rows_of, without_records
 from trainwright.compiler.tile.tile import Lowered
@@ -92,10 +92,12 @@ def may_part(step: StepGraph, origins: Mapping[str, str]) -> set[str]:
     Only contractions of the backward pass may read them: each array then reads the part that it
     wrote.
     """
+    viewed = {origin for name, origin in origins.items() if name != origin}
     names = {
         name
         for name, origin in origins.items()
         if name == origin
+        and name not in viewed
         and name not in step.forward.results
         and name in step.forward.makers
         and step.forward.makers[name].sums
@@ -112,18 +114,31 @@ def lying(lowered: Lowered, name: str) -> Sources:
     return tuple(outer for outer in lowered.outer.values() if outer.tensor == name)
 
 
+def view_layout(layout: Layout, axes: Axes, view: Axes) -> Layout | None:
+    """Return how a view lies, by its axes ``view``, whose tensor of ``axes`` has a ``layout``.
+
+    ``None`` if the view does not lie in these rows: it lacks an axis of the lanes or of padding, or
+    the rows are in another order than the tensor's axes.
+    """
+    rows, own = (tuple(a for a in each if a not in layout.lanes) for each in (axes, view))
+    if layout.rows != rows or not {*layout.lanes, *layout.padded} <= set(view):
+        return None
+    return replace(layout, rows=own)
+
+
 def viewed(
     backward: Graph, origins: Mapping[str, str], layouts: Mapping[str, Layout]
 ) -> tuple[Graph, dict[str, str]]:
     """Return the backward pass, and the tensor in memory that each tensor given to it is a view of.
 
-    A view of a tensor whose lanes have an axis that the view lacks cannot be read from memory: it
-    becomes an operation of the backward pass.
+    A view that does not lie in the rows of its tensor cannot be read from memory: it becomes an
+    operation of the backward pass.
     """
     sources = {}
     views: list[Op] = []
     for name, origin in origins.items():
-        if set(layouts[origin].lanes) <= set(backward.tensors[name].axes):
+        axes = (backward.tensors[n].axes for n in (origin, name))
+        if name == origin or view_layout(layouts[origin], *axes):
             sources[name] = origin
         else:
             sources[origin] = origin
@@ -266,8 +281,9 @@ def _backward(
     for name, origin in origins.items():
         given[name] = lying(forward, origin)
         if origin != name:  # a view: the same rows by other axes
-            axes, lanes = step.whole.tensors[name].axes, layouts[origin].lanes
-            layout = Layout(tuple(a for a in axes if a not in lanes), lanes)
+            axes = (step.whole.tensors[n].axes for n in (origin, name))
+            layout = view_layout(layouts[origin], *axes)
+            assert layout
             given[name] = (External.of(step.whole, name, layout, {}, p.lanes),)
     stored = passes.layouts(backward.results)
     with followed(most=rest()):
