@@ -1,4 +1,4 @@
-"""AXI write channels: bursts and their beats out, responses back."""
+"""AXI write channels: send bursts and their beats, and count the responses."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -12,7 +12,7 @@ from trainwright_hw.bus.bursts import burst_layout, burst_width
 
 
 def write_layout(parameters: AcceleratorParameters) -> data.StructLayout:
-    """Lay out a burst to write (``burst_layout``), and a flag that returns with its data."""
+    """Lay out a burst to write, with a flag that the writer shows next to the data of the burst."""
     return burst_layout(parameters, flag=1)
 
 
@@ -20,13 +20,13 @@ class AxiWriter(wiring.Component):
     """Writer of bursts, whose addresses run up to ``outstanding_bursts`` ahead of the data.
 
     Throughput is one burst and one beat per cycle. All strobes are set, or none in a burst that is
-    ``outside``. A burst whose address was sent needs all of its beats eventually.
+    ``outside``. Once its address was sent, all beats of a burst must follow.
 
     Members: ``axi``, the write channels; ``burst``, a stream of bursts to write; ``beats``, a
-    stream of the data, and ``flag``, the flag of the burst that the next beat belongs to, while
-    ``flag_valid`` (no beat is taken before); ``flying``, high while a response is outstanding;
-    ``blocked``, high while a beat waits for the memory; ``error``, high for one cycle per error
-    response.
+    stream of the data, of which none is taken before ``flag_valid``; ``flag``, valid with
+    ``flag_valid``, the flag of the burst that the next beat belongs to; ``flying``, high while a
+    response is outstanding; ``blocked``, high while a beat waits for the memory; ``error``, high
+    for one cycle per error response.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -53,8 +53,7 @@ class AxiWriter(wiring.Component):
             # Without address checks every beat is written whole; a program never stores a part of a
             # beat.
             *([] if self.parameters.address_checks else [axi.wstrb.eq(~0)]),
-            # Responses are counted, not matched: any of them frees a place, as bursts are answered
-            # in order.
+            # Responses are counted and not matched: bursts are answered in order.
             axi.bready.eq(1),
         ]
         m.d.sync += self.error.eq(axi.bvalid & axi.bresp[1])
@@ -72,8 +71,8 @@ class AxiWriter(wiring.Component):
         flying = Signal(range(most + 1))
         asked = Signal()
         m.d.comb += [
-            # Bounded by responses rather than by addresses sent: STORE counts as done only when
-            # nothing of it can still be on its way to memory.
+            # Count bursts until their response, not until their data: STORE is done only when none
+            # of its data can still be on the way to memory.
             self.burst.ready.eq((~axi.awvalid | axi.awready) & (flying != most)),
             asked.eq(self.burst.valid & self.burst.ready),
             queue.w_en.eq(asked),
@@ -101,18 +100,18 @@ class AxiWriter(wiring.Component):
             self.beats.ready.eq(queue.r_rdy & (~axi.wvalid | axi.wready)),
             self.blocked.eq(axi.wvalid & ~axi.wready),
             take.eq(self.beats.valid & self.beats.ready),
-            # Compared to the burst at the head: its length is not known before it is queued.
+            # Compare with the length at the head of the queue, which has the length of each burst.
             last.eq(sent + 1 == queue.r_data[:width]),
             queue.r_en.eq(take & last),
         ]
         with m.If(take):
             m.d.sync += [axi.wdata.eq(self.beats.payload), axi.wlast.eq(last), sent.eq(sent + 1)]
             if self.parameters.address_checks:
-                # A burst that lies outside the window still occupies the bus, with no byte enabled:
-                # the protocol does not allow to withdraw an address.
+                # A burst outside the window is sent with no byte enabled: AXI does not allow to
+                # withdraw an address.
                 m.d.sync += axi.wstrb.eq((~queue.r_data[-1]).replicate(len(axi.wstrb)))
             with m.If(last):
                 m.d.sync += sent.eq(0)
-        # Data may wait at the bus while the queue goes on: a register decouples both.
+        # The registered beat may wait at the bus while the next beats are prepared.
         with m.If(take | axi.wready):
             m.d.sync += axi.wvalid.eq(take)

@@ -11,11 +11,11 @@ COMMANDS = 2
 
 
 def per_context(m: Module, load: Value, context: Value, value: Value, name: str) -> Callable:
-    """Keep a field of the commands in flight for each of the two contexts.
+    """Keep a field of the commands in flight in a register for each of the two contexts.
 
-    Where ``load``, ``value`` becomes the field of ``context``; the returned function selects the
-    field of a context. ``load`` may be ``free`` of ``CommandContexts``: the next command's context
-    is then unallocated, and holds the right value when that command is accepted.
+    In cycles of ``load`` the register of ``context`` takes ``value``. The returned function selects
+    the register of a context. ``load`` may be ``free`` of ``CommandContexts``: the register of the
+    next command then follows ``value`` until the command is accepted.
     """
     held = [Signal(Value.cast(value).shape(), name=f"{name}_{n}") for n in range(COMMANDS)]
     for number, register in enumerate(held):
@@ -25,9 +25,10 @@ def per_context(m: Module, load: Value, context: Value, value: Value, name: str)
 
 
 def per_engine(m: Module, ports, field: Callable, name: str) -> Callable:
-    """Keep a field like ``per_context`` for two engines; the result selects by engine and context.
+    """Keep a field like ``per_context``, but for two engines.
 
-    ``ports`` have ``configure`` and ``configure_context``; ``field`` returns a port's value.
+    The returned function selects by engine and context. ``ports`` have ``configure`` and
+    ``configure_context``; ``field`` returns the field of a port.
     """
     first, second = (
         per_context(m, port.configure, port.configure_context, field(port), f"{name}_{number}")
@@ -37,9 +38,10 @@ def per_engine(m: Module, ports, field: Callable, name: str) -> Callable:
 
 
 def derived(m: Module, of_context: Callable[[int], Value], name: str) -> Callable:
-    """Register a function of fields of the commands in flight, a cycle after them, per context.
+    """Register a value derived from fields of the commands in flight, for each context.
 
-    ``of_context`` computes the value of context 0 or 1 from results of ``per_context``.
+    ``of_context`` computes the value of context 0 or 1 from results of ``per_context``; the
+    register is a cycle behind the fields.
     """
     held = []
     for number in range(COMMANDS):
@@ -57,12 +59,12 @@ def _of_context(held: list[Signal]) -> Callable:
 class CommandContexts(wiring.Component):
     """Counter of an engine's commands until they are done.
 
-    An engine is double-buffered: commands use the two contexts alternately, and ``context`` is the
-    one that the next accepted command gets. Events, each high for one cycle per command and in the
-    order of the commands: ``accept``; ``final_step``, the array takes the command's last step;
-    ``final_row``, its last row is written; ``item``, its statistics are delivered. ``free``: a
-    context is unallocated, so another command may be accepted. ``stepping``: there are steps to
-    take. ``busy``: a command is not done. ``older``: nor is the command after it.
+    An engine holds two commands, which use the two contexts alternately; ``context`` is that of the
+    next accepted command. Events, each high for one cycle per command and in the order of the
+    commands: ``accept``; ``final_step``, the array takes the last step of a command; ``final_row``,
+    the last row is written; ``item``, the statistics are delivered. ``free``: a context is
+    unallocated, so another command may be accepted. ``stepping``: a command has steps to take.
+    ``busy``: at least one command is not done. ``older``: two commands are not done.
     """
 
     def __init__(self):
@@ -82,8 +84,8 @@ class CommandContexts(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        # One count per event of the commands that have not reached it: events of both commands
-        # interleave, but each kind keeps the commands' order.
+        # Count, for each event, the commands without it so far. Events of both commands interleave,
+        # but events of one kind come in the order of the commands.
         counts = {}
         for name in ("final_step", "final_row", "item"):
             count = counts[name] = Signal(range(COMMANDS + 1), name=f"without_{name}")

@@ -16,10 +16,11 @@ PLACE = data.StructLayout({"row": LOCAL_WIDTH, "targets": 1})
 
 
 class SampleRows(wiring.Component):
-    """Generator of addresses of each sample's rows, first pixels, then targets; one per cycle.
+    """Generator of the rows of each sample, first of pixels, then of targets; one per cycle.
 
-    Members: ``start`` begins the ``command``; ``address``, a stream of rows from the next cycle on;
-    ``targets``: the row holds targets. ``command`` must not change until the last row was taken.
+    Members: ``start`` begins the ``command``, which must not change until its last row was taken;
+    ``address``, a stream of rows from the next cycle on; ``targets``, whether that row is for
+    targets.
     """
 
     def __init__(self):
@@ -110,8 +111,8 @@ class Pixels(wiring.Component):
             final.eq(d.pixel_bytes[0] | upper),
             self.o.valid.eq(self.i.valid),
             self.i.ready.eq(self.o.ready & final),
-            # Repeating a pixel's bits scales its greatest value to the greatest input, as
-            # multiplying by 255/15 does for 4 bits.
+            # Repeating the bits of a pixel maps the greatest pixel to the greatest input: for
+            # pixels of 4 bits and inputs of 8, a multiplication by 255/15.
             by.eq(-d.input_bits),
             kept.eq((1 << d.input_bits) - 1),
         ]

@@ -19,11 +19,11 @@ def frame_crc() -> Processor:
 class Deframer(wiring.Component):
     """Extractor of frames' words from a stream of bytes.
 
-    While ``enable`` is low everything is dropped, and afterwards up to the next flag. Members:
-    ``valid`` with ``byte``; ``word_valid`` is high for one cycle with each ``word`` of a frame, the
-    CRC last, at ``index`` of the frame; at the end of a frame ``good`` or ``bad`` is high for one
-    cycle, with ``index`` its length in words. A frame is good if it has whole words, at most
-    ``MOST_FRAME_WORDS``, and a correct CRC. Adjacent flags are no frame.
+    Bytes are dropped while ``enable`` is low, and from then on up to the next flag. Members:
+    ``valid`` with ``byte``; ``word_valid``, high for one cycle with each ``word`` of a frame, the
+    CRC included, and the ``index`` of the word in the frame; ``good`` or ``bad``, high for one
+    cycle at the end of a frame, when ``index`` is the length in words. A frame is good if it has
+    whole words, at most ``MOST_FRAME_WORDS``, and a correct CRC. Adjacent flags are no frame.
     """
 
     def __init__(self):
@@ -46,9 +46,8 @@ class Deframer(wiring.Component):
         # Hunting after an error or at the start: bytes are dropped up to the next flag.
         hunting, escaped, anything = Signal(init=1), Signal(), Signal()
         place = Signal(range(WORD_BYTES))
-        # the byte, delayed by a cycle, with its classification
-        # A classification of the byte in registers: comparisons do not lengthen the path of the
-        # CRC.
+        # Register the byte and its classification, so that comparisons do not lengthen the path of
+        # the CRC.
         valid, byte = Signal(), Signal(8)
         flag, escape, data_byte = Signal(), Signal(), Signal(8)
         m.d.sync += [
@@ -76,8 +75,7 @@ class Deframer(wiring.Component):
             self.good.eq(end & whole & crc.match_detected),
             self.bad.eq(end & ~(whole & crc.match_detected)),
         ]
-        # The count stops beyond the longest frame, so that an endless one is not taken for a short
-        # one.
+        # The count stops beyond the longest frame: wrapped around, a long frame would look short.
         with m.If(self.word_valid & (self.index <= MOST_FRAME_WORDS)):
             m.d.sync += self.index.eq(self.index + 1)
         with m.If(take):
@@ -89,7 +87,7 @@ class Deframer(wiring.Component):
                 escaped.eq(0),
             ]
         with m.Elif(valid):  # an escape byte
-            # A lone escape counts as content: a frame of it alone is bad, not empty.
+            # A frame of one escape has content, so it is bad and not empty.
             m.d.sync += [escaped.eq(1), anything.eq(1)]
         with m.If(flag):
             m.d.sync += [hunting.eq(0), place.eq(0), anything.eq(0), escaped.eq(0)]

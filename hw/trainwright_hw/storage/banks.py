@@ -13,12 +13,12 @@ from trainwright_hw.storage.ports import row_layout
 class Banks(wiring.Component):
     """Array of ``scratchpad_banks`` memories with one read and one write port each.
 
-    Write: in the cycle of ``granted``, with one bit per writer of which at most one is set, bank n
-    takes ``write_place{writer}`` and ``write_row{writer}``; the row is stored two cycles later.
+    Write: ``granted[n]`` has a bit for each writer, of which at most one is set. In that cycle bank
+    n takes ``write_place{writer}`` and ``write_row{writer}``; the row is stored two cycles later.
 
-    Read: bank n reads ``read_place`` where ``read``; its row is in a register of the bank two
-    cycles later. In that cycle ``source{reader}`` names the bank whose row a reader gets a cycle
-    later as ``row{reader}``.
+    Read: in a cycle of ``read[n]`` bank n reads ``read_place[n]``; two cycles later the row is in a
+    register of the bank. In that cycle ``source{reader}`` names the bank whose row the reader gets,
+    a cycle later, as ``row{reader}``.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, readers: int, writers: int):
@@ -50,15 +50,14 @@ class Banks(wiring.Component):
             self._write(m, bank, memory.write_port())
             port = memory.read_port()
             given.append(Signal.like(port.data, name=f"given{bank}", reset_less=True))
-            # A register behind the block RAM's own: the way to the readers crosses much of the
-            # device.
+            # A second register behind that of the block RAM: the way to the readers is long.
             m.d.sync += given[-1].eq(port.data)
             m.d.comb += [port.en.eq(self.read[bank]), port.addr.eq(self.read_place[bank])]
         for reader in range(self._readers):
             row = getattr(self, f"row{reader}")
             taken = Signal.like(row, name=f"taken{reader}", reset_less=True)
             m.d.comb += row.eq(taken)
-            # Every reader has its multiplexer over all banks; the bank is known since the request.
+            # Every reader has a multiplexer over all banks, and knows the bank since its request.
             with m.Switch(getattr(self, f"source{reader}")):
                 for number, of_bank in enumerate(given):
                     with m.Case(number):
@@ -72,8 +71,8 @@ class Banks(wiring.Component):
         row = Signal.like(port.data, name=f"write_row{bank}", reset_less=True)
         places = [getattr(self, f"write_place{n}") for n in writers]
         rows = [getattr(self, f"write_row{n}").as_value() for n in writers]
-        # Written a cycle later than granted, when the row arrives: reads of that row in between are
-        # unspecified, and the sequencer keeps engines apart by waits.
+        # The row is written a cycle after its grant. What a read of this row returns meanwhile is
+        # unspecified: the waits of descriptors keep readers and writers of a row apart.
         m.d.sync += [
             enable.eq(chosen.any()),
             address.eq(granted(chosen, places)),

@@ -8,13 +8,13 @@ from amaranth.lib.memory import Memory
 class RegisteredQueue(Elaboratable):
     """First-in first-out queue, equal to ``amaranth.lib.fifo.SyncFIFO`` except for timing.
 
-    ``SyncFIFO`` reads a LUT memory and compares its level at the start of the following path. Here
-    the oldest word, ``r_rdy`` and ``w_rdy`` come from registers, which leaves the cycle to the
-    arbiters behind. A word that finds the queue empty goes to the output register at once.
+    The outputs of ``SyncFIFO`` come from a LUT memory and from comparisons of its level. Here the
+    oldest word, ``r_rdy`` and ``w_rdy`` are registers, so that the arbiters behind have the whole
+    cycle. A word that is written to an empty queue goes to the output register at once.
 
     ``depth`` (at least 2) words of ``width`` bits; members as in ``SyncFIFO``. ``r_data`` is
     unspecified while ``r_rdy`` is low, except for its lowest ``flags`` bits, which are 0.
-    ``counted``: the writer counts credit and never writes without, so ``w_rdy`` is not checked.
+    ``counted``: the writer writes only with credit, so that ``w_rdy`` need not be checked.
     """
 
     def __init__(self, *, width: int, depth: int, counted: bool = False, flags: int = 0):
@@ -53,8 +53,8 @@ class RegisteredQueue(Elaboratable):
             read.eq(self.r_en & self.r_rdy),
             pass_by.eq(write & ~more & (read | ~self.r_rdy)),
             refill.eq(read & more),
-            # Write unconditionally: the next word overwrites one that passes by, whose place is
-            # not counted.
+            # Store every word, also one that goes to the output register: the next word overwrites
+            # it, because `produce` does not move.
             writer.en.eq(write),
             writer.addr.eq(produce),
             writer.data.eq(self.w_data),
@@ -89,7 +89,7 @@ class RegisteredQueue(Elaboratable):
 def counted_queue(*, width: int, depth: int, unregistered: bool) -> RegisteredQueue | SyncFIFO:
     """Make a queue whose writer counts credit.
 
-    Its outputs are registers or, if ``unregistered``, not, which saves a LUT per bit.
+    The outputs are registers; ``unregistered`` outputs save a LUT per bit.
     """
     if unregistered:
         return SyncFIFO(width=width, depth=depth)

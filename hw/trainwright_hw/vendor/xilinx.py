@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from amaranth.hdl import C, Cat, ClockSignal, Instance, Module, Signal, Value, signed
 
 WIDE, NARROW, RESULT = 27, 18, 48
-"""Bits of the pre-adder and of the multiplier's other operand; of the result."""
+"""Bits of the pre-adder, of the multiplier's other operand, and of the result."""
 PARAMETERS: dict[str, object] = {
     # one register each for both operands of the pre-adder, the shared operand and the result
     **{"AREG": 1, "ACASCREG": 1, "DREG": 1, "BREG": 1, "BCASCREG": 1, "PREG": 1},
@@ -36,17 +36,17 @@ def dsp48e2_pair(
 ) -> list[Signal]:
     """Multiply two signed values of equal width by ``shared``, in ``PRODUCT_CYCLES``.
 
-    ``own`` loads where ``enable`` (None: in every cycle). Raises ``ValueError`` where ``pair_fits``
-    is false.
+    The registers of ``own`` load in cycles of ``enable``; None: in every cycle. Raises
+    ``ValueError`` if ``pair_fits`` is false.
 
-    With low = own[0] and high = own[1], and w the bits of a product,
+    With low = own[0], high = own[1], and products of w bits,
 
         (high 2^w + low) shared + 2^(w-1) = (high shared) 2^w + (low shared + 2^(w-1))
 
-    whose last term is in [0, 2^w): it borrows nothing from the other product, and equals the low
-    product with its first bit inverted. The pre-adder joins the operands, and the adder behind the
-    multiplier adds the constant; the only LUT is that inverter, which merges with the logic that
-    adds the product.
+    The last term is in [0, 2^w), so it borrows nothing from the other product; it is the low
+    product with the top bit inverted. The pre-adder joins the operands, and the adder behind the
+    multiplier adds 2^(w-1). The only LUT is the inverter, which merges with the logic that adds the
+    product.
     """
     low, high = own
     if len(low) != len(high) or not pair_fits(len(low), len(shared)):
@@ -83,5 +83,5 @@ def dsp48e2_pair(
 
 
 def _extended(bits: Value, width: int) -> Value:
-    """Extend a memory word by its top bit: it has an unsigned shape but signed contents."""
+    """Extend a value by its top bit: its shape may be unsigned although its contents are signed."""
     return Cat(bits, bits[-1].replicate(width - len(bits)))

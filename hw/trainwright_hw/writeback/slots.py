@@ -12,14 +12,14 @@ from trainwright_hw.writeback.tile_rows import TileRows
 
 _ROW = {"number": ROWS_WIDTH, "address": LOCAL_WIDTH, "final": 1, "context": 1}
 SLOT_LAYOUT = data.StructLayout({"pe1": 1, "pe2": 1, **_ROW})
-"""Slot: the engine that has it (neither, in a free slot), and the row that it writes.
+"""Slot: the engine that owns the slot (none if it is free), and the row to write.
 
-The row has its number in the tile, its address, whether it is the command's last one, and the
-command's context.
+Fields of the row: number in the tile, address, whether it is the last row of its command, and the
+context of that command.
 """
 
 BLIND = 4
-"""Rows of PE2 that may still get slots before a tile of PE1 that starts is taken into account."""
+"""Rows of PE2, at most, that still get slots after a tile of PE1 starts, before PE2 is held off."""
 
 
 class Slots(wiring.Component):
@@ -28,14 +28,14 @@ class Slots(wiring.Component):
     A tile of PE1 (``start``, ``tile``) gets a slot for each of its rows, in consecutive cycles that
     begin ``AHEAD`` + 1 cycles later. A tile of PE2 (``row_start``, ``row_tile``), allowed while
     ``ready``, gets a slot for each of its rows, from the next cycle on, in cycles in which PE1 has
-    no slot and there was ``row_credit``. ``prompt``: PE2 can have the next cycle's slot.
+    no slot and ``row_credit`` was high. ``prompt``: PE2 can have the slot of the next cycle.
 
-    ``recent``: a tile of PE1 that started now would leave PE2 fewer than ``pe2_rows`` slots since
-    the previous tile. ``active``: PE2 has rows without a slot.
+    ``recent``: the previous tile of PE1 left PE2 fewer than ``pe2_rows`` slots so far, so that a
+    tile of PE1 should not start now. ``active``: PE2 has rows without a slot.
 
     Further members: ``column_stride`` (PE1) and ``row_stride`` (PE2), the strides of the commands
-    of ``column_context`` and ``row_context``; ``row_taken``, while PE2 has this cycle's slot;
-    ``slot``.
+    of ``column_context`` and ``row_context``; ``row_taken``, high while PE2 has the slot of this
+    cycle; ``slot``, the slot of this cycle.
     """
 
     def __init__(self, parameters: AcceleratorParameters):

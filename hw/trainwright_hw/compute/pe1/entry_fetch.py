@@ -1,4 +1,4 @@
-"""Operand fetch of PE4: the scratchpad rows that are the entries of each step."""
+"""Operand fetch of PE4's entries: ``lanes`` rows of the second operand for each step."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -12,21 +12,20 @@ from trainwright_hw.storage.ports import ReadPort, row_layout
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 
 STEPS_DEPTH = 4
-"""Steps whose entries are not all requested yet."""
-
-
+"""Steps, at most, whose entries are not all requested yet."""
 LEAST_DEPTH = 24
-"""Minimum rows requested ahead: cover the scratchpad's latency where steps are short."""
+"""Rows requested ahead, at least: short steps must not wait for the scratchpad's latency."""
 
 
 class EntryFetch(wiring.Component):
-    """Fetcher of ``lanes`` rows per step, two steps ahead.
+    """Fetcher of ``lanes`` rows per step, up to two steps ahead; a row per cycle.
 
-    A cycle of ``step``, allowed only while ``credit``, announces a step: its first entry is row
-    ``address``; the following entries use the stride of its ``context``, which is ``stride`` in a
-    cycle of ``configure``. ``whole``: all entries of the next unclaimed step have arrived. A cycle
-    of ``claim``, allowed only while ``whole``, claims the step; its entries then appear at ``row``
-    in order, and each cycle of ``take`` removes one. Throughput is a row per cycle.
+    Members: ``configure`` is high for one cycle with the ``stride`` of a command and the command's
+    ``configure_context``. ``step``, allowed while ``credit``, announces a step: the first entry is
+    row ``address``, and further entries follow by the stride of ``context``. ``g`` is the read
+    port. ``whole`` is high while all entries of the oldest unclaimed step have arrived. ``claim``,
+    allowed while ``whole``, claims that step. The entries then appear at ``row`` in order; each
+    cycle of ``take`` removes one entry.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -82,6 +81,7 @@ class EntryFetch(wiring.Component):
             with m.If(is_first):
                 m.d.sync += context.eq(first_context)
 
+        # Entries of unclaimed steps that have arrived, up to the last cycle and with this one.
         unclaimed, arrived = Signal(range(depth + 1)), Signal(range(depth + 2), name="there")
         m.d.comb += arrived.eq(unclaimed + reader.port.valid)
         with m.If(self.claim):

@@ -41,13 +41,14 @@ class SdramPins(wiring.Signature):
 class SdramPads(wiring.Component):
     """Registers at every pin except ``dq_oe``, which is therefore a cycle ahead of the data.
 
-    The chip's clock is the design's clock inverted: an output that changes at a rising edge has
-    half a period of setup and half of hold. ``dq_i`` is sampled at the falling edge, and valid in
-    the next cycle; with ``late_capture`` it is sampled at the rising edge after that, and valid a
-    cycle later. Without a ``DevicePlatform`` the chip is assumed to answer within its cycle, and
-    ``clk`` is not driven.
+    The clock of the chip is the inverted clock of the design, so an output that changes at a rising
+    edge has half a period of setup and half of hold. ``dq_i`` is sampled at the falling edge and
+    valid in the next cycle. With ``late_capture`` it is sampled at the rising edge after that, and
+    valid a cycle later. In simulation (without a ``DevicePlatform``) the chip answers within its
+    cycle, and ``clk`` is not driven.
 
-    Members: ``controller``, the pins a cycle before; ``chip``, the pins.
+    Members: ``controller``, the pins as the controller drives them, a cycle before; ``chip``, the
+    pins themselves.
     """
 
     def __init__(self, timing: SdramTiming, *, late_capture: bool):
