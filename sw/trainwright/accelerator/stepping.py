@@ -1,4 +1,4 @@
-"""Interface of programs that stop behind a descriptor, on the golden model and in simulation."""
+"""Interface of programs that stop after each descriptor, on golden model and simulation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class StepState(Protocol):
 
 
 class Stepping(ABC):
-    """Program that stops after each descriptor: every iteration executes one.
+    """Program as an iterator, each iteration of which executes one descriptor.
 
     ``sums``, ``saturations`` and ``underflows`` count by statistics slot.
     """
@@ -72,7 +72,7 @@ class Stepping(ABC):
 
     @abstractmethod
     def __next__(self) -> SteppedDescriptor:
-        """Execute up to the end of the next descriptor."""
+        """Execute the next descriptor to its end."""
 
     def run_to(self, number: int) -> SteppedDescriptor:
         """Execute up to and including the next execution of a descriptor.

@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 
 ALIGNMENT = 16
-"""Elements that rows are filled up to: cuBLAS needs 16 bytes for its fast kernels."""
+"""Elements that a row of bytes is a multiple of: cuBLAS needs 16 bytes for its fast kernels."""
 
 
 @contextmanager
 def precision(*, tf32: bool) -> Iterator[None]:
-    """Fix how cuBLAS multiplies float32, whatever the caller's settings, and put these back.
+    """Fix how cuBLAS multiplies float32 within a context, and restore the caller's settings.
 
-    TF32 is on for parts that are TF32 already, off for native float32. float16 accumulators are
-    always off.
+    ``tf32`` is true for operands that are TF32 numbers, false for native float32. Accumulation in
+    float16 is always off.
     """
     if not torch.backends.cuda.is_built():
         yield
         return
     backend: Any = torch.backends.cuda.matmul
-    # The old name cannot even be read where a caller set the new one (torch 2.9 and later).
+    # In torch 2.9 and later, reading the old name is an error once a caller has set the new one.
     name = "fp32_precision" if hasattr(backend, "fp32_precision") else "allow_tf32"
     wanted = {name: ("tf32" if tf32 else "ieee") if name == "fp32_precision" else tf32}
     if hasattr(backend, "allow_fp16_accumulation"):
@@ -40,7 +40,7 @@ def precision(*, tf32: bool) -> Iterator[None]:
 
 
 def kernels(x: Tensor) -> Any:
-    """Return the fused kernels where they can take x: on a GPU, with Triton; else ``None``."""
+    """Return the fused kernels, or ``None`` if x is not on a GPU or Triton is not installed."""
     return _kernels() if x.is_cuda else None
 
 
@@ -53,18 +53,19 @@ def _kernels() -> Any:
     return module
 
 
-def filled(size: int) -> int:
-    """Round a count of elements up to ``ALIGNMENT``."""
+def aligned(size: int) -> int:
+    """Round a number of elements up to a multiple of ``ALIGNMENT``."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def byte_product(a: Tensor, b: Tensor, total: Tensor) -> None:
     """Add int16 a (M, K) times b (K, N) to ``total`` (int64), on the int8 tensor cores.
 
-    These take signed bytes: x = 256 h + l + 128 with h, l signed; the 128 are put back from the
-    sums of rows and columns. Sums of 2 K products of bytes must fit int32.
+    Tensor cores take signed bytes, so x = 256 h + l + 128 with signed h and l. Sums of rows and
+    columns give the terms of the constant 128. Sums of 2 K products of bytes must fit int32.
     """
     (m, k), n = a.shape, b.shape[1]
+    # h and l lie side by side in `left`, l and h in `right`: one product gives both cross terms.
     left, size = _bytes(a, max(32, -(-m // 8) * 8), reverse=False)
     right, _ = _bytes(b.mT, -(-n // 8) * 8, reverse=True)
     multiply = torch.ops.aten._int_mm
@@ -82,8 +83,11 @@ def byte_product(a: Tensor, b: Tensor, total: Tensor) -> None:
 
 
 def _bytes(x: Tensor, rows: int, *, reverse: bool) -> tuple[Tensor, int]:
-    """Return high and low bytes of int16 x (R, C) side by side, and the columns of each."""
-    size = filled(x.shape[1])
+    """Return the high and low bytes of int16 x (R, C) side by side, and the columns of each half.
+
+    With ``reverse`` the low bytes come first. Zeros fill up ``rows`` rows and aligned columns.
+    """
+    size = aligned(x.shape[1])
     if (fused := kernels(x)) is not None:
         out = torch.empty(1, rows, 2 * size, dtype=torch.int8, device=x.device)
         fused.split(x[None], out, 2, fused.BYTES, 0, beside=True, reverse=reverse)

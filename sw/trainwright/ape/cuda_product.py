@@ -38,8 +38,8 @@ def _arranged(x: Tensor, form: Scheme, *, beside: bool, reverse: bool) -> tuple[
         dim = -1 if beside else -2
         return torch.cat(parts[::-1] if reverse else parts, dim), x.shape[dim]
     kind = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}[form.part]
-    wide = cuda.filled(columns)
-    high = rows if beside else cuda.filled(rows)
+    wide = cuda.aligned(columns)
+    high = rows if beside else cuda.aligned(rows)
     shape = (high, form.parts * wide) if beside else (form.parts * high, wide)
     out = torch.empty(len(x), *shape, dtype=form.part, device=x.device)
     fused.split(x, out, form.parts, kind, form.scales[-1], beside=beside, reverse=reverse)

@@ -1,10 +1,10 @@
 """Compare products of floats computed by 8-bit multipliers with those of wide multipliers.
 
 The host converts elements to integers, and the integers to residues modulo coprime numbers
-(``trainwright.ape.residues``). The accelerator multiplies residues, in one pass of its arrays for
-each modulus and each part of the terms. The host adds the parts of a modulus and restores numbers
-by the Chinese remainder theorem. A pass has only as many terms as 16 bits can sum, so no sum is
-rounded.
+(``trainwright.ape.residues``). The accelerator multiplies the residues in passes, one for each
+modulus and each part of the terms: a pass has only as many terms as 16 bits can sum, so no sum is
+rounded. The host adds the parts of each modulus and restores numbers by the Chinese remainder
+theorem.
 """
 
 from collections.abc import Mapping
@@ -49,10 +49,11 @@ class ResiduePasses:
 
 
 def passes_for(form: ResidueType, terms: int) -> ResiduePasses:
-    """Return the fewest passes that multiply numbers of a type without rounding any sum.
+    """Return the division into the fewest passes that rounds no sum.
 
-    Smaller moduli hold fewer bits each, but allow more terms in a sum. The fewest passes are best,
-    because results cost more than terms: 64 x 64 sums in 16 bits take the time of 80 terms.
+    Smaller moduli hold fewer bits each, but allow more terms in a sum. Fewest passes are best,
+    because results cost more time than terms: storing 64 x 64 sums of 16 bits takes as long as
+    multiplying 80 terms.
     """
     choices: list[ResiduePasses] = []
     for largest in range(256, 1, -1):
@@ -87,7 +88,7 @@ class ResidueOperands:
         return cls(form, a, b, exponents(a, b), passes_for(form, k))
 
     def stacked(self) -> tuple[Tensor, Tensor]:
-        """Return residues by passes: int8 (passes, m, terms) and (passes, terms, n)."""
+        """Return the residues of each pass, int8: (passes, m, terms) and (passes, terms, n)."""
         rows, terms, columns = self.exponents
         bits, moduli = self.form.bits, self.passes.moduli
         left = residues.encode(self.a, rows, terms, bits, moduli)
@@ -101,7 +102,7 @@ class ResidueOperands:
         return left.flatten(0, 1), right.unflatten(1, parts).flatten(0, 1)
 
     def joined(self, sums: Tensor) -> Tensor:
-        """Combine the sums of all passes, int64 (passes, m, n), to numbers (m, n, components)."""
+        """Combine the sums of passes, int64 (passes, m, n), to the product (m, n, components)."""
         moduli, (rows, _, columns) = self.passes.moduli, self.exponents
         sums = sums.unflatten(0, (len(moduli), -1)).sum(1)
         weighed = torch.empty(sums.shape, dtype=torch.int8)
@@ -113,7 +114,7 @@ class ResidueOperands:
         )  # fmt: skip
 
     def wide(self) -> Tensor:
-        """Return the product in Python's integers, rounded once: (m, n, components)."""
+        """Return the product (m, n, components), computed in Python's integers and rounded once."""
         rows, _, columns = (each.tolist() for each in self.exponents)
         left = _integers(self.a, [self.form.bits - e for e in rows])
         right = _integers(self.b.transpose(0, 1), [self.form.bits - f for f in columns])
@@ -223,12 +224,12 @@ def check_product(
 ) -> ProductCheck:
     """Multiply (m, k) by (k, n) on golden model and ``accelerator``, and by wide multipliers.
 
-    Golden model and accelerator are compared in every row that an engine writes, in memory and in
-    statistics; the product is compared, bit by bit, with exact integers rounded once. Raises
-    ``CompileError`` if the accelerator has no exact sums, ``AcceleratorError`` if its memory is too
-    small.
+    Compare golden model and accelerator in every row that an engine writes, in memory and in
+    statistics, and the product, bit by bit, with exact integers rounded once. If ``accelerator`` is
+    the golden model, its C kernel is compared with the interpreter. Raises ``CompileError`` if the
+    results of the accelerator have too few bits, ``AcceleratorError`` if its memory is too small.
     """
-    p, itself = accelerator.parameters, is_kernel(accelerator)
+    p, is_golden = accelerator.parameters, is_kernel(accelerator)
     require_exact_sums(p)
     m, k, n = sizes
     passes = passes_for(TYPES[dtype], k)
@@ -239,7 +240,7 @@ def check_product(
     _require_room(size, accelerator)
     operands = ResidueOperands.drawn(TYPES[dtype], sizes, seed)
     accelerator.write(0, np.zeros(size, np.uint8))
-    with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as golden:
+    with GoldenAccelerator(p, memory_bytes=size, interpreted=is_golden) as golden:
         ours, theirs = _run(programs, operands, golden), _run(programs, operands, accelerator)
         named = RunProgram("product", programs.program.descriptors, p)
         comparison = compare_runs(ours, theirs, programs.program.slots, named)
@@ -252,7 +253,7 @@ def check_product(
     saturated = int(theirs.saturations.sum())
     comparison.add("saturated sums", m * n * passes.count, saturated)
     error, native = operands.errors(product)
-    compared = KERNEL if itself else HARDWARE
+    compared = KERNEL if is_golden else HARDWARE
     return ProductCheck(operands, programs, comparison, theirs.counters, error, native, compared)
 
 

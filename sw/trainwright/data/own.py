@@ -1,8 +1,9 @@
 """Data of a user's own as bytes: tables, lines of text and folders of pictures.
 
-Whatever a sample is, it becomes unsigned bytes, as a network's inputs are bytes / 255. How is
-fitted on the training split (`Preparation`), stored with the model, and applied again by
-`trainwright eval`, so that a new row or picture gets the bytes it would have had in training.
+Every sample becomes unsigned bytes: a network's inputs are bytes / 255. The rules of this
+conversion (`Preparation`) are fitted on the training split and stored with the model. `trainwright
+eval` applies them again, so that a new row or picture gets the bytes that it would have had in
+training.
 """
 
 import re
@@ -67,43 +68,47 @@ from trainwright.support.text import amount, shown, suggestion
 
 TABLE_SUFFIXES = (*CSV_SUFFIXES, PARQUET, TEXT)
 TARGETS = ("target", "label", "class")
-"""Names of the column to predict where `--target` names none; without one it is the last."""
+"""Names of columns to predict if `--target` is not given; if none matches, the last column is."""
 REACH = 3.0
 """Standard deviations on either side of a column's mean that its 256 levels cover: 99.7 % of a
 normal distribution, and a step of 1/43 of a deviation."""
 LEAST_AMOUNTS = 16
-"""Different numbers of a target from which on they are amounts, if most occur once: fewer may be
-the classes of a first try with a few rows."""
+"""Different numbers in a target column above which, if most occur once, the task is a regression.
+
+Fewer numbers may be the classes of a first try with a few rows."""
 MOST_FAR = 0.05
 """Share of a column's values beyond `REACH` above which a note asks for their unit: a normal
 distribution has a share of 0.003, heavy tails 0.02."""
 MOST_LEVELS = 64
-"""Different texts of a column of categories, each an input of its own; above, it must be text."""
+"""Different texts of a column of categories, at most: each is an input. A column of more is
+text."""
 GAP_MARKS = (-99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
 """Numbers that stand for missing values in tables of instruments and surveys."""
 MANY_LEVELS = 8
-"""Categories of a column above which a note says so where they look like numbers."""
+"""Categories that look like numbers above which a note asks whether they are numbers."""
 CROWDED = 4
-"""Different numbers of a column for each level in use, above which a note asks for logarithms. 64
-numbers of a normal distribution have 1.1; with one number a million times the others they have
-32."""
+"""Different numbers of a column per level in use, above which a note asks for logarithms.
+
+64 numbers of a normal distribution have 1.1. With a further number a million times as large, they
+have 32."""
 FLOAT_DIGITS = 15
-"""Digits of a number up to which float64 tells all numbers apart."""
+"""Decimal digits up to which float64 distinguishes all numbers."""
 LEAST_TARGETS, MOST_VARIANCE = 16, 0.9
-"""Targets from which, and part of their variance above which, a single one gets a note."""
+"""Least number of targets, and share of their variance above which a single target gets a note."""
 LEAST_WORDS = 3
-"""Mean words of a column's cells from which on many different ones are text and not names."""
+"""Mean number of words in the cells of a column of many different texts that is taken for text."""
 PLAIN_NUMBERS = "write plain numbers such as 1234.5 if they are numbers"
 PLAIN_DAYS = "write dates as plain numbers, such as days from the first one"
 _DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}\b")
 TEXT_INPUTS = 256
 """Inputs of a column of text: each word sets one of them, by its CRC-32."""
 _MOST_DIGITS = 400
-"""Characters of a number; longer texts are texts."""
+"""Characters of a number, at most; a longer cell is text."""
 MOST_INPUTS = 1 << 16
+"""Inputs that a table may have."""
 
 Preparation = Mapping[str, Any]
-"""Plain data that says how samples become bytes, as a model's file stores it."""
+"""Rules by which samples become bytes: plain data, stored in the model's file."""
 
 
 def parse_image_size(text: str) -> tuple[int, int]:
@@ -139,7 +144,7 @@ class OwnOptions(SettingsModel):
 class OwnSamples:
     """Samples to classify: bytes (samples, rows, columns), and labels where there are some.
 
-    Lines of text have numbers of words in place of bytes.
+    For lines of text, ``images`` has numbers of words in place of bytes.
     """
 
     images: npt.NDArray[Any]
@@ -201,7 +206,7 @@ _KINDS = {"table": "a table", "text": "a file of text", "pictures": "a folder of
 
 
 def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
-    """Read samples as `preparation` makes bytes of them. Raises `DataError`."""
+    """Read samples and convert them as `preparation` says. Raises `DataError`."""
     try:
         kind = own_kind(path, sequences=preparation["kind"] == "text")
         if kind != preparation["kind"]:
@@ -213,7 +218,7 @@ def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
         if kind == "table":
             cells = _cells(path)
             images, labels = _inputs(cells, preparation), _labels(cells, preparation)
-            notes = [n for column in preparation["columns"] for n in _surprises(cells, column)]
+            notes = [n for column in preparation["columns"] for n in _new_row_notes(cells, column)]
             notes += cells.notes
             return OwnSamples(images, labels, notes=tuple(notes))
         size = preparation["rows"], preparation["columns"]
@@ -359,8 +364,8 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     notes += [note for column in columns for note in _crowded(cells, column, order[:-test])]
     for column in columns:
         if column["type"] == "number":
-            notes += _perhaps_meant_otherwise(cells, column["name"])
-        elif column["type"] == "text" and (note := _speechless(cells, column["name"])):
+            notes += _number_notes(cells, column["name"])
+        elif column["type"] == "text" and (note := _wordless(cells, column["name"])):
             notes.append(note)
     if scale is None:
         notes += _like_numbers(target, classes, "classes")
@@ -447,7 +452,7 @@ def _target_scale(cells: Cells, target: str, rows: npt.NDArray[np.int64]) -> tup
 
 
 def _doubts(columns: Sequence[Preparation]) -> list[str]:
-    """Return notes on columns that may be meant otherwise than they are read."""
+    """Return notes on columns of one value, and on categories that look alike or like numbers."""
     notes = []
     for column in columns:
         name, levels = column["name"], column.get("levels", ())
@@ -495,7 +500,7 @@ def _lost_digits(cells: Cells, name: str) -> list[str]:
 
 
 def _outlying(target: str, labels: npt.NDArray[Any], scale: tuple[float, float]) -> list[str]:
-    """Return a note on a target that alone has most of the variance: the others look equal."""
+    """Return a note on a target so large that all other targets look equal."""
     number = int(np.abs(labels).argmax())
     part = float(labels[number]) ** 2 / len(labels)  # labels have the variance 1
     if len(labels) < LEAST_TARGETS or part <= MOST_VARIANCE:
@@ -507,7 +512,7 @@ def _outlying(target: str, labels: npt.NDArray[Any], scale: tuple[float, float])
     ]
 
 
-def _perhaps_meant_otherwise(cells: Cells, name: str) -> list[str]:
+def _number_notes(cells: Cells, name: str) -> list[str]:
     """Return notes on numbers that may be codes, numbers of rows, or marks of missing values."""
     texts = [text for text in cells.columns[name] if text is not None]
     notes = _lost_digits(cells, name)
@@ -566,7 +571,7 @@ def _crowded(cells: Cells, column: Preparation, rows: npt.NDArray[np.int64]) -> 
     ]
 
 
-def _surprises(cells: Cells, column: Preparation) -> list[str]:
+def _new_row_notes(cells: Cells, column: Preparation) -> list[str]:
     """Return notes on a column of new rows whose cells are unlike those of the training split."""
     name, notes = column["name"], [_gaps(cells, column["name"])]
     present = [cell for cell in cells.columns[name] if cell is not None]
@@ -598,12 +603,12 @@ def _surprises(cells: Cells, column: Preparation) -> list[str]:
                 "for it"
             )
     elif column["type"] == "text":
-        notes.append(_speechless(cells, name))
+        notes.append(_wordless(cells, name))
     return [note for note in notes if note]
 
 
-def _speechless(cells: Cells, name: str) -> str:
-    """Return a note on texts of symbols alone, which set no input, "" where there are none."""
+def _wordless(cells: Cells, name: str) -> str:
+    """Return a note on texts without a word, which set no input; "" if there are none."""
     texts = [cell for cell in cells.columns[name] if cell is not None]
     if not (odd := [text for text in texts if not _words(text)]):
         return ""
@@ -615,7 +620,7 @@ def _speechless(cells: Cells, name: str) -> str:
 
 
 def _gaps(cells: Cells, name: str) -> str:
-    """Return a note on the gaps of a column, "" where there are none."""
+    """Return a note on the gaps of a column; "" if there are none."""
     gaps = sum(cell is None for cell in cells.columns[name])
     if not gaps:
         return ""
@@ -718,7 +723,7 @@ def _level(value: float, column: Preparation) -> int:
 
 
 def _levels(cells: Cells, column: Preparation) -> npt.NDArray[np.uint8]:
-    """Return a column a level, 255 where the row has it; gaps and new levels have none."""
+    """Return one column per level: 255 for the row's level, only zeros for gaps and new levels."""
     places = {level: n for n, level in enumerate(column["levels"])}
     whole = np.zeros((len(cells.places), len(places)), np.uint8)
     for row, cell in enumerate(cells.columns[column["name"]]):

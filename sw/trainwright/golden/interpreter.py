@@ -62,9 +62,9 @@ def executions(
     p: AcceleratorParameters,
     base: int = 0,
 ) -> Iterator[int]:
-    """Execute descriptors one by one, and yield the number of each in the whole program.
+    """Execute descriptors one by one, and yield the number of each.
 
-    The first has number ``base``.
+    The first descriptor of ``program``, which may be the body of a loop, has the number ``base``.
     """
     index = 0
     while index < len(program):
@@ -80,7 +80,7 @@ def executions(
             if d.seed is not None:
                 # Each step has two streams: forward and backward draw different bits from one seed.
                 state.stream = d.seed + 2 * STREAM_STEP * state.step * d.by_step
-        # Recursion instead of a stack of counters: depth is bounded, and the body is a slice.
+        # Recurse instead of keeping a stack of counters: `loop_depth` bounds the recursion.
         elif isinstance(d, Loop):
             end = matching_end(program, index - 1)
             closing = program[end]
@@ -94,7 +94,7 @@ def executions(
         elif isinstance(d, Code):
             state.code |= dict(enumerate(d.instructions, d.first))
         elif isinstance(d, MoveScales):
-            # A sum is taken as it is used: the next step counts from 0.
+            # SCALES clears each sum that it reads: the next step counts from 0.
             for entry in d.entries:
                 state.file.move(entry, int(record.statistics[0, entry.statistics]))
                 record.statistics[0, entry.statistics] = 0

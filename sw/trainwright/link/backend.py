@@ -23,21 +23,21 @@ from trainwright.program.validation import check_program
 Answer = TypeVar("Answer")
 
 RUN_SECONDS = 60.0
-"""A run of the largest network takes a fraction of a second."""
+"""Seconds after which a run fails: the largest network takes a fraction of a second."""
 
 
 class HostedAccelerator:
     """Accelerator at the other end of a link (``trainwright.accelerator.Accelerator``).
 
-    A run of more than ``run_seconds`` fails. A run gives counters and statistics, no traces. When
-    the board was reset, the pending call raises ``AcceleratorReset``, and the next one finds the
-    accelerator set up again.
+    A run of more than ``run_seconds`` fails. A run returns counters and statistics, but no traces.
+    After a reset of the board the pending call raises ``AcceleratorReset``, and the next call sets
+    the accelerator up again.
 
-    A run goes on where the link fails under it or the host ends. For ``lost_seconds`` the host that
-    waits for it tries the link again; another one takes it over by ``attend``. Before its end
-    nothing else can be written or run.
+    A run continues on the board if the link fails or the host ends. The host that waits for the run
+    retries the link for ``lost_seconds``; a new host takes the run over by ``attend``. Until the
+    end of the run nothing else can be written or run.
 
-    Raises ``AcceleratorError`` where the board does not answer or has other parameters.
+    Raises ``AcceleratorError`` if the board does not answer or has other parameters.
     """
 
     def __init__(
@@ -90,8 +90,10 @@ class HostedAccelerator:
 
     @property
     def exponents(self) -> list[int]:
-        """The exponent file, by slot; setting it raises ``ProgramError`` for what it does not hold,
-        and both ``AcceleratorError`` for an accelerator without one.
+        """Exponents of the exponent file, by slot.
+
+        Raises ``AcceleratorError`` for an accelerator without an exponent file, and, when set,
+        ``ProgramError`` for values that the file does not hold.
         """
         return control.exponents(self, self._parameters)
 
@@ -102,11 +104,11 @@ class HostedAccelerator:
 
     @property
     def step(self) -> int:
-        """The number of the present step, while a program runs and after."""
+        """Number of the present step; after a run, number of the step that comes next."""
         return control.step(self, self._parameters)
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Put bytes into the board's memory; ``ValueError`` outside of it."""
+        """Write bytes to the board's memory. Raises ``ValueError`` for an address outside."""
         data = np.ascontiguousarray(data).reshape(-1)
         self._check_place(address, data.size)
         self._require_idle()
@@ -118,14 +120,14 @@ class HostedAccelerator:
         self._write(Request.WRITE_MEMORY, first, data.view("<u4"))
 
     def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """Copy bytes out of the board's memory; ``ValueError`` outside of it."""
+        """Read bytes of the board's memory. Raises ``ValueError`` for an address outside."""
         self._check_place(address, size)
         first, stop = _whole_words(address, size)
         words = self._read(Request.READ_MEMORY, first, (stop - first) // WORD_BYTES)
         return words.astype("<u4").view(np.uint8)[address - first : address - first + size].copy()
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
-        """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
+        """Write a program to ``address`` and execute the program. See ``Accelerator.run``."""
         self._check_program(program, address)
         self._require_idle()
         depth = self._parameters.statistics_depth
@@ -141,11 +143,11 @@ class HostedAccelerator:
     def repeat(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run:
-        """Execute a stored program several times by one start.
+        """Execute the program stored at ``address`` ``times`` times by one start.
 
-        The program lies at ``address`` and runs ``times`` times, the first as step number ``step``;
-        it fails after ``times`` x ``run_seconds``. Results can be read again, by ``attend``, until
-        the next start. Raises ``AcceleratorError`` for an accelerator without an exponent file.
+        The first repetition has the step number ``step``. The run fails after ``times`` x
+        ``run_seconds``. ``attend`` returns its results again until the next start. Raises
+        ``AcceleratorError`` for an accelerator without an exponent file.
         """
         self._check_repetition(program, times, address)
         self._require_idle()
@@ -157,8 +159,8 @@ class HostedAccelerator:
     ) -> Run | None:
         """See ``UnattendedAccelerator.attend``.
 
-        A run is known by the address of its program, its repetitions, and its present step; the
-        caller has to know that the program is the same.
+        The run on the board is recognised by the address and length of its program, its repetitions
+        and its step number. The caller must know that the program itself is the same.
         """
         self._check_repetition(program, times, address)
         status = self.read_register(registers.STATUS)
@@ -196,7 +198,7 @@ class HostedAccelerator:
         return self._finish(program, seconds=seconds)
 
     def _finish(self, program: Program, *, seconds: float) -> Run:
-        """Wait for the run under way and return its results; it continues if its host gives up."""
+        """Wait for the run under way and return its results; giving up does not stop the run."""
         p, begin = self._parameters, time.perf_counter()
         self._under_way = True
         await_run(self._link, self._is_busy, seconds=seconds, lost_seconds=self._lost_seconds)
@@ -289,8 +291,8 @@ class LinkAccelerator(HostedAccelerator):
 class SerialAccelerator(LinkAccelerator):
     """``LinkAccelerator`` at a serial port of this computer: back end ``serial:PORT``.
 
-    ``target`` is the port, with ``@BAUD`` behind it for another rate than the default.
-    ``memory_bytes`` is ignored: the board has what it has, and the driver asks.
+    ``target`` is the port, followed by ``@BAUD`` for another rate than the default.
+    ``memory_bytes`` is ignored: the board reports the size of its memory.
     """
 
     def __init__(

@@ -16,12 +16,13 @@ from trainwright.support.errorfree import two_product
 
 _ROOT_HALF = math.sqrt(0.5)
 _FAR = 40
-"""Magnitude from which Phi is 0 or 1 in every type: the tail is below 2^-1154."""
+"""Magnitude above which Phi counts as 0 or 1 in every type: the tail is below 2^-1154."""
 _ROOT_HALF_LOW = float(Fraction(1, 2) - Fraction(_ROOT_HALF) ** 2) / (2 * _ROOT_HALF)
+"""Difference of the square root of 1/2 to ``_ROOT_HALF``."""
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """Compute x Phi(x), Phi being the normal distribution; ``approximate="tanh"`` uses tanh.
+    """Compute x Phi(x), Phi the normal distribution function; ``approximate="tanh"`` as in torch.
 
     More components than a double holds go through mpmath, number by number, which is slow.
     """
@@ -33,7 +34,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def _plain(x: Tensor) -> Tensor:
-    """Apply torch's function up to ``_FAR``: beyond, it may overflow or return NaN."""
+    """Apply torch's function up to ``_FAR``; beyond, torch's may overflow or return NaN."""
     return torch.where(x.abs() > _FAR, _far(x), torch.nn.functional.gelu(x))
 
 
@@ -48,7 +49,7 @@ def _double(high: Tensor, low: Tensor) -> Tensor:
     slope = 2 / math.sqrt(math.pi) * torch.exp(-z * z)
     value = torch.special.erfc(-z) + slope * error
     value = 0.5 * (high * value + low * value)
-    far = high.abs() > _FAR  # the product with 0 or the splitting would give NaN
+    far = high.abs() > _FAR  # there the splitting, or a product with 0, would give NaN
     return torch.where(far, _far(high), value)
 
 
@@ -58,7 +59,7 @@ def _by_number(x: Tensor) -> Tensor:
     out = torch.zeros(len(rows), nc, dtype=torch.float64)
     with mpmath.workprec(PRECISION[x.dtype] * nc + 60):
         for at, row in enumerate(rows):
-            if not abs(row[0]) <= _FAR:  # NaN too
+            if not abs(row[0]) <= _FAR:  # or NaN
                 ends = [-0.0] + [0.0] * (nc - 1) if row[0] < 0 else row
                 out[at] = torch.tensor(ends, dtype=torch.float64)
                 continue
@@ -81,12 +82,12 @@ def _tanh_gelu(x: Tensor) -> Tensor:
     if dtype in carriers.HALF:
         return carriers.narrowed(_tanh_gelu(carriers.widened(x)), dtype)
     digits = PRECISION[dtype] * nc + 8
-    square = constants.pi(2 * digits)
-    scale = 1 << digits
-    root = Fraction(math.isqrt(int(8 / square * scale * scale)), scale)  # 2 root(2 / pi)
+    pi, scale = constants.pi(2 * digits), 1 << digits
+    root = Fraction(math.isqrt(int(8 / pi * scale * scale)), scale)  # root(8 / pi) = 2 root(2 / pi)
     cubic = binary("mul", mult_mcn(mult_mcn(x, x), x), number_like(Fraction("0.044715"), x))
     u = binary("mul", add_mcn(x, cubic), number_like(root, x))
     result = mult_mcn(x, sigmoid(u))
+    # An x^3 that overflows leaves NaN or infinity; torch's function has the right ends.
     lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")
     usual = torch.isfinite(result[..., 0]).unsqueeze(-1)
     ends = stacked([lead, *[torch.zeros_like(lead)] * (nc - 1)])

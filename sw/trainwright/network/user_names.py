@@ -22,17 +22,18 @@ _NUMBERED = re.compile(r"l\d+")
 
 @dataclass(frozen=True)
 class UserNames:
-    """Translator from names inside programs to the user's words.
+    """Translator of the names inside programs to the user's words.
 
-    Programs name a tensor ``PREFIX.PART.PART..``: the value it belongs to, then one part, or one
-    for each leaf of a product. ``layers`` gives the user's name of each prefix.
+    A program names a tensor ``PREFIX.PART``, or ``PREFIX.PART.PART..`` for a product: the prefix of
+    a layer or value, then a part for each factor of the product. ``layers`` maps prefixes to the
+    user's names.
     """
 
     layers: Mapping[str, str]
 
     @classmethod
     def of_network(cls, network: "Network") -> "UserNames":
-        """Return the names in a network: names of its TOML file, ``layer 2`` where it has none."""
+        """Return the names of a TOML file; a layer without a name is called ``layer 2``."""
         names: dict[str, str] = {}
         for node in network.nodes:
             prefix = network.prefixes[node.name]
@@ -44,11 +45,11 @@ class UserNames:
 
     @classmethod
     def of_modules(cls, paths: Iterable[str]) -> "UserNames":
-        """Return the names in a PyTorch model: the path of each layer's module, in order."""
+        """Return the names in a PyTorch model, from the paths of its layers' modules in order."""
         return cls({f"l{number}": path for number, path in enumerate(paths, 1)})
 
     def description(self, text: str) -> str:
-        """Translate an error of a network's description: ``layer 2``, and ``'l2'`` of a value."""
+        """Replace ``layer 2`` and ``'l2'`` in an error about a network's description."""
 
         def named(match: re.Match[str]) -> str:
             quote = match[0][-1] if match[0][-1] == "'" else ""
@@ -57,7 +58,7 @@ class UserNames:
         return re.sub(r"(?:\blayer |'l)(\d+)(?:'|\b)", named, text)
 
     def layer(self, site: str) -> str:
-        """Name a layer, or its backward pass by windows (``l2.dx``)."""
+        """Name a layer, or the input gradient of a convolution (``l2.dx``)."""
         prefix, _, rest = site.partition(".")
         own = self.layers.get(prefix, prefix)
         return f"{own}: {self._part(rest)}" if rest else own
@@ -106,7 +107,7 @@ class UserNames:
         return f"{own} of {self.layers.get(prefix, prefix)}" if prefix else own
 
     def slice(self, axis: str, count: int, layer: str = "") -> str:
-        """Name a part of an axis: ``4 of outputs 1``, for rows about the layer of a prefix."""
+        """Name values of an axis, ``4 of outputs 1 of fc1``; ``layer``, a prefix, is not named."""
         named = self.axis(axis.removeprefix(f"{layer}."))
         return f"{count} {named}" if named in _AXES.values() else f"{count} of {named}"
 
@@ -124,7 +125,7 @@ class UserNames:
         leaves, numbered = _parts(rest)
         if len(leaves) == 1:
             return self._part(leaves[0]) + numbered
-        if leaves[0] == "dx":  # partial results of the backward pass that reads windows
+        if leaves[0] == "dx":  # partial results of the input gradient of a convolution
             return f"{self._product(leaves[1:])}, for the gradient of the input{numbered}"
         return self._product(leaves) + numbered
 
@@ -148,7 +149,7 @@ class UserNames:
 
 
 def _parts(rest: str) -> tuple[list[str], str]:
-    """Return the leaves of a name and what numbers the parts of a gradient, in words."""
+    """Cut a name into its parts and, in words, the number of a part or of a sum of parts."""
     leaves, numbered = rest.split("."), ""
     while len(leaves) > 1 and (leaves[-1].isdigit() or leaves[-1].startswith("sum")):
         last = leaves.pop()

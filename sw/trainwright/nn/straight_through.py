@@ -1,7 +1,7 @@
 """The accelerator's numbers in torch: quantisers whose gradient passes straight through.
 
-Values are words x 2^exponent, rounded half to even and saturated, as ``trainwright.fixed`` has
-them; they are exact in float32, which holds all integers of up to 24 bits, and all coded formats'.
+Values are words x 2^exponent, rounded half to even and saturated, as in ``trainwright.fixed``. They
+are exact in float32, which holds every integer of up to 24 bits and every number of a coded format.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,10 @@ from trainwright.formats import Format
 from trainwright.nn.untyped import node, with_batch_dim, without_batch_dim
 
 LEAST = -1022
-"""Least exponent: words x 2^-1022 are the normal numbers of float64, in which they are scaled."""
+"""Least exponent of a tensor: float64, in which values are scaled, has normal numbers from
+there."""
 NORMAL = -126
-"""Exponent below which float32 has subnormal numbers alone, and 2^-exponent is infinite."""
+"""Least exponent of normal float32 numbers; below, 2^-exponent may be infinite in float32."""
 
 
 def scaled(values: torch.Tensor, exponent: int) -> torch.Tensor:
@@ -30,9 +31,9 @@ def scaled(values: torch.Tensor, exponent: int) -> torch.Tensor:
 def rounded(
     values: torch.Tensor, exponent: int, fmt: Format, *, underflow: str = "zero"
 ) -> torch.Tensor:
-    """Return the nearest values that words of ``fmt`` x 2^exponent have, in the type of ``values``.
+    """Round to words of ``fmt`` x 2^exponent; return values of the type of ``values``.
 
-    ``underflow`` is the rule for too small numbers, as in ``Format.encode``.
+    ``underflow`` is the rule for numbers that are too small, as in ``Format.encode``.
     """
     if fmt.coded:
         words = quantise(values.detach().cpu(), exponent, fmt, underflow=underflow)
@@ -43,7 +44,7 @@ def rounded(
 
 
 class _PassingThrough(torch.autograd.Function):
-    """A function of values and three options that has the gradient of the identity."""
+    """Function of values and three options whose gradient is that of the identity."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -59,7 +60,7 @@ class _PassingThrough(torch.autograd.Function):
 
 
 class _StraightThrough(_PassingThrough):
-    """``rounded``, whose gradient is the identity's."""
+    """``rounded`` with the gradient of the identity."""
 
     @staticmethod
     def forward(values: torch.Tensor, exponent: int, fmt: Format, underflow: str) -> torch.Tensor:
@@ -67,15 +68,15 @@ class _StraightThrough(_PassingThrough):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
-        return node(_StraightThrough, *args), in_dims[0]  # element by element
+        return node(_StraightThrough, *args), in_dims[0]  # rounding is element-wise
 
 
 Overflowed = Callable[[float], None]
-"""Takes the largest value of a gradient that is not finite."""
+"""Function to call, with the largest magnitude, for a gradient that is not finite."""
 
 
 class _RoundedAtItsScale(_PassingThrough):
-    """A gradient rounded at the exponent that suits its largest value."""
+    """Rounding of a gradient at the exponent that suits its largest value."""
 
     @staticmethod
     def forward(
@@ -96,13 +97,13 @@ class _RoundedAtItsScale(_PassingThrough):
 
 
 class _GradientRounded(_PassingThrough):
-    """The identity, whose gradient is rounded."""
+    """Identity whose gradient is rounded."""
 
     @staticmethod
     def forward(
         values: torch.Tensor, fmt: Format, underflow: str, overflowed: Overflowed | None
     ) -> torch.Tensor:
-        return values.clone()  # torch lets no view out of a function be modified in place
+        return values.clone()  # a view could not be modified in place outside of the function
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -110,11 +111,11 @@ class _GradientRounded(_PassingThrough):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        together = without_batch_dim(gradients[0])
-        if together is None:
+        batched = without_batch_dim(gradients[0])
+        if batched is None:
             rounded_gradient = node(_RoundedAtItsScale, gradients[0], *ctx.options)
         else:
-            samples, level = together
+            samples, level = batched  # of `vmap` over gradients, as for a Jacobian
             each = [node(_RoundedAtItsScale, sample, *ctx.options) for sample in samples]
             rounded_gradient = with_batch_dim(each, level)
         return rounded_gradient, None, None, None
@@ -127,7 +128,7 @@ class _GradientRounded(_PassingThrough):
 def _one_by_one(
     function: Any, in_dims: tuple[Any, ...], values: torch.Tensor, *options: Any
 ) -> tuple[torch.Tensor, int]:
-    """Give each sample of ``vmap`` an exponent of its own, as if it had been alone."""
+    """Apply a function to each sample of ``vmap``, so that each has an exponent of its own."""
     return torch.stack(
         [node(function, sample, *options) for sample in values.unbind(in_dims[0])]
     ), 0
@@ -136,7 +137,7 @@ def _one_by_one(
 def straight_through(
     values: torch.Tensor, exponent: int, fmt: Format, *, underflow: str = "zero"
 ) -> torch.Tensor:
-    """Round, with the gradient of the identity (saturated values included)."""
+    """Round with the gradient of the identity, also for saturated values."""
     return node(_StraightThrough, values, exponent, fmt, underflow)
 
 
@@ -149,7 +150,8 @@ def gradient_rounded(
 ) -> torch.Tensor:
     """Return ``values``; round their gradient at the exponent that suits its largest value.
 
-    In fixed point it is the finest exponent that saturates nothing. A gradient that is not finite
-    passes as it is, and ``overflowed`` is called; without ``overflowed`` it is a ``ValueError``.
+    In fixed point that is the finest exponent at which nothing saturates. A gradient that is not
+    finite passes unchanged, and ``overflowed`` is called; without ``overflowed`` the gradient
+    raises ``ValueError``.
     """
     return node(_GradientRounded, values, fmt, underflow, overflowed)

@@ -1,4 +1,8 @@
-"""Segments as a function of torch: ``autograd.Function`` over the accelerator."""
+"""Layers on the accelerator as a torch function: ``autograd.Function`` around segments.
+
+A *stretch* is a part of a module that the accelerator can compute. A *segment* is the programs of a
+stretch for inputs of one size. A *chain* is a stretch with its segments.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,9 +24,10 @@ from trainwright.offload.stretch import ProgramLayer, Stretch
 
 
 class _Step(torch.autograd.Function):
-    """Outputs of at most a batch of samples; ``parameters`` are all factors, then all biases.
+    """Function from at most a batch of samples to outputs.
 
-    ``whole`` are all samples of a call that computes gradients, None of one that does not.
+    ``parameters`` are all factors, then all biases. ``whole`` holds the samples of all batches of
+    the call, or is None if the call computes no gradients.
     """
 
     @staticmethod
@@ -34,26 +39,26 @@ class _Step(torch.autograd.Function):
         ctx.segment, ctx.devices = segment, [values.device for values in (x, *parameters)]
         with segment.machine.lock:
             outputs, ctx.call = segment.forward(x, whole)
-        # A copy: torch lets no view out of a function be modified in place.
+        # A copy, because a view could not be modified in place outside of the function.
         return tuple(y.to(x, copy=True) for y in outputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         refuse_second_gradients()
         segment: Segment = ctx.segment
-        together = [None if g is None else without_batch_dim(g) for g in gradients]
-        levels = [both[1] for both in together if both is not None]
+        batched = [None if g is None else without_batch_dim(g) for g in gradients]
+        levels = [pair[1] for pair in batched if pair is not None]
         if not levels:
             return None, None, *_gradients(segment, ctx, gradients)
-        # Gradients that autograd computes together, as for a Jacobian, come one after another.
-        count = next(len(both[0]) for both in together if both is not None)
+        # Autograd may ask for several gradients at once, as for a Jacobian: compute them in turn.
+        count = next(len(pair[0]) for pair in batched if pair is not None)
         each = [
             _gradients(
                 segment,
                 ctx,
                 [
-                    g if both is None else both[0][k]
-                    for g, both in zip(gradients, together, strict=True)
+                    g if pair is None else pair[0][k]
+                    for g, pair in zip(gradients, batched, strict=True)
                 ],
             )
             for k in range(count)
@@ -66,7 +71,7 @@ class _Step(torch.autograd.Function):
 
 
 def _gradients(segment: Segment, ctx: Any, gradients: Sequence[Any]) -> list[Any]:
-    """Return the gradients of the inputs and of the parameters, None where there is none."""
+    """Return the gradients of the inputs and of the parameters; None: no gradient."""
     given = [None if g is None else g.to("cpu", torch.float64) for g in gradients]
     with segment.machine.lock:
         results = segment.backward(ctx.call, given)
@@ -78,10 +83,10 @@ def _gradients(segment: Segment, ctx: Any, gradients: Sequence[Any]) -> list[Any
 
 
 class Chain:
-    """A stretch of layers on the accelerator.
+    """Stretch of layers on the accelerator, with its programs.
 
-    One program has them all, and another one where the inputs need a gradient; of images, such
-    programs for each size that comes.
+    A stretch has one segment for inputs without a gradient and one for inputs with. A stretch of
+    images has two such segments for each size of image, compiled when the size first comes.
     """
 
     def __init__(
@@ -89,33 +94,36 @@ class Chain:
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self._segments: dict[tuple[tuple[int, int] | None, bool, int], Segment] = {}
-        # The first state of an RNN needs no gradient, the others do: a step runs both programs.
+        # The first state of an RNN needs no gradient, later states do: one step runs both segments.
         self._moves: defaultdict[tuple[int, int] | None, StepMoves] = defaultdict(StepMoves)
         self._latest: Segment | None = None
         if not stretch.channels and not stretch.attends:
-            self._latest = self.segment(None, within=False)
-            self.segment(None, within=True)
+            self._latest = self.segment(None, input_gradients=False)
+            self.segment(None, input_gradients=True)
 
-    def segment(self, image: tuple[int, int] | None, *, within: bool, tokens: int = 1) -> Segment:
-        """Return the programs for images of so many rows and columns, or for features.
+    def segment(
+        self, image: tuple[int, int] | None, *, input_gradients: bool, tokens: int = 1
+    ) -> Segment:
+        """Return the segment for images (rows, columns), or, if ``image`` is None, for features.
 
-        With ``within`` inputs need a gradient. Samples are sequences of ``tokens``.
+        Its backward pass computes the gradient of the inputs if ``input_gradients``. A sample is a
+        sequence of ``tokens``.
         """
-        key = image, within, tokens
+        key = image, input_gradients, tokens
         if key not in self._segments:
             self._segments[key] = Segment(
-                self.stretch, self.layers, self.machine, image, input_gradients=within,
+                self.stretch, self.layers, self.machine, image, input_gradients=input_gradients,
                 moves=self._moves[image], tokens=tokens,
             )  # fmt: skip
         return self._segments[key]
 
     @property
     def segments(self) -> list[Segment]:
-        """List all programs, whether they were used or not."""
+        """Segments that were made, used or not."""
         return list(self._segments.values())
 
     def forget(self) -> None:
-        """Drop the exponents, which would be stale where the programs are used again."""
+        """Drop the exponents, which would be stale when the programs are used again."""
         for segment in self.segments:
             segment.forget()
 
@@ -142,19 +150,20 @@ class Chain:
                 f"inputs must be floating point, not {x.dtype}: convert them, x.to({own}), and "
                 "indices by an embedding in front of the layer"
             )
-        within = torch.is_grad_enabled() and x.requires_grad
-        outputs = self._images(x, within=within) if self.stretch.channels else self._rows(x, within)
+        needed = torch.is_grad_enabled() and x.requires_grad
+        compute = self._images if self.stretch.channels else self._rows
+        outputs = compute(x, input_gradients=needed)
         asked = autocast_type(x.device)
         if asked is not None and torch.float64 not in (x.dtype, own):
             outputs = tuple(y.to(asked) for y in outputs)
         first, *rest = outputs
         return (first, *rest) if rest else first
 
-    def _rows(self, x: torch.Tensor, within: bool) -> tuple[torch.Tensor, ...]:
+    def _rows(self, x: torch.Tensor, *, input_gradients: bool) -> tuple[torch.Tensor, ...]:
         size = self.layers[self.stretch.first].columns
         require_features(x, size, "the first layer")
         tokens = x.shape[-2] if self.stretch.attends else 1
-        segment = self.segment(None, within=within, tokens=tokens)
+        segment = self.segment(None, input_gradients=input_gradients, tokens=tokens)
         if tokens > 1:
             self._latest = segment
         if x.dim() == 2:
@@ -163,17 +172,17 @@ class Chain:
         return tuple(y.reshape(*x.shape[:-1], y.shape[-1] // tokens) for y in flat)
 
     def takes(self, x: torch.Tensor) -> bool:
-        """Return whether inputs have the tokens that the stretch attends to, at least two."""
+        """Return whether inputs are sequences of at least two tokens, if the stretch attends."""
         return not self.stretch.attends or (x.dim() > 2 and x.shape[-2] > 1)
 
-    def _images(self, x: torch.Tensor, *, within: bool) -> tuple[torch.Tensor, ...]:
+    def _images(self, x: torch.Tensor, *, input_gradients: bool) -> tuple[torch.Tensor, ...]:
         channels = self.stretch.channels
         if x.dim() != 4 or x.shape[1] != channels:
             raise ValueError(
                 f"inputs have the shape {tuple(x.shape)}, the first layer takes images "
                 f"(n, {channels}, rows, columns)"
             )
-        self._latest = self.segment((x.shape[2], x.shape[3]), within=within)
+        self._latest = self.segment((x.shape[2], x.shape[3]), input_gradients=input_gradients)
         return _run(self._latest, x)
 
 
@@ -181,11 +190,11 @@ def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Run all samples, a batch at a time."""
     parameters = [factor for layer in segment.layers for factor in layer.all_factors]
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
-    if not len(x):  # gradients are zeros, as torch has them
+    if not len(x):  # no samples: gradients of zeros, as in torch
         nothing = sum((0 * parameter.sum() for parameter in parameters), 0 * x.sum())
         return tuple(x.new_zeros(0, *shape) + nothing.to(x) for shape in segment.output_shapes)
     batch = segment.batch
-    # Inside of an autograd.Function torch says that gradients are off.
+    # Ask here: inside of an autograd.Function gradients count as disabled.
     whole = CallSamples(x.detach()) if torch.is_grad_enabled() else None
     if len(x) <= batch:
         return _applied(segment, whole, x, parameters)

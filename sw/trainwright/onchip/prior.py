@@ -1,9 +1,9 @@
 """The rank prior in integers: sums of squares, coefficients of the pull, columns to cut.
 
-The prior is ``trainwright.train.storage_prior``: an element W of column r of a bond is pulled by
-c W / S, S the column's sum of squares on W's side and c = weight * cost / 2, the cost being the
-elements that a column takes on both sides. In units of the gradient's 2^g, with W = w * 2^e and S
-from the 8 highest bits of w (S = s * 4^(e + TOP_SHIFT)):
+The prior is that of ``trainwright.train.storage_prior``. It pulls an element W of column r of a
+bond by c W / S: S is the sum of the squares of the column on W's side of the bond, c = weight *
+cost / 2, and cost is the number of elements that a column takes on both sides. With W = w * 2^e, S
+= s * 4^(e + TOP_SHIFT) from the 8 highest bits of w, and the pull in units of the gradient's 2^g:
 
     pull = w * c / s * 2^(-e - 2 TOP_SHIFT - g) = (w * coefficient) >> shift, halves up
 
@@ -20,7 +20,7 @@ from trainwright.formats.rounding import clamp
 from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, Kept, WeightLayout, Words
 
 TOP_SHIFT = WEIGHT_WIDTH - 8
-"""The sums are over the squares of w / 2^TOP_SHIFT, rounded down: bytes of the state."""
+"""Bits of w below the 8 highest: sums are over squares of w / 2^TOP_SHIFT, rounded down."""
 COEFFICIENT_WIDTH = 8
 EXPONENT_WIDTH = 8
 """Bits in which the exponents of coefficients and prior weights are kept."""
@@ -29,43 +29,44 @@ PULL_WIDTH = 18
 WORD_WIDTH = 16
 """Bits of a coefficient that is shifted to the left."""
 MOST_SHIFT = 40
+"""Greatest right shift of a pull."""
 INTERVAL = 8
-"""Steps that a coefficient serves."""
+"""Steps from one computation of the coefficients to the next."""
 SIDES = ("left shift", "left"), ("right shift", "right")
-"""Streams of the update: shift and coefficient of each column on the left, the same in all lanes,
-and on the right, along the lanes."""
+"""Names of the update's streams: shift and coefficient of each column of the bond on a factor's
+left (one value in all lanes), and of the bond on its right (a column a lane)."""
 
 
 def sums_of_squares(layout: WeightLayout, weights: Words) -> Words:
-    """Return S, the sum of squares, of every column of every side (columns,)."""
+    """Return s, the sum of squares, of every column of every side, (columns,)."""
     top = weights.ravel() >> TOP_SHIFT
     sums = np.zeros(layout.columns, np.int64)
     for numbers in layout.column_of:
         np.add.at(sums, numbers, top * top)
-    sums[0] = 0  # of elements that belong to no column
+    sums[0] = 0  # number 0 stands for elements that belong to no column
     return sums
 
 
-def elements_met(layout: WeightLayout) -> Words:
-    """Return the elements that a column of each bond meets, (3, bonds).
+def elements_per_column(layout: WeightLayout) -> Words:
+    """Return the numbers that ``column_costs`` adds up for each bond, (3, bonds).
 
-    Before and behind are those for each column of the neighbouring bonds; its own are the ends of a
-    layer.
+    A column of a bond has so many elements for each column of the bond before, so many for each
+    column of the bond behind, and so many, in a layer's first and last factor, whatever the ranks.
     """
-    met = [(0, 0, 0)] * len(layout.bonds)
+    elements = [(0, 0, 0)] * len(layout.bonds)
     for number, bond in enumerate(layout.bonds):
         before, after = (
             prod(layout.parts[side.part].shape[1:3]) for side in (bond.left, bond.right)
         )
         first, last = not bond.index, bond.index + 1 == len(layout.network.ranks[bond.layer])
         own = before * first + after * last
-        met[number] = before * (not first), after * (not last), own
-    return np.array(met, np.int64).reshape(-1, 3).T
+        elements[number] = before * (not first), after * (not last), own
+    return np.array(elements, np.int64).reshape(-1, 3).T
 
 
 def column_costs(layout: WeightLayout, kept: Kept) -> Words:
-    """Return the elements of a column of each bond in its two factors, at the ranks left."""
-    before, after, own = elements_met(layout)
+    """Return the elements of a column of each bond in both factors, at the ranks that are left."""
+    before, after, own = elements_per_column(layout)
     ranks = np.array([0, *map(len, kept), 0])
     return before * ranks[:-2] + after * ranks[2:] + own
 
@@ -75,9 +76,9 @@ class Pulls:
     """Coefficients of every column: pull = w * coefficient * 2^(exponent - g)."""
 
     coefficients: Words
-    """(columns,), 0 or 8 bits with the highest one."""
+    """(columns,): 0, or 8 bits of which the highest is 1."""
     exponents: Words
-    """(columns,), the weight's own exponent included."""
+    """(columns,), with the exponent of the column's weights included."""
 
 
 def no_pulls(layout: WeightLayout) -> Pulls:
@@ -95,9 +96,9 @@ def pull_words(
 
 
 def pull_rows(layout: WeightLayout, pulls: Pulls, gradient_exponents: Words) -> dict[str, Words]:
-    """Return SIDES by element, (rows, LANES).
+    """Return the streams of ``SIDES``, a word for each element, (rows, LANES).
 
-    An element has a pull from each side of its factor: of columns along axis 0, then along axis 3.
+    Two columns pull an element: one along axis 0 of its factor, one along axis 3.
     """
     raised, shifts = pull_words(layout, pulls, gradient_exponents)
     sides = zip(SIDES, layout.column_of.reshape(2, -1, LANES), strict=True)
@@ -109,8 +110,8 @@ def pull_rows(layout: WeightLayout, pulls: Pulls, gradient_exponents: Words) -> 
 
 
 def cut_distance(threshold: float) -> int:
-    """Return how many powers of two below the largest a column is cut, for a ``threshold``.
+    """Return the distance d for a ``threshold``: a column is cut 2^d below the largest of its bond.
 
-    The threshold is of strengths; a strength is the root of the product of both sums.
+    Distances compare products of a column's two sums, thresholds compare roots of these products.
     """
     return ceil(-2 * log2(threshold))

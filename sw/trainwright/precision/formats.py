@@ -19,7 +19,7 @@ class PrecisionError(UserError, ValueError):
 
 @dataclass(frozen=True)
 class PrecisionFormat:
-    """A number format of ``digits`` significant bits (hidden one included; of posits, at 1.0)."""
+    """Number format of ``digits`` significant bits, hidden bit included; posits: near 1."""
 
     name: str
     digits: int
@@ -45,14 +45,15 @@ class PrecisionFormat:
 
     @property
     def native(self) -> bool:
-        """Whether the machine calculates in it: then nothing needs to be simulated."""
+        """Whether the machine computes in the format, so that nothing needs to be simulated."""
         return self.dtype in (torch.float32, torch.float64)
 
     @property
     def carrier(self) -> torch.dtype:
-        """Type in which values are kept and one operation is done before it is rounded.
+        """Type that holds values of the format, and results of one operation before rounding.
 
-        Wide enough (2 digits + 2) that rounding twice is rounding once for + - x / and sqrt.
+        With 2 digits + 2 significant bits, rounding first to the carrier and then to the format
+        equals rounding once, for + - x / and sqrt.
         """
         if self.dtype is torch.float32 or (self.digits <= 11 and not self.tapered):
             return torch.float32
@@ -64,10 +65,10 @@ class PrecisionFormat:
         return self.native or 2 * self.digits + 2 <= digits_of(self.carrier)
 
     def round(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the nearest numbers of the format, ties to even, in the (widened) type of ``x``.
+        """Return the nearest numbers of the format, ties to even, as float32 or float64.
 
-        ``x`` float of any shape; float64 is rounded once and not through float32. Overflow gives
-        ``overflow``; posits saturate instead.
+        ``x`` is floating point of any shape; narrower types than float32 become float32. float64 is
+        rounded once, not through float32. Overflow gives ``overflow``; posits saturate instead.
         """
         if x.dtype not in (torch.float32, torch.float64):
             x = x.to(torch.float32)
@@ -81,7 +82,7 @@ class PrecisionFormat:
             y = x.to(self.dtype).to(torch.float32)
             if self.overflow == self.overflow:
                 return y
-            # Versions of torch differ here: some give NaN, some saturate.
+            # On overflow some versions of torch give NaN and some saturate: decide here.
             half = 2.0 ** (math.frexp(self.greatest)[1] - 1 - self.digits)
             return torch.where(x.abs() > self.greatest + half, self.overflow, y)
         if self.dtype is torch.float32:
@@ -116,7 +117,7 @@ _FORMATS = {
         _binary("fp16", 11, 5, torch.float16),
         _binary("bf16", 8, 8, torch.bfloat16),
         _binary("fp8_e5m2", 3, 5, torch.float8_e5m2),
-        # One more binade than IEEE's and no infinity.
+        # A binade more than IEEE 754 would give, and no infinity.
         PrecisionFormat("fp8_e4m3", 4, -6, 448.0, torch.float8_e4m3fn, float("nan")),
     )
 }

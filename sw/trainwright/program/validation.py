@@ -51,10 +51,10 @@ def check_program(
 ) -> None:
     """Raise ``ProgramError`` for what an accelerator with so much external memory cannot execute.
 
-    Fields out of range, loops that do not match or are too deep, addresses outside of the
-    memories, runs that are not whole beats and rows, more work than ``trainwright.program.reach``
-    allows. Of what follows the first HALT the fields alone are looked at. A program may count more
-    tensors than there are statistics slots where it can be divided (``segments``).
+    Refused are fields out of range, loops that do not match or are too deep, addresses outside of
+    the memories, runs that are not whole beats and rows, and more work than
+    ``trainwright.program.reach`` allows. Behind the first HALT only fields are checked. A program
+    may name more statistics slots than there are if it can be divided (``segments``).
     """
     if len(program.descriptors) > MOST_DESCRIPTORS:
         raise ProgramError(
@@ -75,12 +75,12 @@ def check_program(
 
 
 def has_shifts(d: Compute, p: AcceleratorParameters) -> bool:
-    """Return whether the shifts of ``d``, which change from step to step, are in range."""
+    """Return whether the shifts of ``d`` are in range, without checking other fields again."""
     return is_within(d, SHIFTS, Limits(p, 0))
 
 
 def has_seed(d: Set) -> bool:
-    """Return whether ``d`` has a seed, which changes from step to step, and one in range."""
+    """Return whether ``d`` has a seed in range, without checking other fields again."""
     return d.seed is not None and 0 <= d.seed < 1 << REGISTER_WIDTH
 
 
@@ -99,9 +99,9 @@ def _body(descriptors: Sequence[Descriptor]) -> list[Descriptor]:
 
 
 def _check_loops(body: Sequence[Descriptor], p: AcceleratorParameters) -> None:
-    """Raise ``ProgramError`` for a loop that does not fit into a program memory that is refilled.
+    """Raise ``ProgramError`` for a loop too long for a program memory that is refilled.
 
-    Only programs longer than the memory are refilled: a loop has to stay there meanwhile.
+    A program longer than the memory is loaded while it runs, but a loop must stay in the memory.
     """
     most, depth, begun = p.program_depth - MOST_REFILL, 0, 0
     for number, d in enumerate(body):
@@ -145,7 +145,7 @@ def _uses_file(d: Descriptor) -> bool:
 
 
 def _require_file(d: Descriptor, p: AcceleratorParameters) -> None:
-    """Raise ``ProgramError`` where a descriptor needs a missing file or shift of a pass."""
+    """Raise ``ProgramError`` for use of an absent exponent file, or of a shift that passes lack."""
     if _uses_file(d) and not p.exponents:
         raise ProgramError(
             f"{name_of(d)} takes exponents from the exponent file, which this accelerator lacks; "
@@ -163,7 +163,7 @@ def _require_file(d: Descriptor, p: AcceleratorParameters) -> None:
 
 
 def _formats(name: str, p: AcceleratorParameters) -> str:
-    """List the accelerator's number formats where ``name`` is a format's field."""
+    """Return a remedy, the list of the accelerator's formats, if ``name`` is a format field."""
     if not name.endswith("_format"):
         return ""
     listed = ", ".join(f"{number} {fmt}" for number, fmt in enumerate(("fixed point", *p.formats)))
@@ -190,7 +190,7 @@ def _check_nest(d: Compute, p: AcceleratorParameters) -> None:
 
 
 def _check_digits(d: Compute, p: AcceleratorParameters) -> None:
-    """Raise ``ProgramError`` for digits that the accelerator does not know."""
+    """Raise ``ProgramError`` for digits that the accelerator cannot sum."""
     name = name_of(d)
     if d.digits and not p.narrow:
         raise ProgramError(

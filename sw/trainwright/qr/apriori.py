@@ -3,8 +3,8 @@
 A computed reflector applied to a vector c gives P c + e with ||e||_2 <= epsilon ||c||_2. Column j
 of A and of the thin Q meets at most j reflectors (the remaining reflectors leave it unchanged,
 exactly), which perturbs it by (1 + epsilon)^j - 1 relative to its norm. Summed over the columns
-this gives ||Q^ - Q||_F <= delta, and from delta both bounds. Underflow is left out. Constants are
-those of the code and not "a small integer c". Two results come from the literature: a block in WY
+this gives ||Q^ - Q||_F <= delta, and from delta both bounds. Underflow is omitted. Constants are
+counted from the code, not "a small integer c". Two results come from the literature: a block in WY
 form errs at most twice as much as its reflectors applied separately (Higham 2002, section 19.5),
 and independent rounding errors accumulate as square roots (Higham and Mary 2019, who observe that
 the factor lambda = 1 suffices; the caller may choose another).
@@ -55,8 +55,11 @@ class _Rules:
         return min(worst, bounds.gamma_probabilistic(k, u, self.factor))
 
     def together(self, *errors: float) -> float:
-        """Return the relative error of a product of factors with these relative errors."""
-        return _and(*errors) if self.factor is None else hypot(*errors)
+        """Return the relative error of a product of factors with these relative errors.
+
+        Independent errors combine to the root of the sum of their squares.
+        """
+        return _compound(*errors) if self.factor is None else hypot(*errors)
 
     def norms(self, width: int) -> float:
         """Bound ||W||_F ||V||_F over ``width`` reflectors.
@@ -78,8 +81,8 @@ class _Rules:
         return expm1(count * log1p(epsilon)) if size < 700 else inf
 
 
-def _and(*errors: float) -> float:
-    """Return the relative error of a product of factors with these relative errors."""
+def _compound(*errors: float) -> float:
+    """Return the worst relative error of a product of factors with these relative errors."""
     total = 1.0
     for error in errors:
         total *= 1 + error
@@ -87,10 +90,12 @@ def _and(*errors: float) -> float:
 
 
 def _inverse(error: float) -> float:
+    """Return the relative error of 1 / x for an x of relative error ``error``."""
     return error / (1 - error) if error < 1 else inf
 
 
 def _root(error: float) -> float:
+    """Return the relative error of sqrt(x) for an x of relative error ``error``."""
     return 1 - sqrt(1 - error) if error < 1 else inf
 
 
@@ -136,19 +141,19 @@ def _column_errors(
         low = precision.low.unit
         rows = (shape.leaf,) + (2 * shape.n,) * levels
         casts = [_cast_block_error(r, width, precision, rules) for r in rows]
-        down = _and(*casts) if levels else casts[0]
+        down = _compound(*casts) if levels else casts[0]
 
         def of_r(j: int) -> float:
             updates = rules.repeat((j - 1) // width, casts[0])
             panels = [rules.repeat(min(j, width), leaf)]
             panels += [rules.repeat(j, node)] * levels
-            return _and(updates, *panels, rules.repeat(1 + levels, low))
+            return _compound(updates, *panels, rules.repeat(1 + levels, low))
 
         return of_r, lambda j: rules.repeat(-(-j // width), down)
     doubled = 2 if shape.block is not None else 1
 
     def plain(j: int) -> float:
-        return _and(rules.repeat(doubled * j, leaf), rules.repeat(levels * j, node))
+        return _compound(rules.repeat(doubled * j, leaf), rules.repeat(levels * j, node))
 
     return plain, plain
 
@@ -171,7 +176,7 @@ def a_priori(shape: Shape, precision: Precision, *, factor: float | None = None)
         return ErrorBound(inf, inf)
     cast = u if precision.low is not None and precision.rounding == "end" else 0.0
     delta += cast * (sqrt(n) + delta)
-    r = _and(last, cast)
+    r = _compound(last, cast)
     # A + E = Q R exactly for some E within `last`; then Q^ differs from Q by delta, R by its cast
     residual = u + (1 + u) * (last + (1 + last) * cast + (1 + r) * delta)
     return ErrorBound(residual, 2 * delta + delta * delta)

@@ -44,15 +44,18 @@ ENERGIES = {
     "scratchpad": EventEnergy("bit", 10 / 64, 100 / 64, in_logic=False),
     "external": EventEnergy("bit", 1300 / 64, 2600 / 64, in_logic=False, on_chip=False),
 }
-"""Energies by event. Horowitz, ISSCC 2014, 45 nm, 0.9 V: products of 8 and 32 bits 0.2 and 3.1 pJ,
-sums 0.03 and 0.1 pJ, caches of 8 KB and 1 MB 10 and 100 pJ for 64 bits, DRAM 1.3 to 2.6 nJ for 64
-bits. A bit of a register takes at least as much as a bit of a sum, and at most its share of an
-access to a register file, which costs as much as a multiply-accumulate of 16 bits (Chen et al.,
-ISCA 2016), taken as four of 8 bits."""
+"""Energies by event.
+
+From Horowitz, ISSCC 2014, 45 nm, 0.9 V: products of 8 and 32 bits 0.2 and 3.1 pJ; sums of 8 and 32
+bits 0.03 and 0.1 pJ; 64 bits of a cache of 8 KB and of 1 MB 10 and 100 pJ; 64 bits of DRAM 1.3 to
+2.6 nJ. A register's bit takes at least the energy of a sum's bit. At most it takes a 16th of an
+access to a register file, which costs as much as a 16-bit multiply-accumulate (Chen et al., ISCA
+2016), taken as four 8-bit ones.
+"""
 LOGIC_FACTOR = 1.0, 14.0
 """Ratio of an FPGA's dynamic power to an ASIC's: hard blocks, LUTs only (Kuon and Rose, 2007)."""
 NODE_FACTOR = 16 / 45 * (0.85 / 0.9) ** 2, 1.0
-"""Ratio by C V^2 of 16 nm and 0.85 V (ZU3EG) to 45 nm and 0.9 V, and 1 for an ECP5, not scaled."""
+"""Factors from 45 nm and 0.9 V to 16 nm and 0.85 V (a ZU3EG) by C V^2; an ECP5 is not scaled, 1."""
 
 SOURCES = {
     "Horowitz, ISSCC 2014": "multiply, add, scratchpad and external: its table, as two works quote "
@@ -61,7 +64,7 @@ SOURCES = {
     "Chen, Emer and Sze, ISCA 2016, table IV": "the high energy of a register: unconfirmed, cited "
     "from memory",
 }
-"""Part of the model that each source is for, and where its figures were read."""
+"""Events whose energy a source gives, and where the figures were read, by source."""
 
 PAPER_WATTS, PAPER_SECONDS, PAPER_HZ = 1.2, 0.09, 100e6
 """Estimate of the paper for its accelerator, forward and backward of 64 samples of `fashion`."""
@@ -118,7 +121,7 @@ class EnergyModel:
         self.parameters, self.factor_width = parameters, factor_width
         self._multiply_joules = toggles.joules if toggles else None
         self.sources = dict(SOURCES)
-        """Sources by name, with the part of the model that each is for."""
+        """Sources of energies, as in ``SOURCES``."""
         if toggles:
             self.sources[f"{toggles.liberty}, multiply"] = toggles.source
         saif = toggles.saif if toggles else ()
@@ -147,13 +150,13 @@ class EnergyModel:
     def add_program(
         self, descriptors: Sequence[Descriptor], commands: Iterable[CommandRecord], steps: int = 1
     ) -> None:
-        """Count the events of a step: those of every execution in a run, over its ``steps``."""
+        """Count the events of a run of ``steps`` steps, and add the mean of a step."""
         executions = Counter(command.number for command in commands)
         widths = self._operand_widths(descriptors)
         # A program that the program memory holds is loaded once for all steps of a start.
         loads = 1 if len(descriptors) <= self.parameters.program_depth else steps
         self._add("external", len(descriptors) * DESCRIPTOR_BYTES * loads / steps, 8, 8)
-        executions.pop(-1, None)  # the load of the program, which predictions leave out
+        executions.pop(-1, None)  # the load of the program, which predictions omit
         for number, times in executions.items():
             self._add_execution(descriptors[number], times / steps, widths.get(number))
 
@@ -203,6 +206,7 @@ class EnergyModel:
         return widths
 
     def _width(self, d: Compute | Transfer | Samples | Vector) -> int:
+        """Return the bits of the values that a descriptor writes to the scratchpad."""
         p = self.parameters
         if isinstance(d, Compute):
             return p.number_formats[d.z_format].width if d.z_format else d.out_width
@@ -223,7 +227,7 @@ class EnergyModel:
 
 
 def references(cycles: int) -> dict[str, float]:
-    """Return joules to compare a step of ``cycles`` with: power times time, with static power."""
+    """Return energies to compare a step of ``cycles`` with: power, static included, times time."""
     return {
         "the paper's 1.2 W for these cycles at 100 MHz": PAPER_WATTS * cycles / PAPER_HZ,
         "the paper's step of fashion, 1.2 W x 0.09 s": PAPER_WATTS * PAPER_SECONDS,

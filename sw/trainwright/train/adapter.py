@@ -27,10 +27,11 @@ from trainwright.program.descriptors import digit_count
 from trainwright.train.model import Model
 
 WIDEST = 16
+"""Bits of the widest factor, and of all values while they are measured."""
 MOST_VALUES = 1 << 16
 """Values of a tensor that are measured, evenly spread over the tensor."""
 _EXPONENTS = 5
-"""Exponents tried below the one at which nothing saturates."""
+"""Exponents to try below the exponent at which nothing saturates."""
 # Two bits are the least that hold a sign and a magnitude; a factor may go that low because training
 # adapts the factor to its levels. Activations and gradients follow the data instead.
 _LEAST_WIDTH = {"factor": 2}
@@ -50,10 +51,9 @@ class WidthChoice:
     error: float
     """Relative RMS quantisation error at ``width``."""
     passes: int
-    """Passes of a contraction with this operand; above 1 for a factor wider than the array's words.
-    """
+    """Passes that a contraction takes with this operand: over 1 if it is wider than a word."""
     held: bool
-    """Whether ``error`` meets the bound asked for: even the widest word may have too few bits."""
+    """Whether ``error`` is within the bound asked for; the widest word may have too few bits."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -167,9 +167,11 @@ def choose(
 def _follow_their_class(
     network: Network, batch: int, p: AcceleratorParameters, plan: str
 ) -> frozenset[str]:
-    """Return tensors whose width is that of their class: not those merged or summed on chip."""
-    # Merged tensors and partial sums have formats of their own. Compiled in 8 bits, only the
-    # tensors that take the format of their class have 8.
+    """Return the tensors that have the format of their class.
+
+    Tensors between merged contractions and partial sums have formats of their own.
+    """
+    # In a network whose classes all have 8 bits, exactly these tensors have 8 bits.
     step = compile_step(in_width(network, 8), batch, p, plan=plan)
     return frozenset(t.name for t in step.tensors if t.format == Fixed(8))
 

@@ -11,7 +11,7 @@ import numpy as np
 from trainwright.onchip import cut_pass
 from trainwright.onchip import prior_pass as by
 from trainwright.onchip.layout import Kept, WeightLayout, WeightPart, Words, line_rows
-from trainwright.onchip.prior import Pulls, column_costs, elements_met
+from trainwright.onchip.prior import Pulls, column_costs, elements_per_column
 from trainwright.program.vector import THREADS
 
 
@@ -101,7 +101,7 @@ class PriorRows:
         words = np.zeros((self.rows, layout.lanes), np.int64)
         costs = column_costs(layout, kept)
         by.require_cost(int(costs.max(initial=0)))
-        elements = (*elements_met(layout), costs)
+        elements = (*elements_per_column(layout), costs)
         for name, values in zip(cut_pass.BOND_FIELDS[1:], elements, strict=True):
             words[self.of_bonds(name) :][: self.bonds] = values[:, None]
         # Columns that were cut before keep the flag CUT; those still there start at 0.

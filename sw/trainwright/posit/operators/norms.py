@@ -1,9 +1,17 @@
 """Batch, layer and group normalisation, with every step rounded.
 
-The elements that share a mean form a line: m = sum of x / count, d = x - m, v = sum of d d / count,
-r = 1 / root (v + eps), y = (d r) w + b, where sums follow the mode, 1 / root and the last product
-with its sum are rounded once. Gradient: h = g w, a = sum of h / count, c = sum of h (d r) / count,
-(h - a - (d r) c) r, where the product and its subtraction are rounded once.
+The elements that share a mean form a line. Forward:
+
+    m = sum of x / count        d = x - m        v = sum of d d / count
+    r = 1 / root (v + eps)      y = (d r) w + b
+
+Sums are rounded as the mode says; 1 / root, and the last product with its sum, are rounded once.
+Backward, where g is the gradient to y:
+
+    h = g w        a = sum of h / count        c = sum of h (d r) / count
+    gradient to x = (h - a - (d r) c) r
+
+The product (d r) c and its subtraction are rounded once.
 """
 
 from collections.abc import Sequence
@@ -49,7 +57,7 @@ def _affine(x: Tensor, weight: Optional, bias: Optional, fmt: PositFormat) -> Te
 
 
 def _to_lines(g: Tensor, weight: Optional, unit: Tensor, root: Tensor, fmt: PositFormat) -> Tensor:
-    """Return the gradient to lines whose normalised values are ``unit``."""
+    """Return the gradient to lines; ``unit`` has their normalised values d r."""
     h = g if weight is None else grid.mul(g, weight, fmt)
     count = h.shape[-1]
     a = divided(total(h, -1, True, fmt), count, fmt)
@@ -83,9 +91,9 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise by channel; running statistics r move by ``lerp``, r + momentum (new - r).
+    """Normalise by channel, and move running statistics: r + momentum (new - r), by ``lerp``.
 
-    The variance that they take is the sum of squares divided by count - 1.
+    The running variance takes the sum of squares divided by count - 1.
     """
     lines = _channels(x)
     if training:
@@ -124,7 +132,10 @@ def batch_norm_backward(
     eps: float,
     wanted: Sequence[bool],
 ) -> Gradients:
-    """Return gradients of x, weight and bias; running statistics are constants: (g w) r."""
+    """Return gradients of x, weight and bias.
+
+    With running statistics, which are constants, the gradient of x is (g w) r.
+    """
     lines, gradient = _channels(x), _channels(g)
     if training:
         assert mean is not None and root is not None
@@ -255,11 +266,11 @@ def variance(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> Tensor:
-    """Compute sum of d d / (count - correction), d = x - mean; the correction is 1 by default."""
+    """Compute the variance, sum of d d / (count - correction) with d = x - mean."""
     over = dims_of(x, dims)
     lines = lines_along(x, over)
     _, _, squares = _centred(lines, fmt)
-    count = lines.shape[-1] - (1 if correction is None else correction)
+    count = lines.shape[-1] - (1 if correction is None else correction)  # as torch: 1 by default
     y = grid.div(squares.squeeze(-1), operand(max(0, count), fmt, x), fmt)
     return put_back(y, over, keepdim)
 
