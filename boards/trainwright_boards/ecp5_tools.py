@@ -1,4 +1,4 @@
-"""An ECP5: nextpnr-ecp5, ecppack and ecpunpack."""
+"""Build for an ECP5: nextpnr-ecp5, ecppack and ecpunpack of Project Trellis."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,16 +19,20 @@ from trainwright_hw.soc import Soc
 SPREAD, PLACED = "spread.json", "placed.json"
 """The netlist among spacers, and the placed design."""
 ITERATIONS = 80
-"""Iterations of the router. Designs that met their clock took 32 to 69.
+"""Iterations of the router before a design counts as too slow: designs that met their clock took 32
+to 69.
 
-A design that does not meet it may lack a single connection, which two nets take from each other in
-turn.
+In a design that does not meet its clock, two nets may take a single wire from each other in turn,
+without an end.
 """
 LESS = 0.985
-"""Factor on the requested clock for another try, where it was not met."""
+"""Factor on the requested clock for a second attempt, after the router missed the clock."""
 MARGIN = 1.025
-"""The router is asked for more than the clock: what the users of a wire add to its delay is known
-when all is routed, and what is then reported was up to 2.1 % less than what the router had met."""
+"""Factor on the wanted clock that the router is asked for.
+
+The load on a wire, and so its delay, is known only when every net is routed. The clock reported
+then was up to 2.1 % below the clock that the router had reached by its own estimate.
+"""
 ROUTER = {
     "router2/alt-weights": f"{1:032b}",
     "router2/initCurrCongWeight": "0.5",
@@ -36,12 +40,13 @@ ROUTER = {
     "router2/currCongWeightMult": "2.0",
     "router2/estimateWeight": "0.8",
 }
-"""Settings of ``router2``, which heeds them with the first alone. Its own, but for the last, 1.25
-there: the estimated way from where a search is to its goal weighs less than it costs, so that
-searches look at more and find shorter ways."""
+"""Settings of ``router2``. The first makes the router read the others, which are its defaults
+except for ``estimateWeight`` (1.25): below 1, the estimated rest of a way weighs less than it
+costs, so that a search explores more nodes and finds shorter ways."""
 PLACER, CROWDED_PLACER = ("--placer", "static"), ("--placer", "heap")
-"""``static`` leaves wires 14 to 19 % shorter than ``heap``, and weighs no timing. In a crowded part
-(``spacers.is_crowded``) it found no legal places in 45 minutes, and ``heap`` did in 2."""
+"""Placers: ``static`` gives 14 to 19 % shorter wires than ``heap``, but ignores timing. In a
+crowded part (``spacers.is_crowded``) ``static`` found no legal places in 45 minutes, ``heap`` did
+in 2."""
 SHARE = 0.93
 """Share of the clock's period that paths may take by the estimate before routing."""
 SMALLER = "A smaller --preset may fit."
@@ -60,7 +65,7 @@ class Ecp5(Family):
         return partial(Ecp5Top, pll=pll_settings(board.clock_hz, clock_hz))
 
     def running_hz(self, board: Board, asked_hz: int) -> int:
-        """Return what the PLL makes."""
+        """Return the frequency that the PLL makes."""
         return round(pll_settings(board.clock_hz, asked_hz).output_hz)
 
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
@@ -81,7 +86,7 @@ class Ecp5(Family):
     def passes(
         self, source: str, top: str, *, plain: bool, delay_ps: int | None = None
     ) -> str:  # fmt: skip
-        """Return the synthesis script, the same as for simulating the netlist."""
+        """Return the synthesis script, which is also that of simulated netlists."""
         return ecp5_passes(source, top, plain=plain, delay_ps=delay_ps)
 
     def place_and_route(
@@ -89,15 +94,16 @@ class Ecp5(Family):
     ) -> None:
         """Place the design among spacers, and route it without them.
 
-        In an accelerator that can only train, whose units exchange data all over the device, cells
-        on slow paths are moved between placing and routing (``relocate``).
+        An accelerator with an exponent file exchanges data all over the device: cells on its slow
+        paths are moved between placing and routing (``relocate``).
 
-        Nets on paths too slow for the clock are routed again, for at most ``ITERATIONS``. After
-        that the clock is lowered a little, and finally the design is routed as fast as it gets.
+        The router routes nets on slow paths again, for at most ``ITERATIONS``. If the clock is not
+        met by then, the router starts again for a slightly lower clock, and at last without one, as
+        fast as it comes.
 
-        A placed design carries the settings it was placed with, and in the second run they override
-        that run's options. They are also its only source for the clock: the PLL's frequency is
-        worked out when a design is packed.
+        A placed design carries the settings of the run that placed the design. In the second run
+        these settings override the options. They are also the only source of the clock, because the
+        frequency of a PLL is derived only when a design is packed.
         """
         board = build.board
         common = [*board.part.options, "--package", board.package, "--speed", board.speed]

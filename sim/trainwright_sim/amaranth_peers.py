@@ -1,7 +1,7 @@
 """Peers of the accelerator's ports for Amaranth's own simulator: memory, host, descriptors.
 
-Slow (some thousand cycles a second), but they need nothing beside Amaranth and see one block as
-well as the whole accelerator.
+The simulator is slow (some thousand cycles a second), but needs nothing besides Amaranth, and runs
+single blocks as well as the whole accelerator.
 """
 
 from collections import deque
@@ -15,13 +15,13 @@ SLAVE_ERROR = 2
 
 
 def fields_of(command, port) -> dict[str, int]:
-    """Return the fields of a descriptor that a port of this accelerator has."""
+    """Return the fields of a command that a port has, by name."""
     fields = encoded_fields(command)
     return {name: fields[name] for name, _ in port.shape()}
 
 
 async def execute(ctx, engine, commands) -> int:
-    """Give transfers to an engine of the DMA; the cycles from the first to the end of the last."""
+    """Execute transfers on an engine of the DMA, and return the cycles from first to last."""
     cycles = 0
     for command in commands:
         ctx.set(engine.command.payload, fields_of(command, engine.command.payload))
@@ -40,12 +40,12 @@ async def execute(ctx, engine, commands) -> int:
 
 
 class AxiMemory:
-    """An AXI4 memory that answers in order, ``latency`` cycles after a request at the earliest.
+    """AXI4 memory that answers in order, ``latency`` cycles after a request at the earliest.
 
-    In each cycle each channel is stalled with probability ``stall``. ``memory`` is a bytearray.
-    Reads from and writes to an address in ``faults`` (byte addresses of beats) get an error
-    response. Protocol errors fail an assertion: bursts that are not INCR, not whole beats, cross
-    4 KiB or leave the memory, and requests that change or vanish before they are taken.
+    In each cycle each channel stalls with probability ``stall``. Reads and writes of a beat whose
+    byte address is in ``faults`` get an error response. Violations of the protocol fail an
+    assertion: bursts that are not INCR, are not whole beats, cross 4 KiB or leave the memory, and
+    requests that change or vanish before they are taken.
 
     ``read_bursts`` and ``write_bursts`` list (address, beats) of every burst.
     """
@@ -69,7 +69,7 @@ class AxiMemory:
         self.read_bursts: list[tuple[int, int]] = []
         self.write_bursts: list[tuple[int, int]] = []
 
-    def _go(self) -> bool:
+    def _proceeds(self) -> bool:
         return self.random.random() >= self.stall
 
     def _check_burst(self, width: int, address: int, length: int, size: int, burst: int) -> None:
@@ -86,9 +86,9 @@ class AxiMemory:
         address_channel = (axi.araddr, axi.arlen, axi.arsize, axi.arburst)
         waiting = None
         while True:
-            ready = self._go()
+            ready = self._proceeds()
             ctx.set(axi.arready, ready)
-            if not ctx.get(axi.rvalid) and beats and beats[0][0] <= cycle and self._go():
+            if not ctx.get(axi.rvalid) and beats and beats[0][0] <= cycle and self._proceeds():
                 _, data, fault, last = beats.popleft()
                 ctx.set(axi.rvalid, 1)
                 ctx.set(axi.rdata, data)
@@ -121,10 +121,10 @@ class AxiMemory:
         asked = filled = None
         burst = []
         while True:
-            ready, room = self._go(), self._go() and bool(addresses)
+            ready, room = self._proceeds(), self._proceeds() and bool(addresses)
             ctx.set(axi.awready, ready)
             ctx.set(axi.wready, room)
-            if not ctx.get(axi.bvalid) and answers and answers[0][0] <= cycle and self._go():
+            if not ctx.get(axi.bvalid) and answers and answers[0][0] <= cycle and self._proceeds():
                 ctx.set(axi.bvalid, 1)
                 ctx.set(axi.bresp, SLAVE_ERROR * answers.popleft()[1])
             _, _, valid, full, answered, *rest = await ctx.tick().sample(

@@ -1,6 +1,6 @@
-"""Boards with a Zynq: the processor is the host, and its memory the accelerator's.
+"""Boards with a Zynq, whose processor is the host and shares its memory with the accelerator.
 
-The vendor's tools build them; ``trainwright_boards.export`` writes the files.
+The vendor's tools build the designs; ``trainwright_boards.export`` writes the files for them.
 """
 
 from collections.abc import Mapping
@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Processor:
-    """Block of a processor in the vendor's tools: names of its pins, and its settings."""
+    """Block of the processor in a block design of Vivado: names of pins and ports, and settings."""
 
     family: str
     """Family of the parts, of ``trainwright_hw.arith.multiplier.DevicePlatform``."""
     ip: str
+    """Name of the block in Vivado's catalogue."""
     preset_option: str
-    """Option by which the block takes what the board's files say."""
+    """Options by which the block takes its settings from the board's files."""
     settings: str
     """Settings of the block; ``{mhz}`` is the accelerator's clock."""
     clock: str
@@ -73,8 +74,8 @@ class ZynqBoard:
     processor: Processor
     part: str
     board_part: str
-    """Name in the vendor's board files, which set up the processor's memory and clocks; the version
-    may be ``*``."""
+    """Name of the vendor's board files, which set up memory and clocks of the processor; ``*`` in
+    place of a version stands for any."""
     preset: str
     clock_mhz: float
     available: Mapping[str, int]

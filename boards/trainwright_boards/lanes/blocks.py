@@ -1,4 +1,4 @@
-"""The blocks that are measured: fixed point and posits side by side."""
+"""Blocks whose LUTs and clock are measured: fixed point and posits side by side."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,25 +25,27 @@ FIXED_NAME = "fixed(16)"
 NARROW_NAME = "fixed(8)"
 POSIT_NAME = " + ".join(("fixed(16)", *map(str, POSITS)))
 ARRAYS = AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=8, accumulator_width=36)
-"""The arrays have 8 x 8 multipliers."""
+"""Parameters of arrays of 8 x 8 multipliers."""
 NARROW_ARRAYS = replace(ARRAYS, word_width=8, accumulator_width=28)
 SIGNIFICANDS = (Posit(8, 1), Posit(8, 2))
-"""Formats for which lanes that shift significands are measured: (8,1), and PDPU's."""
+"""Formats for which lanes that shift significands are measured: posit(8,1), and that of PDPU."""
 MORE_LANES = 4
+"""Lanes of the encoder that gives the figures of a further lane."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A circuit to build, and the number of units in it, per which figures are given."""
+    """Circuit to build; its figures are divided by the number of its units."""
 
     name: str
     formats: str
     build: Callable[[], wiring.Component]
     units: int = 1
     less: Callable[[], wiring.Component] | None = None
-    """Circuit whose figures are subtracted: settings of a lane that several lanes share."""
+    """Circuit whose figures are subtracted first, such as the settings that all lanes share."""
     placed: bool = False
-    """Whether its clock is asked for: an LFE5U-25F has 28 multipliers, too few for an array."""
+    """Whether the circuit is placed for its clock: arrays have more than an LFE5U-25F's 28
+    multipliers."""
 
 
 class Mac(wiring.Component):
@@ -66,9 +68,9 @@ class Mac(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the cell of PE2's array, whose accumulators are not cleared by a reset.
+        """Build a cell of PE2's array: the reset leaves accumulators alone.
 
-        With a reset, a LUT would merge it with ``first``.
+        A reset would cost a LUT that merges the reset with ``first``.
         """
         m, arithmetic = Module(), self._arithmetic
         product = arithmetic.multiply(m, platform, "product", self.left, self.right)

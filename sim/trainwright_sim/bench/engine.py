@@ -33,21 +33,23 @@ class Expected:
 
 
 def golden(d: Compute, rows: Rows, p: AcceleratorParameters) -> Expected:
-    """Execute ``d`` by the golden model; ``rows`` stay as they are."""
+    """Execute ``d`` on the golden model, without changing ``rows``."""
     done = compute(d, state_of(rows), p)
     written = list(zip(done.addresses.tolist(), done.rows.tolist(), strict=True))
     return Expected(written, done.total, done.saturations, done.underflows)
 
 
 PARTS = 8
-"""Parts of a row: at least as many as PE3 has addresses for."""
+"""Parts of a row, at least as many as PE3 addresses (groups of a row)."""
 
 
 @dataclass(frozen=True)
 class Far:
-    """Addresses of all bits that peers of ``SPACE`` rows answer as those near by.
+    """Map from near addresses to far addresses, which use all bits of an address.
 
-    Every distance is ``factor`` times as long, and the bases lie ``x``, ``g`` and ``z`` higher.
+    The peers have ``SPACE`` rows and ignore higher bits of an address, so that a far address reads
+    the row of the near one. Every distance is ``factor`` times as long, and the bases are ``x``,
+    ``g`` and ``z`` higher.
     """
 
     factor: int
@@ -57,7 +59,7 @@ class Far:
 
     @classmethod
     def random(cls, random: Random, operation: Operation) -> "Far":
-        """Draw a factor that is 1 modulo the peers' address range, and bases that are 0."""
+        """Draw a factor that is 1, and bases that are 0, modulo the address range of the peers."""
         wraps = SPACE * (PARTS if operation is Operation.PE3 else 1)
         factor, *bases = (random.randrange(1 << LOCAL_WIDTH) // wraps * wraps for _ in range(4))
         return cls(factor + 1, *bases)
@@ -81,17 +83,18 @@ class Far:
         )  # fmt: skip
 
     def place(self, address: int, base: int, moved: int) -> int:
-        """Return the far address of an address near the ``base``."""
+        """Return the far address of ``address``, from the near and the far (``moved``) base."""
         return (moved + (address - base) * self.factor) % (1 << LOCAL_WIDTH)
 
 
 def addresses(d: Compute, name: str, rows: int, row_stride: int) -> list[int]:
     """List the addresses of the rows of ``x``, ``g`` or ``z``, in order.
 
-    ``rows`` for each step, for z of each tile, except those past ``last_rows``.
+    Each step reads ``rows`` rows of x or g; each tile writes ``rows`` rows of z, the last tile only
+    ``last_rows``.
     """
-    summed = len(d.levels) - d.reduce_levels
-    levels = d.levels[:summed] if name == "z" else d.levels
+    outer = len(d.levels) - d.reduce_levels
+    levels = d.levels[:outer] if name == "z" else d.levels
     places = []
     for index in product(*(range(level.count) for level in levels)):
         steps = zip(index, levels, strict=True)
@@ -103,15 +106,15 @@ def addresses(d: Compute, name: str, rows: int, row_stride: int) -> list[int]:
 
 
 SETTLED = 8
-"""Cycles after the last effect of a command in which its engine says so."""
+"""Cycles after the last effect of a command within which its engine must not be busy any more."""
 
 
 class Status:
-    """Check of an engine's status: busy, and busy with commands older than the last.
+    """Check of an engine's flags busy and older (busy with a command before the last one).
 
-    The flags must be high while that is so, and low ``SETTLED`` cycles later. A command is done
-    when its rows are written and its statistics delivered; ``expect`` says how many rows each of
-    the next commands has, or that nobody knows (none).
+    A flag must be high while its condition holds, and low ``SETTLED`` cycles later. A command is
+    done when its rows are written and its statistics delivered. ``expect`` gives the number of rows
+    of each of the next commands; an empty list turns the check off.
     """
 
     def __init__(self, tb: "EngineBench"):
@@ -125,7 +128,7 @@ class Status:
         self._rows, self._items, self._before = list(rows), 0, self._tb.commands.sent
 
     def _undone(self) -> int:
-        """Count the commands that were taken and are not done."""
+        """Count the commands that were accepted and are not done."""
         tb = self._tb
         rows, done = len(tb.results.written), 0
         for count in self._rows:
@@ -136,16 +139,16 @@ class Status:
     def cycle(self) -> None:
         if not self._rows:
             return
-        undone = self._undone()  # of those taken up to the cycle before
+        undone = self._undone()  # of the commands accepted up to the last cycle
         self._items = self._tb.commands.sent - self._before
         for name, least in (("busy", 1), ("older", 2)):
-            told = self._tb.get(f"status_{name}")
+            flag = self._tb.get(f"status_{name}")
             if undone >= least:
-                assert told, f"not {name} with {undone} commands that are not done"
+                assert flag, f"not {name} with {undone} commands that are not done"
                 self._quiet[name] = 0
             self._quiet[name] += 1
             if self._items < least or self._quiet[name] > SETTLED:
-                assert not told or self._quiet[name] <= SETTLED, f"{name} with {undone} commands"
+                assert not flag or self._quiet[name] <= SETTLED, f"{name} with {undone} commands"
 
 
 class EngineBench(TestBench):
@@ -169,7 +172,7 @@ class EngineBench(TestBench):
         self.items = StreamSink(self, "statistics_item", stall=kind("z"))
         self.status = Status(self)
         self.invalid = 0
-        """Cycles in which a word of an operand was said to stand for no number."""
+        """Cycles in which the engine reported a word of an operand that stands for no number."""
         self.agents.append(self)
 
     def cycle(self) -> None:
@@ -184,7 +187,7 @@ class EngineBench(TestBench):
         return random_compute(operation, self.parameters, self.random)
 
     def edges(self, width: int, shift: int) -> list[int]:
-        """List words next to the limits of ``width``-bit results, and at ties, after ``shift``."""
+        """List words that ``shift`` brings next to the limits of ``width`` bits, or to ties."""
         half, end = 1 << (shift - 1), 1 << (width - 1 + shift)
         most = (1 << (self.parameters.word_width - 1)) - 1
         places, steps = (end - 2 * half, -end, 0, 2 * half), (-half, 0, half, half + 1)
@@ -204,7 +207,7 @@ class EngineBench(TestBench):
         assert len(set(reported)) == 2
 
     async def check(self, commands: Sequence[Compute]) -> int:
-        """Execute ``commands``; gives the cycles from the first to the end of the last."""
+        """Execute ``commands``, and return the cycles from the first to the end of the last."""
         fit(self.rows, commands, self.parameters)
         expected = [golden(d, self.rows, self.parameters) for d in commands]
         before = self.cycles
@@ -227,7 +230,7 @@ class EngineBench(TestBench):
         return self.cycles - before
 
     async def check_reset(self, d: Compute) -> None:
-        """Offer a command during a reset, in which nothing is taken; then execute ``d``."""
+        """Check that no command is accepted during a reset; then execute ``d``."""
         self.set(rst=1, command_valid=1)
         await self.run(2)
         for _ in range(3):
@@ -238,7 +241,7 @@ class EngineBench(TestBench):
         await self.check([d])
 
     async def check_far(self, d: Compute) -> None:
-        """Execute ``d`` near by and far off: the same rows, at the addresses that it says."""
+        """Execute ``d`` at near and at far addresses, and compare rows and addresses."""
         for peer in self.read.values():
             peer.asked.clear()
         await self.check([d])
@@ -252,25 +255,25 @@ class EngineBench(TestBench):
         self.commands.items.append(command_bits(moved))
         await self.until(lambda: self.items.items and not self.get("status_busy"))
         await self.run(2)
-        digits = result_digits(d, self.parameters)  # of a row, one behind the other anywhere
+        digits = result_digits(d, self.parameters)  # rows of a result, always adjacent
         assert self.results.written == [
             (far.place(address - n % digits, d.z, moved.z) + n % digits, row)
             for n, (address, row) in enumerate(expected.written)
         ]
         for name, peer in self.read.items():
             if name == "g" and d.operation is Operation.PE3:
-                continue  # addresses of parts of rows: the port shows the rows
+                continue  # groups are parts of rows, and the port shows addresses of rows
             bases = getattr(d, name), getattr(moved, name)
             assert peer.asked == [far.place(address, *bases) for address in near[name]], name
         self._forget()
 
     async def check_wild(self, d: Compute) -> None:
-        """Execute ``d`` with strides and bases of all bits: what is asked for is what it says."""
+        """Execute ``d`` with random strides and bases of all bits, and compare all addresses."""
         draw, p = self.random.getrandbits, self.parameters
         names = ("x", "g", "z", "x_row_stride", "g_row_stride", "z_row_stride")
-        summed = len(d.levels) - d.reduce_levels
+        outer = len(d.levels) - d.reduce_levels
         steps = [[draw(LOCAL_WIDTH) for _ in range(3)] for _ in d.levels]
-        steps[summed:] = [[*step[:2], 0] for step in steps[summed:]]
+        steps[outer:] = [[*step[:2], 0] for step in steps[outer:]]
         levels = (Level(level.count, *step) for level, step in zip(d.levels, steps, strict=True))
         d = replace(d, **{name: draw(LOCAL_WIDTH) for name in names}, levels=tuple(levels))
         by_entries = d.operation is Operation.PE4
@@ -323,7 +326,7 @@ class EngineBench(TestBench):
         """
         p, random = self.parameters, self.random
         fit(self.rows, [d], p)
-        # of the narrowest format, so that others read it as a number
+        # NaR of the narrowest format, which wider formats read as a number.
         width = min(p.number_formats[n].width for n in (d.x_format, d.g_format) if n)
         near = int(random.choice(reads_of(self.rows, d, p))) + random.choice((0, 0, 0, 1, 2))
         where = near % SPACE, random.randrange(p.lanes)

@@ -22,9 +22,9 @@ from trainwright.train.trainer import Trainer
 from trainwright_sim.flips.accelerator import Flipping, Spans
 
 MEMORY_BYTES = 1 << 24
-"""External memory; what a step needs is less by far."""
+"""External memory of the accelerator, far more than a step needs."""
 NOTICES = (ProgramError, AcceleratorError, ValueError, OverflowError)
-"""Errors by which an accelerator or the host reports words that cannot be right."""
+"""Errors by which the accelerator or the host reports impossible words."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,10 @@ class StepEffects:
     noticed: int
     """Steps that ended with an error."""
     half: float
-    """The middle one of the other steps: how far its gradients are off, by the norm of these."""
+    """Median, over the other steps, of the error of the gradients: norm of the difference to a step
+    without a flip, relative to the norm of the gradients."""
     worst: float
+    """Largest of these errors."""
 
     def row(self) -> dict[str, object]:
         """Return the figures as an object for JSON."""
@@ -67,8 +69,9 @@ class RunEffects:
     noticed: int
     """Runs that ended with an error."""
     accuracy: float
-    """Mean of the others."""
+    """Mean test accuracy of the runs without an error."""
     least: float
+    """Least test accuracy of the runs without an error."""
 
     def row(self) -> dict[str, object]:
         """Return the figures as an object for JSON."""
@@ -122,7 +125,7 @@ def _flat(results: Results) -> torch.Tensor:
 
 
 def step_effects(task: Task, memory: str, flips: int, *, warm: int, seed: int) -> StepEffects:
-    """Train ``warm`` steps, then repeat the last one ``flips`` times, each time with one bit."""
+    """Train ``warm`` steps, then repeat the last step ``flips`` times with one flipped bit each."""
     random = Random(f"{memory} {seed}")
     flipping, open_driver = _opened(task, memory, random)
     cases: list[StepCase] = []
@@ -137,7 +140,7 @@ def step_effects(task: Task, memory: str, flips: int, *, warm: int, seed: int) -
     for _ in range(warm):
         trainer.step()
     case = cases[-1]
-    labels = case.inputs.gradient.argmin(1)  # the only negative ones
+    labels = case.inputs.gradient.argmin(1)  # only the gradient of the label is negative
     driver = open_driver(state.network)
     wanted = _flat(_step(driver, case.inputs, labels))
     size = float(wanted[case.forward.logits.numel() :].norm())
@@ -170,7 +173,7 @@ def run_effects(
         flipping, open_driver = _opened(task, memory, random)
         state = initial_state(task.network, TrainSettings(**{**vars(settings), "seed": seed}))
         trainer = Trainer(state, task.data, HostEngine(open_driver))
-        # two programs a step
+        # A step runs two programs, each of which asks for a number of flips.
         flipping.count = lambda random=random: _poisson(random, rate / 2)
         try:
             trainer.run()

@@ -17,7 +17,10 @@ from trainwright_sim.engines import NATIVE, Harness, Port
 from trainwright_sim.leaves.leaf import Leaf, replaced
 
 RANDOM_BITS, MODE_BITS, SPARE_BITS = 2048, 16, 8
+"""Random bits of all inputs in a cycle, bits of a mode, and random bits of an input beyond its
+width."""
 OBSERVED = "observed_"
+"""Prefix of the ports that show the outputs of blocks."""
 
 Ports = tuple[Mapping[str, Value], Mapping[str, Value]]
 Stimulus = Callable[[str, int, Value, Value], Value]
@@ -42,9 +45,9 @@ LOCKSTEP = Harness(
 
 
 class Fed(wiring.Component):
-    """Blocks whose inputs come from ``random`` through ``stimulus``.
+    """Blocks whose inputs are made of ``random`` and ``mode`` by ``stimulus``.
 
-    Their outputs appear at ``observed_{name}``.
+    The outputs of a block appear at ``observed_{name}``.
     """
 
     def __init__(self, blocks: Mapping[str, tuple[Elaboratable, Ports]], stimulus: Stimulus):
@@ -84,7 +87,7 @@ def stimulus(port: str, width: int, bits: Value, mode: Value) -> Value:
 
 
 def sized(bits: Value, mode: Value, *, word: int, low: int) -> Value:
-    """Return words of ``low`` signed bits, full words, or the smallest words, by the mode."""
+    """Return words of ``low`` signed bits, words of all bits, or least words, by the mode."""
     lanes = -(-len(bits) // word)
     few, least = (
         C(sum(value << word * n for n in range(lanes)) & ((1 << len(bits)) - 1), len(bits))

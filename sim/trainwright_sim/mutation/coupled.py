@@ -1,6 +1,7 @@
-"""Tests of Amaranth's simulator on a mutant: the block's RTL is replaced by what was compiled.
+"""Run tests of Amaranth's simulator on a mutant: a compiled model of the mutated block replaces it.
 
-Only the block: what a test has around it stays as it is, and so do the test's ways to look at it.
+Only the block is replaced. The circuit that a test puts around the block, and the signals that the
+test observes, stay as they are.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +18,9 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_sim.mutation.packed import MutantModel, port_values
 
 SLACK, SPARE_CYCLES = 3, 1000
-"""A simulation that takes more than so many times its cycles, and so many more, found a hang."""
+"""A simulation hangs if it takes over SLACK times its usual cycles plus SPARE_CYCLES."""
 DIRTY_CYCLES = 40
-"""With random inputs before the reset that each simulation begins with."""
+"""Cycles with random inputs before the reset with which each simulation begins."""
 
 
 def _parameters_of(block: wiring.Component) -> Sequence[AcceleratorParameters]:
@@ -37,11 +38,11 @@ def coupled(
 ) -> Iterator[list[int]]:
     """Replace all blocks of one class by mutated models while this context lasts.
 
-    In every simulator created meanwhile, each block of class ``kind`` is emptied and its outputs
-    are driven by the model that ``model`` returns for it. Tests that use blocks with other
-    parameters are skipped, where a block tells its parameters. The context yields a list that
-    collects the number of cycles of each simulation. ``usual`` lists the cycles that the unchanged
-    block needs: a simulation that takes much longer is stopped.
+    In every simulator created meanwhile, each block of class ``kind`` is empty, and the model that
+    ``model`` returns for the block drives its outputs. A test is skipped if such a block has other
+    parameters than ``parameters`` (blocks that keep no parameters are not checked). The context
+    yields a list that collects the cycles of each simulation. ``usual`` lists the cycles of the
+    same simulations with the unchanged block: a simulation that takes much longer is stopped.
     """
     cycles: list[int] = []
     blocks: list[wiring.Component] = []

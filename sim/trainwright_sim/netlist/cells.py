@@ -1,4 +1,4 @@
-"""Verilog of the ECP5's cells, pin by pin, around the models of ``cells.v``."""
+"""Verilog modules of the ECP5's cells, with pins as in a netlist, around models in ``cells.v``."""
 
 from pathlib import Path
 

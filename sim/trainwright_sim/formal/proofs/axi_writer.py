@@ -14,13 +14,13 @@ from trainwright_sim.formal.proof import Proof
 from trainwright_sim.formal.proofs.bursts import PARAMETERS
 
 FEW = replace(PARAMETERS, outstanding_bursts=8)
-"""A lemma for each place of a burst: fewer of them."""
+"""Parameters of fewer bursts in flight, as the proof has a lemma for each."""
 
 
 class Writing(NamedTuple):
-    """A writer in the bench, and counts of its bursts.
+    """Writer in the bench, with counts of its bursts.
 
-    ``bursts`` were requested and not answered yet; ``unsent`` of them still have beats to send.
+    ``bursts`` are the bursts without a response; ``unsent`` of these have beats left to send.
     """
 
     dut: Any
@@ -88,7 +88,7 @@ def last(bench: ProofBench, block: Any) -> None:
     with m.Elif(chosen & ~is_inside & dut.burst.valid & dut.burst.ready):
         m.d.sync += [is_inside.eq(1), length.eq(dut.burst.payload.beats)]
     bench.goal(~(is_inside & beat & (ahead == 0)) | (axi.wlast == (place + 1 == length)))
-    # where its length lies: in the queue, until its last beat is on the channel
+    # The queue holds the length of the chosen burst until its last beat is on the channel.
     level, produce, consume = (inside[f"queue.{n}"] for n in ("inner_level", "produce", "consume"))
     waits, sent = axi.wvalid & axi.wlast, inside["sent"]
     index = Signal(8)
