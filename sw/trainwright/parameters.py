@@ -142,11 +142,11 @@ class AcceleratorParameters:
 
     def _check_fixed_point(self) -> None:
         """Reject optional parts that need other words or no coded formats."""
-        for name in ("stochastic_rounding", "vector_engine"):
-            _require(
-                not (self.formats and getattr(self, name)),
-                f"{name} is for fixed point only: omit it, or formats={','.join(self.formats)}",
-            )
+        _require(
+            not (self.formats and self.stochastic_rounding),
+            "stochastic_rounding is for fixed point only: omit it, or "
+            f"formats={','.join(self.formats)}",
+        )
         _require(
             not self.vector_engine or self.word_width == 16,
             f"vector_engine needs words of 16 bits, not {self.word_width!r}: omit one of them",

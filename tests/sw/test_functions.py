@@ -30,7 +30,7 @@ import trainwright
 import trainwright.nn as tnn
 from trainwright.check.step import check_step
 from trainwright.cli import main
-from trainwright.cli.options import OptionError, accelerator_parameters
+from trainwright.cli.options import accelerator_parameters
 from trainwright.compiler import compile_step
 from trainwright.compiler.base.errors import CompileError
 from trainwright.functions import FunctionError, entries, function_names, function_of
@@ -321,11 +321,10 @@ def test_accelerator_without_an_engine_refuses_functions(sizes, formats, match):
         compile_step(two_layers("tanh", **keys), 16, AcceleratorParameters(**sizes))
 
 
-def test_command_line_refuses_functions_of_coded_formats_by_name():
+def test_command_line_asks_for_an_engine_and_formats_of_a_network_with_functions():
     network = two_layers("gelu", formats={"activation": "posit(8,0)"})
-    with pytest.raises(OptionError, match=r"gelu works with fixed point only.*fixed\(8\)"):
-        accelerator_parameters([], network)
-    assert accelerator_parameters([], two_layers("gelu")).vector_engine
+    p = accelerator_parameters([], network)
+    assert p.vector_engine and p.formats == ("posit(8,0)",)
 
 
 def test_function_gradient_reads_the_tensor_that_it_declares():

@@ -78,10 +78,6 @@ P = AcceleratorParameters()
             {"formats": "posit(8,0)", "stochastic_rounding": 1},
             "stochastic_rounding is for fixed point only",
         ),
-        (
-            {"formats": "posit(8,0)", "vector_engine": 1},
-            "vector_engine is for fixed point only",
-        ),
         ({"vector_engine": 2}, "vector_engine must be 0 or 1, not 2"),
         ({"exponents": 256.0}, "exponents must be an integer, not 256.0"),
         ({"scratchpad_rows": 16384.0}, "scratchpad_rows must be an integer, not 16384.0"),

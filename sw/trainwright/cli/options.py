@@ -295,12 +295,6 @@ def accelerator_parameters(
             f"--rounding-mode: stochastic rounding is for fixed point only, the network has "
             f"{', '.join(default['formats'])}: choose nearest, or formats such as fixed(8)"
         )
-    if network is not None and network.functions and default.get("formats"):
-        raise OptionError(
-            f"--formats: {network.functions[0].text} works with fixed point only, the network has "
-            f"{', '.join(default['formats'])}: choose formats such as fixed(8), or leave the "
-            "function out"
-        )
     default |= {"stochastic_rounding": 1} if stochastic else {}
     try:
         overrides = parse_overrides(items)

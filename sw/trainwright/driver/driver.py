@@ -96,6 +96,8 @@ class Driver(StepDriver):
         self._require_memory(self.step.memory_bytes)
         self.input_exponent = exponent_of_inputs(self.step)
         self.tensors: frozenset[str] = frozenset(t.name for t in self.step.tensors if t.counted)
+        # Functions make and read fixed point, whatever the class of a tensor has.
+        self._formats = {tensor.name: tensor.format for tensor in self.step.tensors}
         self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
         self._repeat_forward: Callable[[], ForwardResult] | None = None
 
@@ -162,7 +164,8 @@ class Driver(StepDriver):
 
     def _value(self, name: str, bound: Bound, kind: str) -> torch.Tensor:
         """Return a tensor of a class as float64."""
-        return dequantise(self._get(name), bound.exponents[name], self.network.format(kind))
+        fmt = self._formats.get(name, self.network.format(kind))
+        return dequantise(self._get(name), bound.exponents[name], fmt)
 
     def _put_images(
         self, program: CompiledProgram, model: QuantisedModel, *, present: Container[str] = ()

@@ -412,11 +412,12 @@ class _Build:
         """
         f, function = self.network.function_at(node), self.copy_function
         greatest = f.definition.name == "max_pool" and node.window.padding != (0, 0)
+        own = self.tensors[below.tensor].format
         if greatest:
-            below = _Value(
-                function(f"{prefix}.raised", below.tensor, definition_of("_raised").make(), 1),
-                below.shape,
-            )
+            # Coded values are in fixed point here, of one bit less than words have (``casts``).
+            wide = Fixed((15 if own.coded else own.width) + 1)
+            raised = definition_of("_raised").make()
+            below = _Value(function(f"{prefix}.raised", below.tensor, raised, wide), below.shape)
         channels = self.axes(prefix, ("i1",), below.shape[2:])
         windows, positions = self.windows(prefix, below, node.window, kernel, channels)
         name, places = f"{prefix}.windows", self.axes(prefix, ("ph", "pw"), node.window.kernel)
@@ -432,12 +433,11 @@ class _Build:
         else:
             self.tensor(a, axes, self.kind(node.name))
         self.group(a, [name], f, places)
-        return function(f"{prefix}.a", a, definition_of("_lowered").make(), -1) if greatest else a
+        return function(f"{prefix}.a", a, definition_of("_lowered").make(), own) if greatest else a
 
-    def copy_function(self, name: str, x: str, f: Function, bits: int) -> str:
-        """Apply an element-wise function whose result has so many bits more than its operand."""
-        source = self.tensors[x]
-        self.tensors[name] = replace(source, name=name, format=Fixed(source.width + bits))
+    def copy_function(self, name: str, x: str, f: Function, fmt: Format) -> str:
+        """Apply an element-wise function whose result has a format of its own."""
+        self.tensors[name] = replace(self.tensors[x], name=name, format=fmt)
         self.group(name, [x], f, ())
         return name
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.fixed.scale import TensorClass
+from trainwright.graph.casts import with_casts
 from trainwright.graph.differentiate import differentiate
 from trainwright.graph.ir import Einsum, Graph, needed
 from trainwright.graph.network import class_tensor, host_operands, network_graph, upper_names
@@ -77,4 +78,4 @@ def step_graph(network: Network, batch: int, *, inputs: bool = False) -> StepGra
         (*forward.given, *uppers),
         (*forward.results, *backward.results),
     )
-    return split(whole, forward.results, backward.results)
+    return split(with_casts(whole), forward.results, backward.results)

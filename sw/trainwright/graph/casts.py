@@ -1,0 +1,127 @@
+"""Fixed point around functions, in networks whose tensors have coded formats.
+
+Functions are passes of the vector engine, which reads and writes integers of 16 bits. So every
+tensor that a function reads or makes is in fixed point of 16 bits: what makes it rounds to that
+format. Products of two tensors and more go on taking coded operands: a *cast*, a sum over no axis,
+rounds such a tensor to the format of its class at an exponent of its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from trainwright.formats import Fixed
+from trainwright.functions import FunctionKernel
+from trainwright.graph.ir import Alias, Einsum, Graph, Kernel, Op, Tensor
+from trainwright.program.elementwise import MASK
+
+WIDEST = 16
+"""Bits of tensors that functions read or make."""
+
+
+def with_casts(whole: Graph, fixed: Collection[str] = ()) -> Graph:
+    """Return a step with coded tensors around functions, and those named, in fixed point."""
+    plain = _fixed(whole, fixed)
+    return _Casts(whole, plain).graph() if plain else whole
+
+
+def _coded(graph: Graph, names: Collection[str]) -> set[str]:
+    """Return the tensors in coded formats that tensors are, or are views of."""
+    origins = {graph.origins[name] for name in names}
+    return {name for name in origins if graph.tensors[name].format.coded}
+
+
+def _alike(graph: Graph, op: Op) -> tuple[str, ...]:
+    """List the tensors of an operation that have one format, as nothing is rounded."""
+    if isinstance(op, Kernel) and op.body == MASK:
+        return (op.operands[0], op.out)
+    copied = isinstance(op, Einsum) and graph.tensors[op.out].exact
+    return (*op.operands, op.out) if copied else ()
+
+
+def _function(op: Op) -> str:
+    """Return the name of the function of an operation, empty for none."""
+    body = op.body if isinstance(op, Kernel) else None
+    return body.function.definition.name if isinstance(body, FunctionKernel) else ""
+
+
+def _fixed(graph: Graph, names: Collection[str]) -> set[str]:
+    """Return the coded tensors that have to be in fixed point, views left out."""
+    functions = [op for op in graph.ops if _function(op)]
+    touched = _coded(graph, [n for op in functions for n in (op.out, *op.operands)])
+    touched |= _coded(graph, names)
+    groups = [group for op in graph.ops if (group := _coded(graph, _alike(graph, op)))]
+    while more := {n for group in groups if group & touched for n in group} - touched:
+        touched |= more
+    return touched
+
+
+@dataclass
+class _Casts:
+    """Graph under construction: operations in order, with a cast behind what it reads."""
+
+    whole: Graph
+    fixed: set[str]
+    """Coded tensors that are to be in fixed point; the rest keep their formats."""
+    casts: dict[str, list[Op]] = field(default_factory=lambda: defaultdict(list))
+    """Operations that follow the one that makes a tensor, or the host's tensors (``""``)."""
+
+    def __post_init__(self) -> None:
+        self.tensors = dict(self.whole.tensors)
+        # What is raised by a bit, so that zeros of padding are the least, begins with one less.
+        functions = [op for op in self.whole.ops if _function(op) in ("_raised", "_lowered")]
+        self.narrow = _coded(self.whole, [n for op in functions for n in (op.out, *op.operands)])
+        # Tensors that the host writes keep the format in which it writes them.
+        self.written = self.fixed & {n for n in self.whole.given if n not in self.whole.makers}
+        for name, origin in self.whole.origins.items():
+            if origin in self.fixed - self.written:
+                self.tensors[name] = self._plain(name)
+        self.readers: dict[str, list[Op]] = defaultdict(list)
+        for op in self.whole.ops:
+            for name in set(op.operands):
+                self.readers[name].append(op)
+        self.known: dict[tuple[str, bool], str] = {}
+
+    def graph(self) -> Graph:
+        """Return the graph with its casts."""
+        ops = [self._reading(op) for op in self.whole.ops]
+        ordered = list(self.casts[""])
+        for op in ops:
+            ordered += [op, *self.casts[op.out]]
+        # A view that only casts took the place of is read by nobody.
+        return replace(self.whole, tensors=self.tensors, ops=tuple(ordered))
+
+    def _plain(self, name: str) -> Tensor:
+        """Return a tensor in fixed point."""
+        bits = WIDEST - (self.whole.origins[name] in self.narrow)
+        return replace(self.whole.tensors[name], format=Fixed(bits), zero=False)
+
+    def _reading(self, op: Op) -> Op:
+        """Return an operation that reads each operand in the format that it takes."""
+        if isinstance(op, Alias):
+            return op
+        # What copies values, as of windows, has them in one format; no sum is rounded twice.
+        coded = op.sums and len(op.operands) > 1 and not self.tensors[op.out].exact
+        return replace(op, operands=tuple(self._in_format(n, coded) for n in op.operands))
+
+    def _in_format(self, name: str, coded: bool) -> str:
+        """Return a tensor's name in coded or in fixed point, added where there is none yet."""
+        origin = self.whole.origins[name]
+        if origin not in self.fixed or coded == (origin in self.written):
+            return name
+        if (name, coded) not in self.known:
+            self.known[name, coded] = self._added(name, coded)
+        return self.known[name, coded]
+
+    def _added(self, name: str, coded: bool) -> str:
+        new = f"{name}_{'coded' if coded else 'fixed'}"
+        like = self.whole.tensors[name] if coded else self._plain(name)
+        self.tensors[new] = replace(like, name=new, exact=False)
+        maker = self.whole.makers.get(name)
+        if isinstance(maker, Alias):
+            # Behind the original view, whose operand and its cast come before it.
+            op: Op = replace(maker, out=new, x=self._in_format(maker.x, coded))
+        else:
+            op = Einsum(new, (name,))
+        self.casts[name if maker else ""].append(op)
+        return new
