@@ -248,6 +248,21 @@ async def long_runs(dut):
         tb.random_command() if n % 16 == 0 else Set(values=tb.updates()) for n in range(600)
     ]
     await tb.check([*descriptors, Halt()])
+    for length in (0b100101, 0b11011010):  # without HALT
+        await tb.check([Set(values=())] * length)
+
+
+@cocotb.test()
+async def loops_far_in_a_program(dut):
+    """Run long loops after descriptors that are executed as fast as they are loaded.
+
+    Most of a body is then loaded while its loop runs, beside descriptors that are needed again.
+    """
+    tb = SequencerBench(dut, "far loops", "none")
+    await tb.start()
+    body = [Set(values=())] * (tb.parameters.program_depth - MOST_REFILL - 2)
+    loop = [Loop(iterations=2), *body, End(steps=tb.updates()), tb.random_command()]
+    await tb.check([*loop * 12, Halt()])
 
 
 @cocotb.test()
@@ -409,6 +424,28 @@ async def next_part_comes_early(dut):
         await tb.until(lambda number=number: tb.get("descriptor") == number + 2)
         assert tb.asked == before + MOST_REFILL
     await tb.until(lambda: tb.finished)
+
+
+@cocotb.test()
+@cocotb.parametrize(last=(Set(values=()), Loop(iterations=2)))
+async def next_part_is_asked_of_a_busy_load(dut, last: Descriptor):
+    """Keep LOAD busy with data until every loaded descriptor is executed.
+
+    The next part must be asked for all the same, also with a loop that begins with this part.
+    """
+    tb = SequencerBench(dut, "busy load", "none")
+    await tb.start()
+    depth, load = tb.parameters.program_depth, tb.engines["load"]
+    ends = [End()] if isinstance(last, Loop) else []
+    await tb.begin([*[Set(values=())] * (depth - 1), last, *[Set(values=())] * 9, *ends, Halt()])
+    await tb.until(lambda: tb.get("descriptor"))
+    load.die()
+    await tb.until(lambda: tb.get("descriptor") == depth)
+    assert tb.asked == depth
+    await tb.until(lambda: tb.asked == depth + MOST_REFILL)
+    load.stay_busy(0)
+    await tb.until(lambda: tb.finished)
+    assert tb.get("error") == Error.NONE
 
 
 @cocotb.test()
