@@ -53,9 +53,9 @@ def build(
         with steps.stage("synth", 1, stages):
             progress(f"{job.board.title}: writing the design to {job.folder}")
             with waiting(progress, "writing the design"):
-                flow.write_design(job)
+                design = flow.write_design(job)
             flow.synthesise(job, steps)
-            checked = check_netlist(job)
+            checked = check_netlist(job) | {"design": design}
         if until == SYNTH:
             return _netlist_figures(job, steps, until) | checked
         with steps.stage("place" if until == PLACE else "place and route", 2, stages):

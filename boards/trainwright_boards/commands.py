@@ -71,6 +71,10 @@ def _boards_arguments(parser: argparse.ArgumentParser) -> None:
         "figures of each run, and the boards that were not",
     )
     parser.add_argument(
+        "--check", action="store_true",
+        help="of --runs: also compare the design of each run with the one that this version makes",
+    )  # fmt: skip
+    parser.add_argument(
         "--builds", type=Path, metavar="FOLDER", help="of --table2 (default: build)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -89,17 +93,24 @@ def _table2(folder: Path, as_json: bool) -> int:
     return 0
 
 
-def _runs(as_json: bool) -> int:
+def _runs(as_json: bool, check: bool) -> int:
     from trainwright_boards import runs
 
+    if check:
+        tell("comparing designs, some seconds for each run with a digest of its design")
     if as_json:
         by_board = {
-            name: [asdict(run) for run in runs.finished(name).values()]
+            name: [
+                asdict(run) | ({"present": runs.is_present(run)} if check else {})
+                for run in runs.finished(name).values()
+            ]
             for name in runs.boards_run()
         }
         print(json.dumps({"runs": by_board, "not_run": runs.not_run()}))
         return 0
     print(runs.summary())  # Markdown, for the page of results
+    if check:
+        print(runs.ages())
     return 0
 
 
@@ -151,8 +162,10 @@ def _boards(args: argparse.Namespace) -> int:
         return _table2(args.builds or FOLDER, args.json)
     if args.builds is not None:
         raise OptionError("--builds is for --table2: add it, or omit --builds")
+    if args.check and not args.runs:
+        raise OptionError("--check is for --runs: add it, or omit --check")
     if args.runs:
-        return _runs(args.json)
+        return _runs(args.json, args.check)
     figures = {name: board_figures(board) for name, board in BOARDS.items()}
     if args.json:
         print(json.dumps(figures))

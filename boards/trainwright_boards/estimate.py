@@ -1,5 +1,6 @@
 """Estimate an accelerator's size on a Zynq with yosys, without place and route."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,7 +15,8 @@ from trainwright_boards.export import VERILOG
 from trainwright_boards.job import REPORT_IT, SYNTH, Steps
 from trainwright_boards.report import count_cells
 from trainwright_boards.tools import BuildError
-from trainwright_hw.build.convert import TOP
+from trainwright_hw.arith.multiplier import DevicePlatform
+from trainwright_hw.build.convert import TOP, to_rtlil
 
 ESTIMATE = "estimate.json"
 COUNTS = "cells.json"
@@ -24,6 +26,16 @@ PASSES = (
     f"tee -q -o {COUNTS} stat -json"
 )
 """Read the exported Verilog; its ports go to the processor, not to pins."""
+
+
+def design_digest(rtlil: str) -> str:
+    """Return a digest of a design, by which a recorded run is known to be of this version."""
+    return hashlib.sha256(rtlil.encode()).hexdigest()[:8]
+
+
+def accelerator_digest(board: ZynqBoard, parameters: AcceleratorParameters) -> str:
+    """Return the digest of an accelerator for a board with a processor."""
+    return design_digest(to_rtlil(parameters, target=DevicePlatform(board.processor.family)))
 
 
 def count(cells: Mapping[str, int], family: str) -> dict[str, float]:
@@ -55,6 +67,7 @@ def estimate(
             "parameters": asdict(parameters),
             "stage": SYNTH,
             "fingerprint": parameters.fingerprint,
+            "design": accelerator_digest(board, parameters),
             "multipliers": parameters.multipliers,
             "clock_mhz": board.clock_mhz,
             "resources": {

@@ -12,6 +12,7 @@ from trainwright_boards.artix_tools import Artix
 from trainwright_boards.board import SDRAM, Board
 from trainwright_boards.ecp5_tools import Ecp5
 from trainwright_boards.edit import editing
+from trainwright_boards.estimate import design_digest
 from trainwright_boards.family import Family
 from trainwright_boards.floorplan import PROGRAM_MEMORY, multiplier_places, scratchpad_places, tie
 from trainwright_boards.gowin_tools import Gowin
@@ -68,19 +69,26 @@ def _memory(build: Build) -> OnChipMemory | SdramMemory:
     return OnChipMemory(build.parameters, memory_bytes=build.memory_bytes)
 
 
-def write_design(build: Build) -> None:
-    """Write ``top.il`` or ``top.v``, the constraints, and ``system.json`` for a simulation.
-
-    Raises ``BuildError`` for a clock that cannot be made.
-    """
-    board, tools = build.board, family(build.board)
+def design(build: Build) -> str:
+    """Return the whole design as RTLIL. Raises ``BuildError`` for a clock that cannot be made."""
+    board = build.board
     try:
-        top = tools.top(board, build.clock_hz)(soc_of(build))
+        top = family(board).top(board, build.clock_hz)(soc_of(build))
     except ValueError as error:
         raise BuildError(str(error)) from error
-    text = design_to_rtlil(
-        top, [*top.ports.values()], name=TOP, target=DevicePlatform(board.part.family)
-    )
+    target = DevicePlatform(board.part.family)
+    return design_to_rtlil(top, [*top.ports.values()], name=TOP, target=target)
+
+
+def write_design(build: Build) -> str:
+    """Write the design and the files beside it, and return the design's digest.
+
+    Files are ``top.il`` or ``top.v``, the constraints, and ``system.json`` for a simulation. Raises
+    ``BuildError`` for a clock that cannot be made.
+    """
+    board, tools = build.board, family(build.board)
+    text = design(build)
+    digest = design_digest(text)
     if tools.source != RTLIL:
         text = rtlil_to_verilog(text)
     (build.folder / tools.source).write_text(text)
@@ -93,6 +101,7 @@ def write_design(build: Build) -> None:
     }
     (build.folder / SYSTEM).write_text(json.dumps(system) + "\n")
     write_adders(build.folder)
+    return digest
 
 
 def synthesise(build: Build, steps: Steps) -> None:

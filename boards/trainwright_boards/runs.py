@@ -16,8 +16,9 @@ from trainwright.parameters import PRESETS, preset
 from trainwright.support.tables import markdown
 from trainwright_boards.catalogue import BOARDS
 from trainwright_boards.catalogue.zynq import EXPORTS
-from trainwright_boards.flow import family
-from trainwright_boards.job import SYNTH
+from trainwright_boards.estimate import accelerator_digest, design_digest
+from trainwright_boards.flow import design, family
+from trainwright_boards.job import SYNTH, Build
 from trainwright_boards.tools import BuildError
 
 FILE = Path(__file__).with_name("runs.jsonl")
@@ -59,6 +60,8 @@ class Run:
     """Clock reached, where the design was routed."""
     seconds: int | None
     """Time of the tools; None where an earlier version cached the netlist without its time."""
+    design: str | None = None
+    """Digest of the design; None in lines of versions before 2026-11-28."""
 
     @property
     def complete(self) -> bool:
@@ -94,6 +97,7 @@ def run_of(figures: Mapping[str, Any], label: str) -> Run:
         block_rams=used["block_rams"],
         fmax_mhz=None if fmax is None else round(fmax, 2),
         seconds=round(sum(seconds.values())) if "yosys" in seconds else None,
+        design=figures.get("design"),
     )
 
 
@@ -104,6 +108,18 @@ def append(path: Path, run: Run) -> None:
             file.write(json.dumps(asdict(run)) + "\n")
     except OSError as error:
         raise BuildError(f"cannot write to {path}: {error.strerror}") from error
+
+
+def is_present(run: Run) -> bool:
+    """Return whether this version makes the design of a run. The search takes some seconds."""
+    if run.design is None or run.preset is None:
+        return False
+    sizes = preset(run.preset)
+    if run.board in EXPORTS:
+        return run.design == accelerator_digest(EXPORTS[run.board], sizes)
+    clock_hz = round(run.clock_mhz * 1e6)
+    job = Build(BOARDS[run.board], sizes, clock_hz, Path(), memory=run.memory)
+    return run.design == design_digest(design(job))
 
 
 @cache
@@ -141,6 +157,20 @@ def told(board: str) -> list[str]:
     return lines or ["not run yet: described from its documents alone"]
 
 
+def ages() -> str:
+    """List complete runs with this version's design, and runs with an earlier design."""
+    named: dict[bool, list[str]] = {True: [], False: []}
+    for board in boards_run():
+        for run in finished(board).values():
+            name = f"{board} with {run.preset or 'own sizes'}"
+            named[is_present(run)].append(f"{name}, {run.memory}" if run.memory else name)
+    present, earlier = ("; ".join(names) or "none" for names in named.values())
+    return (
+        f"Designs of this version: {present}.\n"
+        f"Designs of earlier versions, whose sizes and clock may differ: {earlier}."
+    )
+
+
 def part_name(board: str) -> str:
     """Return the name of a board's part."""
     return BOARDS[board].part.name if board in BOARDS else EXPORTS[board].part
@@ -169,4 +199,8 @@ def summary() -> str:
     """Return the table and the number of boards that were run, and the names of the rest."""
     count = f"{len(boards_run())} boards were run to the last step for which tools come from PyPI."
     described = f" Described and not run: {', '.join(not_run())}." if not_run() else ""
-    return f"{table(boards_run())}\n{count}{described}"
+    commits = (
+        "A row is of the commit in its last column: `--runs --check` says which rows are of "
+        "designs of this version."
+    )
+    return f"{table(boards_run())}\n{count}{described}\n{commits}"

@@ -1,15 +1,19 @@
 """Recorded runs of boards: lines that can be read, and the page that shows them."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from trainwright.parameters import PRESETS
-from trainwright_boards import runs
+from trainwright.cli import main
+from trainwright.parameters import PRESETS, preset
+from trainwright_boards import build as building
+from trainwright_boards import flow, runs
 from trainwright_boards.catalogue import BOARDS
 from trainwright_boards.catalogue.zynq import EXPORTS
-from trainwright_boards.job import STAGES
+from trainwright_boards.estimate import design_digest
+from trainwright_boards.job import STAGES, Build
 
 PAGE = Path(__file__).parents[2] / "docs/results/boards.md"
 
@@ -47,3 +51,55 @@ def test_board_counts_as_run_only_with_its_last_stage(monkeypatch):
     assert runs.boards_run() == ["ulx3s-85f"]
     (line,) = runs.told("ulx3s-85f")
     assert line.startswith("packed as a bitstream on") and ": 7 LUTs, " in line
+
+
+def test_run_is_present_only_with_the_design_of_this_version(monkeypatch):
+    row = next(run for run in runs.recorded() if run.board == "ulx3s-12f")
+    sizes, clock_hz = preset("lfe5u-25f"), round(row.clock_mhz * 1e6)
+    job = Build(BOARDS[row.board], sizes, clock_hz, Path(), memory=row.memory)
+    digest = design_digest(flow.design(job))
+    run = replace(row, design=digest)
+    assert runs.is_present(run)
+    assert not runs.is_present(replace(run, design=f"{int(digest, 16) ^ 1:08x}"))
+    assert not runs.is_present(replace(run, memory="block"))
+    monkeypatch.setattr(runs, "design", lambda _: pytest.fail("no digest: nothing to compare"))
+    assert not runs.is_present(replace(run, design=None))
+    assert not runs.is_present(replace(run, preset=None))
+
+
+def test_run_of_an_export_is_present_with_the_accelerator_of_this_version(monkeypatch):
+    row = next(run for run in runs.recorded() if run.board == "kv260")
+    parts = {"kv260": "11111111"}
+    monkeypatch.setattr(runs, "accelerator_digest", lambda board, _: parts[board.name])
+    assert runs.is_present(replace(row, design="11111111"))
+    assert not runs.is_present(replace(row, design="11111110"))
+
+
+def test_boards_check_tells_runs_of_this_version_from_earlier_ones(monkeypatch, capsys):
+    exported, built = (
+        next(run for run in runs.recorded() if run.board == board)
+        for board in ("kv260", "ulx3s-12f")
+    )
+    monkeypatch.setattr(runs, "recorded", lambda: (replace(exported, design="1"), built))
+    monkeypatch.setattr(runs, "accelerator_digest", lambda *_: "1")
+    assert main(["boards", "--runs", "--check"]) == 0
+    present, earlier = capsys.readouterr().out.splitlines()[-2:]
+    assert present == "Designs of this version: kv260 with lfe5u-25f."
+    assert earlier.endswith(": ulx3s-12f with lfe5u-25f, sdram.")
+    assert main(["boards", "--runs", "--check", "--json"]) == 0
+    by_board = json.loads(capsys.readouterr().out)["runs"]
+    assert {name: [run["present"] for run in listed] for name, listed in by_board.items()} == {
+        "kv260": [True],
+        "ulx3s-12f": [False],
+    }
+    assert main(["boards", "--check"]) == 2
+    assert "--check is for --runs" in capsys.readouterr().err
+
+
+def test_netlist_figures_carry_the_digest_of_their_design(tmp_path, monkeypatch):
+    monkeypatch.setattr(flow, "write_design", lambda _: "0123abcd")
+    monkeypatch.setattr(flow, "synthesise", lambda *_: None)
+    monkeypatch.setattr(building, "check_netlist", lambda _: {})
+    monkeypatch.setattr(building, "_netlist_figures", lambda *_: {})
+    job = Build(BOARDS["ulx3s-12f"], preset("lfe5u-25f"), 60_000_000, tmp_path)
+    assert building.build(job, lambda _: None, until="synth")["design"] == "0123abcd"
