@@ -14,9 +14,15 @@ from torch.utils.checkpoint import checkpoint
 
 import trainwright.nn as tnn
 from trainwright import compile
-from trainwright.fixed.health import LOST_STEPS, LostTensorWarning, TensorHealth
+from trainwright.fixed.health import (
+    LOST_STEPS,
+    LostTensorWarning,
+    TensorHealth,
+    loss_in_evaluation,
+    loss_of,
+)
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics, sum_limits
-from trainwright.formats import Fixed
+from trainwright.formats import Fixed, Posit
 from trainwright.program.exponents import ExponentFile, ScaleEntry
 
 BATCH = 64
@@ -325,6 +331,15 @@ def _normal(size: float, exponent: int = 0, count: int = 4096) -> TensorStatisti
     return TensorStatistics(
         TensorClass.GRADIENT, Fixed(16), exponent, -99, count, total, saturations
     )
+
+
+@pytest.mark.parametrize(("size", "what"), [(16, None), (20, "10.6%"), (32, "31%"), (90, "71%")])
+def test_normal_values_are_lost_in_evaluation_where_a_sixth_is_clipped(size, what):
+    s = _normal(size)
+    loss = loss_in_evaluation(s)
+    assert (loss and loss.what) == (what and f"saturated in {what} of its values")
+    coded = replace(s, format=Posit(16, 1))
+    assert loss_in_evaluation(coded) == loss_of(coded)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,37 @@ def test_few_values_among_many_small_ones_do_not_saturate(case):
     assert error < 0.03
 
 
+@pytest.mark.parametrize("place", ["inputs", "loss"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+@pytest.mark.parametrize("factor", [3, 4, 5, 6, 8, 12, 16, 24])
+def test_step_after_jump_of_some_times_has_all_gradients(factor, compiled, place):
+    """Watch jumps after which a tensor saturates without being lost."""
+    model, x = network(compiled=compiled), torch.randn(16, 20)
+    for _ in range(4):
+        worst(model, x, lambda y: y.square().mean())
+    inputs, loss = (factor, 1.0) if place == "inputs" else (1.0, factor)
+    assert worst(model, inputs * x, lambda y: loss * y.square().mean()) < 0.01
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+@pytest.mark.parametrize("factor", [3, 4, 6, 8, 16])
+def test_evaluation_that_clips_a_fifth_of_inputs_names_them(factor, compiled):
+    """Watch data that evaluation clips after passes of the training's scale."""
+    model, x = network(compiled=compiled, numbers="fixed"), torch.randn(16, 20)
+    for _ in range(4):
+        model(x).square().mean().backward()
+    model.eval()
+    with torch.no_grad():
+        for _ in range(4):
+            model(x)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            y = model(factor * x)
+    named = [str(w.message).partition(" was ")[0] for w in caught]
+    assert any(name.startswith("input of ") for name in named) and len(set(named)) == len(named)
+    assert relative(y, in_float64(model)(factor * x.double()).detach()) > 0.2
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
 @pytest.mark.parametrize(("factor", "what"), [(1e-3, "all zeros"), (50.0, "saturated in")])
 def test_evaluation_of_data_of_another_scale_says_so_once(compiled, factor, what):
@@ -121,7 +152,7 @@ def test_evaluation_of_data_of_another_scale_says_so_once(compiled, factor, what
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always")
         model(x)
-        model(x * 3)
+        model(x * 1.5)
         # Clipped values are no lost input yet; what they take of the outputs is measured.
         assert all("of what differs between samples" in str(w.message) for w in caught)
         caught.clear()

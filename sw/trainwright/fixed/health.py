@@ -17,6 +17,9 @@ SATURATED_SHARE = 0.25
 SATURATED_PART = 0.5
 """Part of the sum of |q| that saturated values make above which a tensor counts as lost: a few
 samples have all of its size, and their values end alike. In `digits` at most 0.04 of a sum does."""
+FROZEN_ENERGY = 1 / 4
+"""Share of the sum of squares that saturated values have at least, above which evaluation names a
+tensor. Normal values then lose 16 % in clipping, sparse ones more."""
 GROWN_BITS = 2
 """Powers of two that a tensor's mean grows by in one step above which the step is a jump."""
 GROWN_SHARE = 1 / 10
@@ -57,6 +60,13 @@ def loss_of(s: TensorStatistics) -> LossReason | None:
     if not s.format.coded and s.saturated_part > SATURATED_PART:
         return LossReason(f"saturated in values that make {s.saturated_part:.0%} of its sum", FEW)
     return None
+
+
+def loss_in_evaluation(s: TensorStatistics) -> LossReason | None:
+    """Describe how evaluation lost a tensor: no exponent will follow it, as in training."""
+    if loss_of(s) is None and s.saturated_energy > FROZEN_ENERGY and not s.format.coded:
+        return LossReason(f"saturated in {s.saturations / s.count:.1%} of its values", SCALE)
+    return loss_of(s)
 
 
 @dataclass

@@ -47,6 +47,9 @@ FAR = 8
 8 bits would be left. Up to it the exponent rises by one a step, or falls after HELD_STEPS steps."""
 ROUNDED_SHARE = 0.5
 """Error of rounding, as a share of a tensor's norm, above which the tensor counts as lost."""
+FROZEN_SHARE = 0.2
+"""Error of rounding and clipping, as a share of a tensor's norm, above which evaluation names the
+tensor: its exponent will not follow."""
 LEAST_NONZERO = 8
 """Samples in which a column of inputs must have a number before its loss in rounding is reported:
 by chance, 8 numbers of a normal distribution all round to 0 in one of 10^16 columns of 8 bits."""
@@ -217,16 +220,18 @@ class _Quantiser(torch.nn.Module):
         if not greatest or exponent == self.suited(exponent, values):
             return
         name = name or f"{self.place} of {self.owner}"
-        loss = self._loss(values, self.counted(values, exponent))
+        loss = self._loss(values, self.counted(values, exponent), FROZEN_SHARE)
         for message in self._health.at_once(name, exponent, loss):
             warnings.warn(message, LostTensorWarning, stacklevel=2)
 
-    def _loss(self, values: torch.Tensor, counted: TensorStatistics) -> LossReason | None:
+    def _loss(
+        self, values: torch.Tensor, counted: TensorStatistics, most: float = ROUNDED_SHARE
+    ) -> LossReason | None:
         loss = loss_of(counted)
         if loss is None:
             rounded = straight_through(values, counted.exponent, self.fmt, underflow=self.underflow)
             error = _share(rounded - values, values)
-            if error > ROUNDED_SHARE:
+            if error > most:
                 loss = LossReason(f"changed by {error:.0%} in rounding", SCALE)
         return loss
 
@@ -367,12 +372,16 @@ class InputQuantiser(_Quantiser):
         count = amount(int((values.abs() > times * limit).sum()), "value")
         return LossReason(f"clipped at {limit:.3g} in {count} (the largest is {greatest:.3g})", FEW)
 
-    def _loss(self, values: torch.Tensor, counted: TensorStatistics) -> LossReason | None:
+    def _loss(
+        self, values: torch.Tensor, counted: TensorStatistics, most: float = ROUNDED_SHARE
+    ) -> LossReason | None:
         loss = super()._loss(values, counted)
         if loss is not None or self.training:
             return loss
         clipped = self._clipped(values, counted.exponent, times=2)
-        return clipped if clipped and self._changed(values, counted.exponent).any() else None
+        if clipped and self._changed(values, counted.exponent).any():
+            return clipped
+        return super()._loss(values, counted, most)
 
     def suited(self, exponent: int, values: torch.Tensor) -> int:
         greatest = largest(values)

@@ -23,7 +23,7 @@ from trainwright.driver import (
 )
 from trainwright.driver.dropout import dropped
 from trainwright.fixed.align import AlignmentError
-from trainwright.fixed.health import LostTensorWarning, TensorHealth, loss_of
+from trainwright.fixed.health import LostTensorWarning, TensorHealth, loss_in_evaluation
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import (
     MOST_SATURATED,
@@ -488,7 +488,7 @@ class Segment:
     def _warn_of_frozen(self, statistics: Mapping[str, TensorStatistics]) -> None:
         """Warn if evaluation saturates a tensor; zeros give no warning, as a ReLU may make them."""
         for name, s in statistics.items():
-            loss = loss_of(s) if s.total else None
+            loss = loss_in_evaluation(s) if s.total else None
             for message in self._health.at_once(name, s.exponent, loss):
                 warnings.warn(self.named(message), LostTensorWarning, stacklevel=2)
 
