@@ -4,8 +4,8 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from trainwright.accelerator import ENGINES
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import ENGINES, TRACED
 from trainwright.program.fields import LOCAL_WIDTH, MOST_DESCRIPTORS, NUMBER_WIDTH
 from trainwright_hw.bus.axi import Axi4, Axi4Lite, bus_widths
 from trainwright_hw.bus.axi_lite import LiteBridge
@@ -22,8 +22,6 @@ from trainwright_hw.storage.scratchpad import Scratchpad
 from trainwright_hw.storage.shared import ReadInTurn, WriteByEither
 from trainwright_hw.writeback.unit import WriteBack
 
-TRACED_ENGINES = ("load", "pe1", "pe2")
-"""Engines that write to the scratchpad."""
 EVENTS = ("accept", "busy", "older", "stall_operand", "stall_result")
 """Bits of ``trace_events`` for each engine.
 
@@ -42,7 +40,7 @@ def accelerator_signature(
         "interrupt": Out(1),
     }
     if trace:
-        for engine in TRACED_ENGINES:
+        for engine in TRACED:
             members[f"trace_{engine}_valid"] = Out(1)
             members[f"trace_{engine}_address"] = Out(LOCAL_WIDTH)
             members[f"trace_{engine}_row"] = Out(parameters.lanes * parameters.word_width)
@@ -55,7 +53,7 @@ class Accelerator(wiring.Component):
     """The whole accelerator (``docs/reference/accelerator.md``).
 
     Members: ``m_axi``, the memory port; ``s_axil``, the host's port; ``interrupt``. With ``trace``
-    also, for each engine of ``TRACED_ENGINES``, ``trace_{engine}_valid``, ``_address`` and
+    also, for each engine of ``TRACED``, ``trace_{engine}_valid``, ``_address`` and
     ``_row``, valid in the cycle after a scratchpad write of that engine was taken; and
     ``trace_events``, for each of ``EVENTS`` one bit per engine of ``ENGINES``, with
     ``trace_number``, the descriptor that is being issued, or ``MOST_DESCRIPTORS`` while the program

@@ -6,8 +6,9 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 
 from trainwright.accelerator import registers
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import TRACED
 from trainwright.program.fields import DESCRIPTOR_BYTES
-from trainwright_hw.accelerator import TRACED_ENGINES, accelerator_signature
+from trainwright_hw.accelerator import accelerator_signature
 from trainwright_hw.build.convert import component_to_rtlil
 from trainwright_hw.bus.axi import BURST_INCR
 
@@ -98,7 +99,7 @@ class Copier(wiring.Component):
             with m.If(bus.rresp != 0):
                 m.d.sync += self.error.eq(4)
         if self.trace:
-            engine = TRACED_ENGINES[0]
+            engine = TRACED[0]
             m.d.comb += [
                 getattr(self, f"trace_{engine}_valid").eq(bus.rvalid),
                 getattr(self, f"trace_{engine}_address").eq(self.beats_read),

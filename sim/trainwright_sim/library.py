@@ -13,13 +13,12 @@ import numpy.typing as npt
 
 from trainwright.accelerator import AcceleratorError, CommandRecord, Trace
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import MOST_DESCRIPTORS, Engine
+from trainwright.program.engines import EVERY_ENGINE, TRACED
+from trainwright.program.fields import MOST_DESCRIPTORS
 from trainwright_sim.memory import CHANNELS, MemoryModel
 from trainwright_sim.model import NativeModel
 
 ABI = 1
-TRACES = ("load", "pe1", "pe2")
-ENGINES = (Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)
 _BEAT_CREDIT = 1 << 16
 _CERTAIN = 1 << 12
 
@@ -141,8 +140,8 @@ class Simulator(NativeModel):
         self._call("trace", enable)
 
     def traced_rows(self) -> tuple[int, ...]:
-        """Return how many rows each engine of ``TRACES`` has written while tracing."""
-        return tuple(self._call("trace_length", engine) for engine in range(len(TRACES)))
+        """Return how many rows each engine of ``TRACED`` has written while tracing."""
+        return tuple(self._call("trace_length", engine) for engine in range(len(TRACED)))
 
     def command_words(self) -> npt.NDArray[np.uint64]:
         """Return commands in order: engine, descriptor, first and last cycle, and both stalls.
@@ -161,13 +160,13 @@ class Simulator(NativeModel):
         for engine, number, taken, done, operand, result in records.tolist():
             number = number if number < MOST_DESCRIPTORS else -1  # a load of the program itself
             span = (taken - begun, done - begun)
-            commands.append(CommandRecord(number, ENGINES[engine], *span, operand, result))
+            commands.append(CommandRecord(number, EVERY_ENGINE[engine], *span, operand, result))
         return tuple(commands)
 
     def traces(self, parameters: AcceleratorParameters) -> dict[str, Trace]:
         """Return the trace of each engine."""
         traces = {}
-        for number, (engine, length) in enumerate(zip(TRACES, self.traced_rows(), strict=True)):
+        for number, (engine, length) in enumerate(zip(TRACED, self.traced_rows(), strict=True)):
             addresses = np.empty(length, np.uint32)
             rows = np.empty((length, parameters.lanes), f"i{parameters.word_width // 8}")
             self._call(

@@ -13,17 +13,18 @@ from trainwright.accelerator.stepping import Counts, SteppedDescriptor, Stepping
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.program.descriptors import Program, Transfer
 from trainwright.program.encoding import encode_descriptors
+from trainwright.program.engines import ENGINES, TRACED
 from trainwright.program.fields import MOST_DESCRIPTORS
 from trainwright.program.footprint import rows_written
 from trainwright.program.samples import Samples
 from trainwright.program.segments import ProgramSegment, segments
-from trainwright_sim.library import TRACES, Simulator
+from trainwright_sim.library import Simulator
 
 if TYPE_CHECKING:
     from trainwright_sim.backend import RtlAccelerator
 
-_PLACES = (0, 0, 1, 2)
-"""Index in ``TRACES`` of each engine of ``ENGINES``. STORE writes no rows: any index serves it."""
+_PLACES = [TRACED.index(spec.name.lower()) if spec.writes else 0 for spec in ENGINES]
+"""Index in ``TRACED`` of each engine. STORE writes no rows: any index serves it."""
 
 
 @dataclass
@@ -100,7 +101,7 @@ class RtlStepper(Stepping):
         self, part: ProgramSegment, simulator: Simulator, cycles: Iterator[None]
     ) -> Iterator[SteppedDescriptor]:
         """Run cycle by cycle, and stop when the next command in order is done."""
-        p, given = self._p, [0] * len(TRACES)  # rows of each engine that steps have had
+        p, given = self._p, [0] * len(TRACED)  # rows of each engine that steps have had
         lengths = [simulator.traced_rows()]  # an entry for each cycle in which rows were written
         # Commands of different engines end out of order: steps wait for the commands before them.
         ended: dict[int, tuple[int, ...]] = {}  # rows written when each command was done
@@ -125,7 +126,7 @@ class RtlStepper(Stepping):
                     traces = simulator.traces(p)
                     self._write(traces, lengths)
                     lengths = lengths[-1:]
-                    own, start = traces[TRACES[place]], given[place]
+                    own, start = traces[TRACED[place]], given[place]
                     given[place] = end
                     whole, begun = part.numbers[number], int(commands[0, 2])
                     yield SteppedDescriptor(
@@ -137,7 +138,7 @@ class RtlStepper(Stepping):
     def _write(self, traces: dict[str, Trace], lengths: list[tuple[int, ...]]) -> None:
         """Copy the rows of the cycles of ``lengths`` to the scratchpad, in the order of cycles."""
         for before, after in pairwise(lengths):
-            for engine, start, end in zip(TRACES, before, after, strict=True):
+            for engine, start, end in zip(TRACED, before, after, strict=True):
                 where = traces[engine].addresses[start:end]
                 self._state.pad[where] = traces[engine].rows[start:end]
                 self._state.known[where] = True

@@ -18,8 +18,9 @@ from trainwright.program.descriptors import (
     Transfer,
 )
 from trainwright.program.encoding import encode_descriptors
+from trainwright.program.engines import TRACED
 from trainwright.program.fields import DESCRIPTOR_BYTES, Engine, Operation
-from trainwright_hw.accelerator import TRACED_ENGINES, Accelerator
+from trainwright_hw.accelerator import Accelerator
 from trainwright_hw.control import csr as registers
 from trainwright_hw.control.counters import COUNTERS
 from trainwright_sim.amaranth_peers import AxiMemory, LiteHost
@@ -49,7 +50,7 @@ class Machine:
         self.p = p
         self.memory = bytearray(memory)
         self.options = {"stall": stall, "seed": seed, "faults": frozenset(faults)}
-        self.traces = {engine: [] for engine in TRACED_ENGINES}
+        self.traces = {engine: [] for engine in TRACED}
         self.counters = {}
         self.slots = []
         self.status = []
@@ -63,12 +64,12 @@ class Machine:
         host = LiteHost(dut.s_axil)
 
         async def watch(ctx):
-            valid = [getattr(dut, f"trace_{e}_valid") for e in TRACED_ENGINES]
-            where = [getattr(dut, f"trace_{e}_address") for e in TRACED_ENGINES]
-            rows = [getattr(dut, f"trace_{e}_row") for e in TRACED_ENGINES]
+            valid = [getattr(dut, f"trace_{e}_valid") for e in TRACED]
+            where = [getattr(dut, f"trace_{e}_address") for e in TRACED]
+            rows = [getattr(dut, f"trace_{e}_row") for e in TRACED]
             while True:
                 _, _, *seen = await ctx.tick().sample(*valid, *where, *rows)
-                for n, engine in enumerate(TRACED_ENGINES):
+                for n, engine in enumerate(TRACED):
                     if seen[n]:
                         self.traces[engine].append((seen[3 + n], seen[6 + n]))
 

@@ -10,9 +10,11 @@ from trainwright.check.hazards import (
     has_room,
     hazard_program,
     hazards,
+    named,
 )
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.parameters import AcceleratorParameters, preset
+from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import Engine
 
 LEAST = AcceleratorParameters(
@@ -32,7 +34,10 @@ MACHINES = {
 def test_hazards_of_engines_include_every_pair_that_meets():
     queue = {"VECTOR": "PE2", "SAMPLES": "LOAD"}
     for name, more in (("default", set()), ("alone", {"VECTOR"}), ("alone", {"SAMPLES"})):
-        met = {(h.before, h.writes, h.after, h.writes_after) for h in hazards(MACHINES[name])}
+        met = {
+            (named(h.before), h.writes, named(h.after), h.writes_after)
+            for h in hazards(MACHINES[name])
+        }
         readers = {"STORE", "PE1", "PE2"} | more - {"SAMPLES"}
         writers = {"LOAD", "PE1", "PE2"} | more
 
@@ -42,9 +47,9 @@ def test_hazards_of_engines_include_every_pair_that_meets():
         assert {(a, b) for a, wa, b, wb in met if wa and not wb} >= pairs(writers, readers)
         assert {(a, b) for a, wa, b, wb in met if not wa and wb} >= pairs(readers, writers)
         assert {(a, b) for a, wa, b, wb in met if wa and wb} >= pairs(writers, writers)
-    within = {(h.before, h.after) for h in hazards(MACHINES["alone"])}
+    within = {(named(h.before), named(h.after)) for h in hazards(MACHINES["alone"])}
     assert {("VECTOR", "VECTOR"), ("VECTOR", "PE2"), ("PE2", "VECTOR")} <= within
-    memory = {(h.before, h.after) for h in hazards(MACHINES["alone"]) if h.external}
+    memory = {(named(h.before), named(h.after)) for h in hazards(MACHINES["alone"]) if h.external}
     assert memory == {
         ("STORE", "LOAD"), ("LOAD", "STORE"), ("STORE", "SAMPLES"), ("SAMPLES", "STORE")
     }  # fmt: skip
@@ -58,9 +63,9 @@ def test_hazards_of_engines_include_every_pair_that_meets():
 def test_hazard_program_last_command_waits_for_the_first(hazard):
     descriptors = hazard_program(hazard, MACHINES["alone"]).descriptors
     last = next(d for d in descriptors if getattr(d, "tensor", "").endswith("last"))
-    older = hazard.before.engine if hazard.older else Engine.NONE
+    older = ENGINE_OF[hazard.before] if hazard.older else Engine.NONE
     assert last.wait_older is older
-    assert last.wait is (Engine.NONE if hazard.older else hazard.before.engine)
+    assert last.wait is (Engine.NONE if hazard.older else ENGINE_OF[hazard.before])
 
 
 @pytest.mark.parametrize("name", MACHINES)

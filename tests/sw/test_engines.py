@@ -1,13 +1,15 @@
 """Records of engines: operations, rows and cycles, as compiler and cycle model ask for them."""
 
+import re
+import tokenize
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from trainwright.compiler.forms.calls import PassCall
-from trainwright.compiler.forms.nests import _NESTS
 from trainwright.compiler.forms.passes import PASS_CYCLES
 from trainwright.compiler.step.compile import compile_network
 from trainwright.formats.exponents import ExponentRule
@@ -38,15 +40,38 @@ def test_engines_have_a_record_in_every_layer():
     """Name the record that a new engine lacks, as CONTRIBUTING.md lists them."""
     sequencer = pytest.importorskip("trainwright_hw.control.sequencer")
     every = set(Engine.ALL)
-    arrays = set(ARRAYS)
-    for name, engines, known in (
-        ("ENGINES of program/engines.py", every, {spec.engine for spec in ENGINES}),
-        ("COMMANDS of hw/trainwright_hw/control/sequencer.py", every, set(sequencer.COMMANDS)),
-        ("LATENCIES of timing/commands.py", every, set(LATENCIES)),
-        ("_NESTS of compiler/forms/nests.py", arrays, set(_NESTS)),
+    for name, known in (
+        ("ENGINES of program/engines.py", {spec.engine for spec in ENGINES}),
+        ("COMMANDS of hw/trainwright_hw/control/sequencer.py", set(sequencer.COMMANDS)),
+        ("LATENCIES of timing/commands.py", set(LATENCIES)),
     ):
-        assert known == engines, f"{name}: {known ^ engines}"
+        assert known == every, f"{name}: {known ^ every}"
     assert every == {engine for engine in Engine if engine not in (Engine.NONE, Engine.ALL)}
+
+
+NAMES = re.compile(r"(.*_)?pe[12](_.*)?|Pe[12]|PE[1-4]")
+DESCRIBED = {
+    "sw/trainwright/accelerator/interface.py",  # names of counters
+    "sw/trainwright/parameters.py",
+    "sw/trainwright/program/descriptors.py",  # classes of descriptors by operation
+    "sw/trainwright/program/engines.py",
+    "sw/trainwright/program/fields.py",
+    "sw/trainwright/timing/commands.py",  # latencies
+    "hw/trainwright_hw/accelerator.py",
+}
+"""Modules that describe arrays, beside the hardware's own in ``compute`` and ``writeback``."""
+
+
+def test_arrays_are_named_only_where_they_are_described():
+    """Any other module asks the records: a third array changes none of them."""
+    root, naming = Path(__file__).parents[2], set()
+    for path in (*(root / "sw" / "trainwright").rglob("*.py"), *(root / "hw").rglob("*.py")):
+        with path.open() as lines:
+            tokens = {t.string.strip("\"'") for t in tokenize.generate_tokens(lines.readline)}
+        if any(map(NAMES.fullmatch, tokens)):
+            naming.add(str(path.relative_to(root)))
+    own = "hw/trainwright_hw/compute/pe", "hw/trainwright_hw/writeback/"
+    assert {path for path in naming if not path.startswith(own)} == DESCRIBED
 
 
 def test_arrays_have_tiles_of_their_own_rows():

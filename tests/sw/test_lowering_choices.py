@@ -39,7 +39,7 @@ def test_bound_of_a_candidate_is_at_most_its_score(mode, monkeypatch):
             if candidate.works is not None:
                 state = self._computed(candidate.state, op, candidate.works)
                 if state is not None:
-                    score = self._score(state.dots, state.outers, state.loads, state.shared)
+                    score = self._score(state.clocks, state.loads, state.shared)
                     checked.append(candidate.least <= score + 1e-6)
         pruned.append(op.out)
         return original(self, op, candidates, n)

@@ -4,23 +4,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from trainwright.accelerator.registers import COUNTER_NAMES
+
 COUNTER_WIDTH = 64
-COUNTERS = (
-    "cycles",
-    "busy_load",
-    "busy_store",
-    "busy_pe1",
-    "busy_pe2",
-    "stall_pe1_operand",
-    "stall_pe1_result",
-    "stall_pe2_operand",
-    "stall_pe2_result",
-    "wait_engine",
-    "beats_read",
-    "beats_written",
-    "stall_load",
-    "stall_store",
-)
+COUNTERS = tuple([name.replace("bytes", "beats") for name in COUNTER_NAMES])
 """Counters in the order of the register map, which shows beats as bytes."""
 
 

@@ -12,7 +12,7 @@ from trainwright.accelerator.registers import Error
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Loop, Set, Transfer
-from trainwright.program.engines import ENGINE_OF
+from trainwright.program.engines import ARRAYS, ENGINE_OF, ENGINES
 from trainwright.program.exponents import SCALARS
 from trainwright.program.fields import (
     DESCRIPTOR_BITS,
@@ -49,10 +49,8 @@ from trainwright_hw.control.repetition import Repetition
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH, Watchdog
 
 COMMANDS = {
-    Engine.LOAD: ("load", TRANSFER_LAYOUT),
-    Engine.STORE: ("store", TRANSFER_LAYOUT),
-    Engine.PE1: ("pe1", COMPUTE_LAYOUT),
-    Engine.PE2: ("pe2", COMPUTE_LAYOUT),
+    spec.engine: (spec.name.lower(), COMPUTE_LAYOUT if spec.rows_parameter else TRANSFER_LAYOUT)
+    for spec in ENGINES
 }
 """Name and layout of each engine's commands."""
 LOAD = list(COMMANDS).index(Engine.LOAD)
@@ -66,7 +64,7 @@ TRANSFER_ADDRESSES, COMPUTE_ADDRESSES = (
 """Fields of commands to which a register is added, and the fields that name it."""
 OWN = (Operation.HALT, Operation.LOOP, Operation.END, Operation.SET)
 """Operations of the sequencer itself; with an exponent file also SCALES."""
-COMPUTES = [kind for kind, engine in ENGINE_OF.items() if engine in (Engine.PE1, Engine.PE2)]
+COMPUTES = [kind for kind, engine in ENGINE_OF.items() if engine in ARRAYS]
 BY_FILE = ("shift", "x_shift", "g_shift")
 """Fields of COMPUTE that the exponent file supplies if the descriptor names a slot for z."""
 
@@ -94,7 +92,7 @@ class Sequencer(wiring.Component):
 
     Members: ``start``, ``address``, ``length``, ``running``, ``finished``, ``error`` and
     ``descriptor`` as in ``Registers``; ``begin``, high in the cycle in which a run begins;
-    ``load``, ``store``, ``pe1`` and ``pe2``, streams of commands with resolved addresses; ``busy``
+    a stream of commands with resolved addresses for each engine, by its name: ``load``...; ``busy``
     and ``older`` of the engines' status, one bit per engine; ``settling``, high while results of
     idle engines are still in flight to the host; ``read_error`` and ``write_error``, with posits
     also ``format_error``, with ``address_checks`` also ``outside``; ``vector``, with a vector
@@ -102,7 +100,7 @@ class Sequencer(wiring.Component):
     writes the program; ``waiting``, high while a descriptor waits for engines; ``watchdog`` and
     ``progress`` as in ``Watchdog``; ``hung``, the engines that were busy when it expired; ``last``,
     for each engine the number of the descriptor it received last; with random bits also ``stream``,
-    for the command offered to PE1 or PE2; ``loading``, high while LOAD's command is for the program
+    for the command offered to an array; ``loading``, high while LOAD's command is for the program
     itself.
     """
 
@@ -428,13 +426,13 @@ class Sequencer(wiring.Component):
         ]
         before = Signal.like(number)
         m.d.sync += before.eq(number)
-        for index, (name, _) in enumerate(COMMANDS.values()):
+        for index, (engine, (name, _)) in enumerate(COMMANDS.items()):
             command = getattr(self, name)
             taken = Signal(name=f"{name}_taken")  # a cycle ago; `before` still has its number
             now = command.valid & command.ready
             if name == "load":
                 now &= ~self.loading
-            if name == "pe2" and self.parameters.vector_engine:
+            if engine is ENGINE_OF[Operation.VECTOR] and self.parameters.vector_engine:
                 now |= self.vector.valid & self.vector.ready
             m.d.sync += taken.eq(now)
             with m.If(taken):
@@ -476,8 +474,7 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             self.load.payload.eq(Mux(self.loading, self._program_transfer(fetch), move)),
             self.store.payload.eq(move),
-            self.pe1.payload.eq(work),
-            self.pe2.payload.eq(work),
+            *(getattr(self, COMMANDS[engine][0]).payload.eq(work) for engine in ARRAYS),
         ]
         if self.parameters.vector_engine:
             m.d.comb += self.vector.payload.eq(descriptor)
@@ -512,14 +509,15 @@ class Sequencer(wiring.Component):
         ]
 
     def _stream(self, m: Module, descriptor, registers, steps) -> None:
-        """Step the random stream: SET of R0 seeds it, each command of PE1 and PE2 advances it."""
+        """Step the random stream: SET of R0 seeds it, each command of an array advances it."""
         seed, begin = registers.values[0], self.start
         if steps is not None:
             layout = whole_layout(Set.layout)
             update = data.View(layout, descriptor[: layout.size])
             seed = (seed + Mux(update.by_step, steps.seed, 0))[:REGISTER_WIDTH]
             begin = begin | self._again
-        taken = [engine.valid & engine.ready for engine in (self.pe1, self.pe2)]
+        arrays = [getattr(self, COMMANDS[engine][0]) for engine in ARRAYS]
+        taken = Cat(command.valid & command.ready for command in arrays)
         value = Signal(
             REGISTER_WIDTH, name="of_stream", reset_less=True
         )  # 0 at the begin of each run
@@ -528,7 +526,7 @@ class Sequencer(wiring.Component):
             m.d.sync += value.eq(0)
         with m.Elif(registers.set & registers.mask[0]):
             m.d.sync += value.eq(seed)
-        with m.Elif(taken[0] | taken[1]):
+        with m.Elif(taken.any()):
             m.d.sync += value.eq(value + STREAM_STEP)
 
     def _kinds(self, m: Module, header) -> tuple[dict[str, Signal], dict[str, Signal]]:

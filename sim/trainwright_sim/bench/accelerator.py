@@ -7,7 +7,7 @@ from cocotb.task import resume
 from trainwright.accelerator import AcceleratorError, Counters, Run, Trace
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
-from trainwright_hw.accelerator import TRACED_ENGINES
+from trainwright.program.engines import TRACED
 from trainwright_hw.control import csr as registers
 from trainwright_sim.bench.axi import (
     BurstRules,
@@ -34,7 +34,7 @@ class AcceleratorBench(TestBench):
         super().__init__(dut, seed)
         self.memory_bytes = memory_bytes
         self.memory = ByteMemory(bytearray(memory_bytes))
-        self.traces: dict[str, list[tuple[int, list[int]]]] = {e: [] for e in TRACED_ENGINES}
+        self.traces: dict[str, list[tuple[int, list[int]]]] = {e: [] for e in TRACED}
         self._stall = stall
         idle_inputs(self, "m_axi")
         Host.idle(self, "s_axil")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level, digit_count
 from trainwright.program.encoding import encode_descriptor
+from trainwright.program.engines import tile_rows
 from trainwright.program.fields import Operation
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 
@@ -90,7 +91,7 @@ def random_compute(operation: Operation, p: AcceleratorParameters, random: Rando
     """Draw a descriptor with a random nest of up to ``p.nest_levels`` levels and few steps."""
     elementwise = operation in (Operation.BIAS, Operation.MASK)
     by_entries = operation is Operation.PE4
-    rows = 1 if elementwise else p.pe1_rows if by_entries else p.pe2_rows
+    rows = tile_rows(operation, p)
     counts = [random.choice((1, 2, 2, 3, 4)) for _ in range(random.randint(1, 3))]
     reduction = [random.randint(1, 4) for _ in range(random.randint(0, 0 if elementwise else 2))]
     if p.wide_tensors:

@@ -12,6 +12,7 @@ from trainwright.golden.compute import compute
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.encoding import ProgramError
+from trainwright.program.engines import tile_rows
 from trainwright.program.fields import LOCAL_WIDTH, Operation
 from trainwright.program.footprint import result_digits
 from trainwright_sim.bench.commands import SPACE, Rows, command_bits, random_compute, random_rows
@@ -277,12 +278,12 @@ class EngineBench(TestBench):
         levels = (Level(level.count, *step) for level, step in zip(d.levels, steps, strict=True))
         d = replace(d, **{name: draw(LOCAL_WIDTH) for name in names}, levels=tuple(levels))
         by_entries = d.operation is Operation.PE4
-        rows = p.pe1_rows if by_entries else p.pe2_rows
+        rows = tile_rows(d.operation, p)
         asked = {"x": addresses(d, "x", rows if by_entries else 1, d.x_row_stride)}
         if by_entries:
             asked["g"] = addresses(d, "g", p.lanes, d.g_row_stride)
         elif d.operation in (Operation.BIAS, Operation.MASK):
-            asked["g"], rows = addresses(d, "g", 1, 0), 1
+            asked["g"] = addresses(d, "g", 1, 0)
         written = addresses(d, "z", rows, d.z_row_stride)
         for peer in self.read.values():
             peer.asked.clear()

@@ -19,6 +19,7 @@ from trainwright.program.descriptors import (
     TransferLevel,
 )
 from trainwright.program.encoding import encode_descriptor
+from trainwright.program.engines import ENGINES, SPEC_OF
 from trainwright.program.fields import (
     COUNT_WIDTH,
     FORMAT_WIDTH,
@@ -33,17 +34,12 @@ from trainwright.program.table import unpacked
 from trainwright_hw.control.engine_ports import used_bits
 from trainwright_sim.bench.testbench import Stalls, TestBench
 
-NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}
+NAMES = {spec.name.lower(): spec.engine for spec in ENGINES}
 LAYOUT = {
-    "load": Transfer.layout,
-    "store": Transfer.layout,
-    "pe1": Compute.layout,
-    "pe2": Compute.layout,
+    spec.name.lower(): Compute.layout if spec.rows_parameter else Transfer.layout
+    for spec in ENGINES
 }
-ENGINE = {
-    Operation.LOAD: "load", Operation.STORE: "store", Operation.PE4: "pe1",
-    Operation.PE3: "pe2", Operation.BIAS: "pe2", Operation.MASK: "pe2",
-}  # fmt: skip
+ENGINE = {operation: spec.name.lower() for operation, spec in SPEC_OF.items()}
 
 
 @dataclass(frozen=True)

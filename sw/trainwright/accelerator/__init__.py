@@ -1,7 +1,6 @@
 """Interface of accelerators to their users, with registers, and runs through them."""
 
 from trainwright.accelerator.interface import (
-    ENGINES,
     Accelerator,
     AcceleratorError,
     AcceleratorReset,
@@ -17,7 +16,6 @@ from trainwright.accelerator.interface import (
 )
 
 __all__ = [
-    "ENGINES",
     "Accelerator",
     "AcceleratorError",
     "AcceleratorReset",

@@ -10,8 +10,8 @@ from trainwright.accelerator import registers
 from trainwright.accelerator.interface import AcceleratorError, Counters
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.program.descriptors import Compute, Descriptor, Program
+from trainwright.program.engines import EVERY_ENGINE
 from trainwright.program.exponents import ExponentFile, MoveScales, require_times
-from trainwright.program.fields import Engine
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.vector import Vector
 
@@ -177,9 +177,9 @@ def check(port: RegisterPort, program: Program, parameters: AcceleratorParameter
         _refused(port, program.descriptors[number], parameters)
     meaning = registers.MEANINGS.get(code, "not a known error")
     text = f"the accelerator stopped at {_named(program, number)}: error {code}, {meaning}"
-    last = port.read_registers(registers.LAST, 2).tolist()
+    last = port.read_registers(registers.LAST, -(-len(EVERY_ENGINE) // 2)).tolist()
     hung = registers.hung_engines(status)
-    for index, engine in enumerate((Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)):
+    for index, engine in enumerate(EVERY_ENGINE):
         if engine & hung:
             given = last[index // 2] >> 16 * (index % 2) & 0xFFFF
             text += f"; {engine.name} hangs, at {_named(program, given)} or before"

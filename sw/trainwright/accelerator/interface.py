@@ -19,8 +19,6 @@ from trainwright.program.fields import Engine
 from trainwright.program.sample_order import SampleOrder
 from trainwright.support.errors import UserError
 
-ENGINES = ("load", "store", "pe1", "pe2")
-
 
 class AcceleratorError(UserError, RuntimeError):
     """The accelerator, or its simulation, stopped with an error or is not available.
@@ -118,7 +116,7 @@ class Run:
     seconds: float = 0.0
     """Wall time of the execution."""
     traces: dict[str, Trace] | None = None
-    """For ``load``, ``pe1``, ``pe2`` where the run was traced."""
+    """For each engine of ``program.engines.TRACED`` where the run was traced."""
     commands: tuple[CommandRecord, ...] | None = None
     """Commands of the engines, where the run was traced and takes cycles."""
 

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from trainwright.accelerator.interface import Counters
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import ARRAYS, ENGINES
 from trainwright.program.fields import Engine
 
 WATCHDOG_CYCLES = 200_000
@@ -92,7 +93,7 @@ STATISTICS_BYTES = 16
 _FAR_EXPONENTS = 0x2000
 _FAR_STATISTICS = 0x4000
 
-_ENGINES = ("LOAD", "STORE", "PE1", "PE2")
+_ENGINES = [spec.name for spec in ENGINES]
 _COUNTED = {
     "cycles": "cycles of the last run",
     "wait_engine": "cycles the sequencer waited for engines",
@@ -102,8 +103,8 @@ _COUNTED = {
     "stall_store": "cycles STORE waited for the memory",
     **{f"busy_{name.lower()}": f"cycles {name} was busy" for name in _ENGINES},
     **{
-        f"stall_{engine.lower()}_{what}": f"cycles {engine} waited for {reason}"
-        for engine in ("PE1", "PE2")
+        f"stall_{spec.name.lower()}_{what}": f"cycles {spec.name} waited for {reason}"
+        for spec in ARRAYS.values()
         for what, reason in (("operand", "an operand"), ("result", "credit for a result"))
     },
 }
@@ -136,7 +137,7 @@ def _registers() -> Iterator[HostRegister]:
         RegisterField("BUSY", 0, 1, "busy"),
         RegisterField("DONE", 1, 1, "done"),
         RegisterField("ERROR", 2, 1, "error"),
-        RegisterField("HUNG", 4, 4, "engines that hang (LOAD, STORE, PE1, PE2)"),
+        RegisterField("HUNG", 4, 4, f"engines that hang ({', '.join(_ENGINES)})"),
         RegisterField("CODE", 8, 8, "error code"),
         RegisterField("DESCRIPTOR", 16, 16, "descriptor"),
     ))  # fmt: skip
@@ -148,10 +149,10 @@ def _registers() -> Iterator[HostRegister]:
     yield HostRegister("WATCHDOG", 0x01C, "RW",
                    "cycles without movement after which a run is stopped; 0: never")  # fmt: skip
     for number in range(0, len(_ENGINES), 2):
-        low, high = _ENGINES[number : number + 2]
-        yield HostRegister(f"LAST_{low}_{high}", 0x020 + 2 * number, "R", "", tuple(
+        names = _ENGINES[number : number + 2]
+        yield HostRegister(f"LAST_{'_'.join(names)}", 0x020 + 2 * number, "R", "", tuple(
             RegisterField(name, 16 * n, 16, f"descriptor that {name} was given last")
-            for n, name in enumerate((low, high))
+            for n, name in enumerate(names)
         ))  # fmt: skip
     for number, name in enumerate(("NEXT", "INCREMENT", "LEFT")):
         yield HostRegister(f"ORDER_{name}", 0x030 + 4 * number, "RW",

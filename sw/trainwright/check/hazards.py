@@ -8,7 +8,6 @@ vector engine and loads of samples have commands of their own, behind the queues
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from trainwright.compiler.base.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer
+from trainwright.program.engines import ARRAYS, ENGINE_OF, SPEC_OF, contraction_of, tile_rows
 from trainwright.program.fields import Engine, Operation
 from trainwright.program.footprint import Touch, external, footprint
 from trainwright.program.samples import Samples
@@ -31,33 +31,28 @@ MOST_ROWS = 64
 REGIONS = ("shared", "first", "second", "result", "older", "late")
 """Regions: rows that both commands touch (``shared``), two operands, and the results of the long
 command, of the command after it (``older``) and of the last command (``late``)."""
-ARRAYS = (Engine.PE1, Engine.PE2)
+BY_ARRAYS = tuple(
+    [
+        next(o for o in spec.operations if spec.along_lanes or o is not spec.contraction)
+        for spec in ARRAYS.values()
+    ]
+)
+"""Operation of each array that takes whole rows of both operands."""
+READERS = (Operation.STORE, *BY_ARRAYS, Operation.VECTOR)
+WRITERS = (Operation.LOAD, *BY_ARRAYS, Operation.VECTOR, Operation.SAMPLES)
 
 
-class Worker(StrEnum):
-    """Kind of command that touches the scratchpad."""
-
-    LOAD = "LOAD"
-    STORE = "STORE"
-    PE1 = "PE1"
-    PE2 = "PE2"
-    VECTOR = "VECTOR"
-    SAMPLES = "SAMPLES"
-
-    @property
-    def engine(self) -> Engine:
-        """Engine whose queue the commands pass."""
-        shared = {Worker.VECTOR: Engine.PE2, Worker.SAMPLES: Engine.LOAD}
-        return shared.get(self) or Engine[self.name]
-
-    def is_in(self, p: AcceleratorParameters) -> bool:
-        """Return whether an accelerator has such commands."""
-        needed = {Worker.VECTOR: p.vector_engine, Worker.SAMPLES: p.sample_loads}
-        return bool(needed.get(self, True))
+def _is_in(operation: Operation, p: AcceleratorParameters) -> bool:
+    """Return whether an accelerator has such commands."""
+    needed = {Operation.VECTOR: p.vector_engine, Operation.SAMPLES: p.sample_loads}
+    return bool(needed.get(operation, True))
 
 
-READERS = (Worker.STORE, Worker.PE1, Worker.PE2, Worker.VECTOR)
-WRITERS = (Worker.LOAD, Worker.PE1, Worker.PE2, Worker.VECTOR, Worker.SAMPLES)
+def named(operation: Operation) -> str:
+    """Return the name of such commands: their engine's, or their own if the engine has others."""
+    return SPEC_OF[operation].name if operation in BY_ARRAYS else operation.name
+
+
 COPY = (
     Instruction(memory=Memory.READ, stream=0, keep=True, d=1),
     Instruction(memory=Memory.WRITE, stream=1, a=1, width=16),
@@ -71,11 +66,11 @@ PROGRAM = 1 << 14
 class Hazard:
     """Two commands that meet in a region."""
 
-    before: Worker
+    before: Operation
     """Kind of the long command."""
     writes: bool
     """Whether the long command writes the region, or reads it."""
-    after: Worker
+    after: Operation
     writes_after: bool
     older: bool = False
     """Whether another command of the first engine is between both."""
@@ -90,7 +85,7 @@ class Hazard:
         )
         between = ", another" if self.older else ""
         where = " of memory" if self.external else ""
-        return f"hazard{where} {first} {self.before.name}{between}, {second} {self.after.name}"
+        return f"hazard{where} {first} {named(self.before)}{between}, {second} {named(self.after)}"
 
 
 def hazards(p: AcceleratorParameters) -> Iterator[Hazard]:
@@ -100,21 +95,22 @@ def hazards(p: AcceleratorParameters) -> Iterator[Hazard]:
     the last results of the one before.
     """
     readers, writers = (
-        [worker for worker in workers if worker.is_in(p)] for workers in (READERS, WRITERS)
+        [worker for worker in workers if _is_in(worker, p)] for workers in (READERS, WRITERS)
     )
     for writes, writes_after in ((True, False), (False, True), (True, True)):
         for before in writers if writes else readers:
             for after in writers if writes_after else readers:
-                array, same = before.engine in ARRAYS, before.engine is after.engine
+                engine = ENGINE_OF[before]
+                array, same = engine in ARRAYS, engine is ENGINE_OF[after]
                 if same and (writes_after or not array):
                     continue
                 yield Hazard(before, writes, after, writes_after)
                 if array and not same:
                     yield Hazard(before, writes, after, writes_after, older=True)
-    for loads in (Worker.LOAD, Worker.SAMPLES):
-        if loads.is_in(p):
-            yield Hazard(Worker.STORE, True, loads, False, external=True)
-            yield Hazard(loads, False, Worker.STORE, True, external=True)
+    for loads in (Operation.LOAD, Operation.SAMPLES):
+        if _is_in(loads, p):
+            yield Hazard(Operation.STORE, True, loads, False, external=True)
+            yield Hazard(loads, False, Operation.STORE, True, external=True)
 
 
 Command = Compute | Transfer | Samples | Vector
@@ -126,7 +122,7 @@ class _Machine:
     def __init__(self, p: AcceleratorParameters) -> None:
         self.p = p
         self.rows = min(MOST_ROWS, p.scratchpad_rows // len(REGIONS) // p.lanes * p.lanes)
-        self.tail = max(p.pe1_rows, p.pe2_rows)
+        self.tail = max(spec.rows(p) for spec in ARRAYS.values())
         """Rows at the end of the region that the second command touches."""
         self.row_bytes = p.lanes * p.word_width // 8
         # products of such operands, summed over the lanes, fit an accumulator
@@ -157,14 +153,13 @@ class _Machine:
             tensor=name,
         )
 
-    def compute(self, engine: Engine, x: int, z: int, rows: int, name: str) -> Compute:
+    def compute(self, operation: Operation, x: int, z: int, rows: int, name: str) -> Compute:
         """Compute ``rows`` rows from row ``x`` on into those from ``z`` on."""
-        by_entries = engine is Engine.PE1
-        tile = self.p.pe1_rows if by_entries else 1
+        by_entries, tile = contraction_of(operation) is not None, tile_rows(operation, self.p)
         # keep the upper bits of a product, so that few results saturate
         shift = self.bits + 2 if by_entries else 1
         return Compute(
-            operation=Operation.PE4 if by_entries else Operation.BIAS,
+            operation=operation,
             levels=(Level(rows // tile, tile, 0, tile),),
             x=x, g=self.at("second"), z=z, last_rows=tile, shift=shift, out_width=self.bits,
             x_row_stride=int(by_entries), z_row_stride=1, g_row_stride=int(by_entries),
@@ -188,13 +183,12 @@ class _Machine:
             input_bits=min(7, self.bits - 1), tensor=name,
         )  # fmt: skip
 
-    def external(self, worker: Worker, first: int, name: str) -> Transfer | Samples:
+    def external(self, worker: Operation, first: int, name: str) -> Transfer | Samples:
         """Load or store the shared region of external memory from row ``first`` on."""
-        if worker is Worker.SAMPLES:
+        if worker is Operation.SAMPLES:
             return replace(self.samples(first, "late", name), local=self.at("result") + first)
-        operation = Operation.LOAD if worker is Worker.LOAD else Operation.STORE
-        local = "late" if worker is Worker.LOAD else "first"
-        return self.move(operation, "shared", 1, first, name, local)
+        local = "late" if worker is Operation.LOAD else "first"
+        return self.move(worker, "shared", 1, first, name, local)
 
     def touched(self, command: Command) -> tuple[Touch, ...]:
         """Return what a command touches in both memories."""
@@ -205,21 +199,23 @@ class _Machine:
         writes = command.operation is Operation.STORE
         return (*touched, Touch("memory", start, stop, writes))
 
-    def command(self, worker: Worker, writes: bool, first: int, result: str, name: str) -> Command:
+    def command(
+        self, worker: Operation, writes: bool, first: int, result: str, name: str
+    ) -> Command:
         """Write or read the shared region from row ``first`` on."""
-        if worker is Worker.SAMPLES:
+        if worker is Operation.SAMPLES:
             return self.samples(first, result, name)
-        if worker in (Worker.LOAD, Worker.STORE):
-            return self.move(Operation[worker.name], "shared", 1, first, name)
+        if worker in (Operation.LOAD, Operation.STORE):
+            return self.move(worker, "shared", 1, first, name)
         rows, shared = self.rows - first, self.at("shared") + first
         operand = self.at("first") + first if writes else shared
         return self.work(worker, operand, shared if writes else self.at(result), rows, name)
 
-    def work(self, worker: Worker, x: int, z: int, rows: int, name: str) -> Compute | Vector:
+    def work(self, worker: Operation, x: int, z: int, rows: int, name: str) -> Compute | Vector:
         """Compute ``rows`` rows by an array, or copy them by the vector engine."""
-        if worker is Worker.VECTOR:
+        if worker is Operation.VECTOR:
             return self.vector(x, z, rows, name)
-        return self.compute(worker.engine, x, z, rows, name)
+        return self.compute(worker, x, z, rows, name)
 
 
 def hazard_program(hazard: Hazard, p: AcceleratorParameters) -> Program:
@@ -242,8 +238,8 @@ def hazard_program(hazard: Hazard, p: AcceleratorParameters) -> Program:
     ] if hazard.older else []  # fmt: skip
     waits = Hazards()
     for command in (long, *middle):
-        waits.issue(hazard.before.engine, machine.touched(command))
-    wait, wait_older = waits.waits(hazard.after.engine, machine.touched(last))
+        waits.issue(ENGINE_OF[hazard.before], machine.touched(command))
+    wait, wait_older = waits.waits(ENGINE_OF[hazard.after], machine.touched(last))
     stores = [machine.move(Operation.STORE, region, 2, 0, f"{region} rows") for region in REGIONS]
     code = [Code(first=0, instructions=COPY)] if p.vector_engine else []
     descriptors = (

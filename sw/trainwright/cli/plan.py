@@ -115,8 +115,8 @@ def _stages(program: str, lowered: "Lowered") -> list[dict[str, Any]]:
             "makes": choice.op.out,
             "of": list(choice.op.operands),
             "slices": dict(stage.loops),
-            "arrays": [work.impl.engine.name or "" for work in choice.works if work.impl]
-            or (["PE2"] if choice.works else []),
+            "arrays": [work.impl.array.name for work in choice.works if work.impl]
+            or [spec.name for spec in choice.op.engines],
         }
         for number, stage in enumerate(lowered.stages)
         for choice in stage.choices

@@ -22,7 +22,6 @@ from trainwright.program.descriptors import DIGIT_WIDTH, Compute, Level
 from trainwright.program.elementwise import BODIES
 from trainwright.program.encoding import ProgramError
 from trainwright.program.engines import contraction_of, tile_rows
-from trainwright.program.fields import Operation
 from trainwright.program.footprint import result_digits
 from trainwright.support.errors import errors_as
 
@@ -57,7 +56,8 @@ class Nest:
     def __init__(self, d: Compute, rows: int):
         self.d = d
         self.tile_rows = rows
-        by_entries = d.operation is Operation.PE4
+        array = contraction_of(d.operation)
+        by_entries = array is not None and array.along_lanes
         groups: tuple[list[int], list[int], list[int]] = ([], [], [])
         # The tile level moves the rows of PE4's left operand even where x has no stride.
         for index, level in enumerate(d.outer):
@@ -210,7 +210,8 @@ def _random(
     the engines in that order.
     """
     _, rows, lanes = shape
-    if d.operation is Operation.PE4:
+    array = contraction_of(d.operation)
+    if array and array.along_lanes:
         keys = addresses[:, :1] * KEYS_A_ROW + np.arange(lanes)
         return unit_bytes(mixed(stream, keys), rows).transpose(0, 2, 1)
     return unit_bytes(mixed(stream, addresses * KEYS_A_ROW), lanes)

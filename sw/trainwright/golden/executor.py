@@ -10,17 +10,18 @@ import numpy.typing as npt
 
 from trainwright.accelerator import Counters, Run, Trace
 from trainwright.formats import UNDERFLOWS, FormatError
-from trainwright.golden.flat import TRACED, Flat, engine_of, executed
+from trainwright.golden.flat import Flat, engine_of, executed
 from trainwright.golden.state import Bytes
 from trainwright.golden.tables import Table, table
 from trainwright.kernels.slots import table_words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program, is_skipped
+from trainwright.program.engines import SPEC_OF, TRACED, tile_rows
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import ExponentFile, MoveScales
-from trainwright.program.fields import EIGHTH
+from trainwright.program.fields import EIGHTH, Operation
 from trainwright.program.footprint import rows_written
-from trainwright.program.records import HEADER, digest
+from trainwright.program.records import HEADER, OPERATIONS, digest
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Vector
@@ -34,7 +35,7 @@ MOST_FLAT = 8
 # Names and order of the fields of the C structures: a field added on one side alone shifts all that
 # follow.
 _SIZES = (
-    "lanes", "pe1_rows", "pe2_rows", "pad_rows", "slots", "memory_bytes", "formats",
+    "lanes", "pad_rows", "slots", "memory_bytes", "formats",
     "wide_tensors", "most_alignment", "tracing",
 )  # fmt: skip
 _STATISTICS = ("sums", "saturations", "underflows")
@@ -70,6 +71,7 @@ class _Machine(ctypes.Structure):
     """``Machine`` of ``native/machine.h``."""
 
     _fields_ = (
+        ("tile_rows", ctypes.c_int64 * OPERATIONS),
         *((name, ctypes.c_int64) for name in _SIZES),
         *((name, ctypes.c_void_p) for name in _ARRAYS),
         ("numbers", ctypes.c_void_p),
@@ -137,7 +139,7 @@ class Executor:
             "above": np.zeros(max(p.exponents, 1), np.int64),
         }
         sizes = (
-            p.lanes, p.pe1_rows, p.pe2_rows, p.scratchpad_rows, p.statistics_depth, memory.size,
+            p.lanes, p.scratchpad_rows, p.statistics_depth, memory.size,
             len(p.formats), int(p.wide_tensors), p.most_alignment, 0,
         )  # fmt: skip
         addresses = (self._arrays[name].ctypes.data for name in _ARRAYS)
@@ -145,7 +147,9 @@ class Executor:
         self._numbers = (_Number * (len(p.formats) + 1))(_Number(), *coded)
         self._tables = np.array(table_words(), np.int64)
         pointers = ctypes.addressof(self._numbers), self._tables.ctypes.data
-        self._machine = _Machine(*sizes, *addresses, *pointers)
+        rows = (tile_rows(Operation(o), p) if o in SPEC_OF else 0 for o in range(OPERATIONS))
+        tiles = (ctypes.c_int64 * OPERATIONS)(*rows)
+        self._machine = _Machine(tiles, *sizes, *addresses, *pointers)
         # The kernel allocates buffers that grow with the programs and outlive a run.
         weakref.finalize(self, self._library.trainwright_release, self._machine)
         self._flats: list[Flat] = []

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
-from trainwright.program.engines import ENGINE_OF
+from trainwright.program.engines import ENGINE_OF, TRACED
 from trainwright.program.exponents import MoveScales
 from trainwright.program.records import record, record_column, record_words
 from trainwright.program.samples import Samples
@@ -22,8 +22,6 @@ WORDS = record_words()
 _SHIFTS = [record_column(Compute, name) for name in SHIFTS]
 _SEED = record_column(Set, "value")
 """Integer of a SET that holds the seed: the value of register 0."""
-TRACED = ("load", "pe1", "pe2")
-"""Engines that write to the scratchpad."""
 
 
 @dataclass
@@ -34,7 +32,7 @@ class Flat:
     words: npt.NDArray[np.int64]
     """(descriptors, WORDS)."""
     rows: npt.NDArray[np.int64]
-    """(3,) rows that each engine of ``TRACED`` writes."""
+    """Rows that each engine of ``TRACED`` writes."""
     valid: bool = False
 
     @classmethod

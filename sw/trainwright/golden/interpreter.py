@@ -10,7 +10,7 @@ import numpy.typing as npt
 from trainwright.accelerator import Counters, Run, Trace
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.golden.compute import compute
-from trainwright.golden.flat import TRACED, engine_of
+from trainwright.golden.flat import engine_of
 from trainwright.golden.samples import samples
 from trainwright.golden.state import Addresses, Bytes, MachineState, Words
 from trainwright.golden.transfer import transfer
@@ -27,6 +27,7 @@ from trainwright.program.descriptors import (
     is_skipped,
     matching_end,
 )
+from trainwright.program.engines import TRACED
 from trainwright.program.exponents import ExponentFile, MoveScales
 from trainwright.program.fields import REGISTERS
 from trainwright.program.sample_order import SampleOrder

@@ -3,11 +3,11 @@
 import numpy as np
 
 from trainwright.accelerator.stepping import Counts, SteppedDescriptor, Stepping
-from trainwright.golden.flat import TRACED
 from trainwright.golden.interpreter import Record, executions
 from trainwright.golden.state import Bytes, MachineState
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
+from trainwright.program.engines import TRACED
 from trainwright.program.exponents import ExponentFile
 from trainwright.program.validation import check_program
 

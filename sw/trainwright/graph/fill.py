@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from math import prod
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import ARRAYS, EngineSpec
 
 
 @dataclass(frozen=True)
@@ -11,14 +14,19 @@ class Arrays:
     """Sizes of the arrays that compute products.
 
     A product of two sums over ``inner`` axes, and has ``first`` and ``second`` axes of one operand
-    alone. The dot-product array takes rows of the first operand, ``lanes`` values of an inner axis
-    and ``lanes`` entries of the second; the outer-product array ``lanes`` values of the first and
-    ``outer_rows`` of the second, and at least ``outer_rows`` summed values a tile.
+    alone. An array that sums along the lanes takes rows of the first operand, ``lanes`` values of
+    an inner axis and ``lanes`` entries of the second; any other one ``lanes`` values of the first
+    and a row's of the second, and at least as many summed values a tile as it has rows.
     """
 
     lanes: int
-    dot_rows: int
-    outer_rows: int
+    rows: tuple[tuple[EngineSpec, int], ...]
+    """Records of the arrays, each with the rows of its tiles."""
+
+    @classmethod
+    def of(cls, p: AcceleratorParameters) -> "Arrays":
+        """Return the arrays of an accelerator."""
+        return cls(p.lanes, tuple([(spec, spec.rows(p)) for spec in ARRAYS.values()]))
 
     def fill(
         self, first: tuple[int, ...], second: tuple[int, ...], inner: tuple[int, ...]
@@ -29,12 +37,14 @@ class Arrays:
         """
         lanes, best = self.lanes, 0.0
         # Either operand may play either part: the compiler swaps them freely.
-        for a, b in ((first, second), (second, first)):
-            dot = filled(a, self.dot_rows) * filled(b, lanes) * filled(inner, lanes)
-            outer = filled(a, lanes) * filled(b, self.outer_rows)
-            # The outer-product array drains a tile while the next one is summed: shorter sums leave
-            # it waiting for the drain.
-            best = max(best, dot, outer * min(1.0, prod(inner) / self.outer_rows))
+        for (a, b), (spec, rows) in product(((first, second), (second, first)), self.rows):
+            if spec.along_lanes:
+                share = filled(a, rows) * filled(b, lanes) * filled(inner, lanes)
+            else:
+                # An array drains a tile while the next one is summed: shorter sums leave it waiting
+                # for the drain.
+                share = filled(a, lanes) * filled(b, rows) * min(1.0, prod(inner) / rows)
+            best = max(best, share)
         return best
 
 

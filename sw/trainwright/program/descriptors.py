@@ -37,6 +37,7 @@ from trainwright.program.fields import (
 )
 from trainwright.program.samples import Samples
 from trainwright.program.table import (
+    ENGINES,
     WAIT,
     Described,
     Field,
@@ -468,7 +469,7 @@ class Halt(Header):
     """End of the program: wait for every engine and raise the interrupt."""
 
     operation: Operation = only(Operation.HALT)
-    wait: Engine = bits(4, WAIT, default=Engine.ALL)
+    wait: Engine = bits(ENGINES, WAIT, default=Engine.ALL)
 
 
 # ---- Programs ----------------------------------------------------------------------------------

@@ -18,13 +18,25 @@ class EngineSpec:
 
     engine: Engine
     operations: tuple[Operation, ...]
-    contraction: Operation | None = None
-    """Operation that sums products; None: the engine has no array of multipliers."""
+    """Operations; the first one of an array sums products."""
+    writes: bool = True
+    """Whether the engine writes rows to the scratchpad, at most one a cycle."""
     rows_parameter: str = ""
-    """Parameter of accelerators that gives the rows of the array, and of a tile."""
+    """Parameter of accelerators that gives the rows of the array, and of a tile; empty: the engine
+    has no array of multipliers."""
     along_lanes: bool = False
     """Whether sums run along the lanes of both operands. Then the second operand is read entry by
     entry, one a lane of the result; else by groups of words, one a row of the tile."""
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+        return self.engine.name or ""
+
+    @property
+    def contraction(self) -> Operation:
+        """Operation of an array that sums products."""
+        return self.operations[0]
 
     def rows(self, p: AcceleratorParameters) -> int:
         """Return the rows of the array."""
@@ -61,22 +73,26 @@ def pass_cycles(rows: int, instructions: int, p: AcceleratorParameters) -> int:
     return -(-rows // THREADS) * THREADS * instructions * p.engine_parts
 
 
-PE1 = EngineSpec(Engine.PE1, (Operation.PE4,), Operation.PE4, "pe1_rows", along_lanes=True)
+PE1 = EngineSpec(Engine.PE1, (Operation.PE4,), rows_parameter="pe1_rows", along_lanes=True)
 PE2 = EngineSpec(
     Engine.PE2,
     (Operation.PE3, Operation.BIAS, Operation.MASK, Operation.VECTOR, Operation.CODE),
-    Operation.PE3,
-    "pe2_rows",
+    rows_parameter="pe2_rows",
 )
 ENGINES = (
     EngineSpec(Engine.LOAD, (Operation.LOAD, Operation.SAMPLES)),
-    EngineSpec(Engine.STORE, (Operation.STORE,)),
+    EngineSpec(Engine.STORE, (Operation.STORE,), writes=False),
     PE1,
     PE2,
 )
 """Engines of an accelerator, in the order of their bits."""
-ARRAYS = {spec.engine: spec for spec in ENGINES if spec.contraction is not None}
-"""Records of the arrays."""
+ARRAYS = {spec.engine: spec for spec in ENGINES if spec.rows_parameter}
+"""Records of the arrays; that which transposes comes first."""
+EVERY_ENGINE, EVERY_ARRAY = tuple([spec.engine for spec in ENGINES]), tuple(ARRAYS)
+TRACED = tuple([spec.name.lower() for spec in ENGINES if spec.writes])
+"""Engines that write to the scratchpad."""
+TRANSPOSER = next(spec for spec in ARRAYS.values() if spec.along_lanes)
+"""Array that transposes, by products with the identity."""
 SPEC_OF = {
     operation: spec for operation in Operation for spec in ENGINES if operation in spec.operations
 }
@@ -86,14 +102,14 @@ ENGINE_OF = {operation: spec.engine for operation, spec in SPEC_OF.items()}
 
 
 def transpose_cycles(rows: float, p: AcceleratorParameters) -> float:
-    """Return the cycles in which PE1 writes transposed rows: products with the identity."""
-    return PE1.cycles(rows / PE1.rows(p), 1, 1, p)
+    """Return the cycles in which ``TRANSPOSER`` writes transposed rows."""
+    return TRANSPOSER.cycles(rows / TRANSPOSER.rows(p), 1, 1, p)
 
 
 def contraction_of(operation: Operation) -> EngineSpec | None:
     """Return the record of the array that contracts by this operation; None: it sums nothing."""
     spec = SPEC_OF[operation]
-    return spec if operation is spec.contraction else None
+    return spec if spec.rows_parameter and operation is spec.contraction else None
 
 
 def tile_rows(operation: Operation, p: AcceleratorParameters) -> int:

@@ -15,7 +15,7 @@ from trainwright.program.descriptors import (
     Transfer,
     modulus,
 )
-from trainwright.program.engines import ENGINE_OF
+from trainwright.program.engines import ENGINE_OF, EVERY_ENGINE, contraction_of
 from trainwright.program.exponents import MoveScales, Scalar, ScalarKind
 from trainwright.program.fields import Engine, Operation
 from trainwright.program.samples import Samples
@@ -41,8 +41,7 @@ def _address(base: int, register: int, *, external: bool = False) -> str:
 
 
 def _wait(wait: Engine, older: Engine) -> str:
-    engines = (Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)
-    names = [f"{e.name}{'' if e & wait else '-1'}" for e in engines if e & (wait | older)]
+    names = [f"{e.name}{'' if e & wait else '-1'}" for e in EVERY_ENGINE if e & (wait | older)]
     return "  ; wait " + ",".join(names) if names else ""
 
 
@@ -61,13 +60,11 @@ def _levels(levels: tuple[Level, ...], reduce_levels: int, tile_level: int) -> s
     return text + (f" sum {' '.join(inner)}" if inner else "")
 
 
-_SECOND = {Operation.PE3: "group", Operation.PE4: "y"}
-"""The second operand of the contractions; in the other operations it is the bias or the mask:
-``b``."""
-
-
 def _compute(d: Compute) -> str:
-    source = _SECOND.get(d.operation, "b")
+    array = contraction_of(d.operation)
+    by_entries = array is not None and array.along_lanes
+    # The second operand of the other operations is the bias or the mask.
+    source = "y" if by_entries else "group" if array else "b"
     operands = (
         f"x[{_address(d.x, d.x_register)}] {source}[{_address(d.g, d.g_register)}] -> "
         f"z[{_address(d.z, d.z_register)}]"
@@ -87,7 +84,7 @@ def _compute(d: Compute) -> str:
     if d.operation is Operation.BIAS:
         scale = f"x<<{d.x_shift} b<<{d.g_shift} {'relu ' if d.relu else ''}{scale}"
     nest = _levels(d.levels, d.reduce_levels, d.tile_level)
-    entries = f" g{d.g_row_stride:+d}" if d.operation is Operation.PE4 else ""
+    entries = f" g{d.g_row_stride:+d}" if by_entries else ""
     rows = f"rows x+{d.x_row_stride}{entries} z+{d.z_row_stride} last {d.last_rows}"
     return f"{operands}  {nest}  {rows}  {scale}  slot {d.slot}"
 

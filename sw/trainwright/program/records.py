@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trainwright.program import exponents, fields, vector
+from trainwright.program import engines, exponents, fields, vector
 from trainwright.program.descriptors import CLASSES, DIGIT_WIDTH, Compute
 from trainwright.program.table import Attribute, Described, packed
 
@@ -123,6 +123,8 @@ _SIZES: Mapping[str, int] = {
     "CODE_DEPTH": vector.CODE_DEPTH,
 }
 """Sizes that kernels use, by their names in C."""
+OPERATIONS = max(fields.Operation) + 1
+"""Codes of operations, unused ones included."""
 
 
 def _enumerations(kinds: Sequence[type[Described]]) -> Iterator[type[IntEnum]]:
@@ -192,6 +194,26 @@ def _struct(kind: type[Described]) -> str:
     return "\n".join(["typedef struct {", *lines, f"}} {kind.__name__};"])
 
 
+def _engines() -> list[str]:
+    """Return what kernels ask the records of engines, by operation."""
+    second, traces = [0] * OPERATIONS, [-1] * OPERATIONS
+    for operation, spec in engines.SPEC_OF.items():
+        if engines.contraction_of(operation):
+            second[operation] = 2 if spec.along_lanes else 1
+        if spec.writes:
+            traces[operation] = engines.TRACED.index(spec.name.lower())
+    return [
+        f"enum {{ OPERATIONS = {OPERATIONS}, TRACES = {len(engines.TRACED)} }};",
+        "/* The second operand: rows, groups of words, or entries, one for each lane. */\n"
+        "enum { BY_ROWS, BY_GROUPS, BY_ENTRIES };",
+        *(
+            f"static inline int {name}(int64_t operation)\n{{\n    static const signed char of[] = "
+            f"{{{', '.join(map(str, values))}}};\n    return of[operation];\n}}"
+            for name, values in (("second_operand", second), ("trace_of", traces))
+        ),
+    ]
+
+
 def header(kinds: Sequence[type[Described]] = KINDS) -> str:
     """Return the C header of these classes."""
     repeats = [row for kind in kinds for row in kind.table if row.count and not row.of_numbers]
@@ -200,6 +222,7 @@ def header(kinds: Sequence[type[Described]] = KINDS) -> str:
     sizes = ", ".join(f"{name} = {value}" for name, value in _SIZES.items())
     parts = [
         *map(_c_enumeration, dict.fromkeys(_enumerations(kinds))),
+        *_engines(),
         f"enum {{ {sizes} }};",
         "/* First bit and width of each field in the encoding, of repeated ones of number 0. */",
         *("\n".join(["enum {", *_places(kind), "};"]) for kind in [*kinds, *words] if kind.layout),

@@ -189,7 +189,9 @@ def bits(
 
 
 OPERATION = "what the descriptor does"
-WAIT = "engines that must be idle first: 1 LOAD, 2 STORE, 4 PE1, 8 PE2"
+ENGINES = int(Engine.ALL).bit_length()
+"""Bits of a mask of engines."""
+WAIT = f"engines that must be idle first: {', '.join(f'{e.value} {e.name}' for e in Engine)}"
 
 
 def only(
@@ -303,9 +305,9 @@ class Header(Described):
     """Fields that each descriptor starts with."""
 
     operation: Operation = bits(4, OPERATION)
-    wait: Engine = bits(4, WAIT, default=Engine.NONE)
+    wait: Engine = bits(ENGINES, WAIT, default=Engine.NONE)
     wait_older: Engine = bits(
-        4,
+        ENGINES,
         "engines that must have done all commands but the last one: 4 PE1, 8 PE2",
         default=Engine.NONE,
     )

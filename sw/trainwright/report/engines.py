@@ -8,13 +8,14 @@ from matplotlib.patches import Patch
 
 from trainwright.accelerator import CommandRecord
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import ENGINES
 from trainwright.program.vector import Code, Vector
 from trainwright.report.roofline import draw_roofline
 from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 from trainwright.timing.lost import purpose_of
 from trainwright.timing.profile import ProfiledProgram, trace_events
 
-ROWS = ("vector engine", "PE2", "PE1", "STORE", "LOAD")
+ROWS = ("vector engine", *[spec.name for spec in reversed(ENGINES)])
 """Engines from the lowest row of the picture to the highest."""
 PASSES = ("#004488", "#bb5566", "#ddaa33", "#117733", "#882255", "#44aa99", "#999933", "#332288",
           "#cc79a7", "#e69f00", "#56b4e9", "#661100", "#888888")  # fmt: skip
@@ -35,7 +36,7 @@ def profile_files(
 
 
 def _row(part: ProfiledProgram, command: CommandRecord) -> str:
-    """Return the row of a command: the vector engine's commands are issued as PE2's."""
+    """Return the row of a command: those of the vector engine have one of their own."""
     d = part.descriptors[command.number] if command.number >= 0 else None
     return ROWS[0] if isinstance(d, Code | Vector) else command.engine.name or ""
 

@@ -60,7 +60,7 @@ BEATS_AHEAD = 128
 """Beats of a LOAD still to come when its last burst is requested: the places of the reader."""
 
 RESULTS = -1
-"""Port of the write-back unit, which takes a row a cycle from both arrays together."""
+"""Port of the write-back unit, which takes a row a cycle from all arrays together."""
 MEMORY = -2
 """Port of the external memory."""
 
@@ -119,21 +119,23 @@ def _rows(touch: Touch, rate: float, p: AcceleratorParameters) -> PortRows:
     first, parts = p.scratchpad_banks if touch.write else 0, []
     for bank in range(touch.start // p.bank_rows, (touch.stop - 1) // p.bank_rows + 1):
         low, high = max(touch.start, bank * p.bank_rows), min(touch.stop, (bank + 1) * p.bank_rows)
-        # PE1 also fetches rows past the scratchpad's end: addresses start again at 0.
+        # Whole tiles reach past the scratchpad's end: addresses start again at 0.
         port = first + bank % p.scratchpad_banks
         parts.append((port, (high - low) / (touch.stop - touch.start)))
     return PortRows(rate, tuple(parts))
 
 
-def _with_unused(x: PortRows, touch: Touch, d: Compute, p: AcceleratorParameters) -> PortRows:
-    """Add the rows past ``last_rows`` to PE1's first operand: it fetches whole tiles."""
-    unused = p.pe1_rows - d.last_rows
+def _with_unused(
+    x: PortRows, touch: Touch, d: Compute, rows: int, p: AcceleratorParameters
+) -> PortRows:
+    """Add the rows past ``last_rows`` to the first operand, of which whole tiles are fetched."""
+    unused = rows - d.last_rows
     reach = unused * d.x_row_stride
     if not reach or p.formats or p.address_checks:  # then it fetches the last row again
         return x
     edge = touch.stop if reach > 0 else touch.start
     low, high = sorted((edge, edge + reach))
-    part = unused / p.pe1_rows / d.levels[d.tile_level].count
+    part = unused / rows / d.levels[d.tile_level].count
     ports = {port: share * (1 - part) for port, share in x.ports}
     for port, share in _rows(replace(touch, start=low, stop=high), x.rate, p).ports:
         ports[port] = ports.get(port, 0.0) + share * part
@@ -223,7 +225,7 @@ def _compute(
         per_step = array.rows(p) if array.along_lanes else 1
     stepping = d.steps * depth / cycles  # part of the cycles in which the array takes steps
     written = rows_written(d, p) / cycles
-    # PE1 holds the rows of a step while it sums, and those of the next one.
+    # An array of such tiles holds the rows of a step while it sums, and those of the next one.
     ahead = ROWS_AHEAD // per_step + (per_step > 1)
     touches = footprint(d, p)
     x, g, z = (
@@ -231,7 +233,7 @@ def _compute(
         for touch, rate in zip(touches, (*(r * stepping for r in rates), written), strict=True)
     )
     if array and array.along_lanes:
-        x = _with_unused(x, touches[0], d, p)
+        x = _with_unused(x, touches[0], d, array.rows(p), p)
     return CommandWork(
         engine, cycles, start, end + waiting, reads=(x, g),
         writes=(z, PortRows(written, ((RESULTS, 1.0),))), macs=macs, requests=d.steps * per_step,

@@ -13,23 +13,18 @@ from dataclasses import dataclass
 from trainwright.accelerator import CommandRecord
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop
+from trainwright.program.engines import EVERY_ARRAY, EVERY_ENGINE, contraction_of
 from trainwright.program.exponents import MoveScales
 from trainwright.program.fields import Engine
 from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import work_of
 from trainwright.timing.profile import PROGRAM
 
-ARRAYS = (Engine.PE1, Engine.PE2)
 COMPUTING = "computing"
 """Cause of the cycles that the multiply-accumulates of a command need at least."""
 COPYING = "copying"
 """Cause of the cycles in which an array multiplies by an identity: copies and transposes."""
-WAITS = {
-    Engine.LOAD: "wait for LOAD",
-    Engine.STORE: "wait for STORE",
-    Engine.PE1: "wait for PE1",
-    Engine.PE2: "wait for PE2",
-}
+WAITS = {engine: f"wait for {engine.name}" for engine in EVERY_ENGINE}
 """Causes of cycles in which a descriptor waits for a command of an engine."""
 
 
@@ -74,14 +69,14 @@ def lost_cycles(
     cycles: int,
     p: AcceleratorParameters,
 ) -> list[LostCycles]:
-    """Divide the cycles of both arrays among causes, those with most cycles first.
+    """Divide the cycles of the arrays among causes, those with most cycles first.
 
     ``commands`` are all executions in a run of ``cycles`` cycles, measured or predicted. The cycles
     of an array add up to ``cycles`` exactly.
     """
     held_commands = _held_commands(descriptors, commands, p)
     counts: dict[tuple[Engine, str], dict[int | None, float]] = {}
-    for engine in ARRAYS:
+    for engine in EVERY_ARRAY:
         for cause, number, count in _divided(engine, descriptors, held_commands, cycles, p):
             numbers = counts.setdefault((engine, cause), {})
             numbers[number] = numbers.get(number, 0) + count
@@ -150,10 +145,9 @@ def _command(
 
     assert isinstance(d, Compute | Code | Vector), "arrays execute no other kind"
     work = work_of(d, p)
-    if isinstance(d, Compute) and work.macs:
-        rows = p.pe1_rows if work.engine is Engine.PE1 else p.pe2_rows
-        needed = work.macs / (rows * p.lanes)
-        taken = d.steps * (p.lanes if work.engine is Engine.PE1 else 1)
+    if isinstance(d, Compute) and (array := contraction_of(d.operation)):
+        needed = work.macs / (array.rows(p) * p.lanes)
+        taken = d.steps * array.depth(p)
         yield take(COPYING if d.tensor.endswith(" copy") else COMPUTING, needed)
         yield take("rows not written", taken - needed)
         # A tile of few steps waits for the port by which the results of the tile before leave.
@@ -206,7 +200,7 @@ def _held_commands(
                     # An array takes its next command while results of the last one leave. PE2 and
                     # the vector engine wait for each other's last row.
                     alone = any(_is_engine(descriptors[c.number]) for c in (command, *done[-1:]))
-                    early = engine in ARRAYS and not alone
+                    early = engine in EVERY_ARRAY and not alone
                     blockers += [
                         (ended.end - (_finish(descriptors[ended.number], p) if early else 0), ended)
                         for ended in done[-1:]

@@ -7,8 +7,7 @@ from typing import Any
 from trainwright.accelerator import CommandRecord, Run
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor
-from trainwright.program.engines import PE1, PE2
-from trainwright.program.fields import Engine
+from trainwright.program.engines import ARRAYS, ENGINES
 from trainwright.support.text import amount
 from trainwright.timing.commands import bytes_moved, work_of
 from trainwright.timing.timeline import Timeline, predict
@@ -93,7 +92,7 @@ def lines(
             line.bytes += bytes_moved(d, p)
             if isinstance(d, Compute):
                 line.macs += work_of(d, p).macs
-    rows = {spec.engine.name: spec.rows(p) for spec in (PE1, PE2)}
+    rows = {spec.name: spec.rows(p) for spec in ARRAYS.values()}
     for line in by_number.values():
         if line.macs and line.cycles:
             line.occupancy = line.macs / (rows[line.engine] * p.lanes * line.cycles)
@@ -181,9 +180,9 @@ def total_of(
         "utilisation": macs / most, "occupancy": macs / most, "mac_utilisation": useful / most,
         "bytes": round(sum(row.bytes for row in rows) / steps),
     }  # fmt: skip
-    for engine in ("LOAD", "STORE", "PE1", "PE2"):
-        busy = sum(row.cycles for row in rows if row.engine == engine)
-        total[f"{engine.lower()}_cycles"] = round(busy / steps)
+    for spec in ENGINES:
+        busy = sum(row.cycles for row in rows if row.engine == spec.name)
+        total[f"{spec.name.lower()}_cycles"] = round(busy / steps)
     return total
 
 
@@ -198,9 +197,14 @@ def _line(part: str, descriptors: Sequence[Descriptor], command: CommandRecord) 
 def trace_events(parts: Sequence[ProfiledProgram]) -> dict[str, Any]:
     """Return a trace for Perfetto or chrome://tracing: a row an engine, a cycle a microsecond."""
     events: list[dict[str, Any]] = [
-        {"ph": "M", "pid": 1, "tid": engine.value, "name": "thread_name", "args": {"name": name}}
-        for engine in (Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)
-        if (name := engine.name)
+        {
+            "ph": "M",
+            "pid": 1,
+            "tid": spec.engine.value,
+            "name": "thread_name",
+            "args": {"name": spec.name},
+        }
+        for spec in ENGINES
     ]
     begun = 0
     for part in parts:

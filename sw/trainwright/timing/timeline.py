@@ -19,13 +19,13 @@ from trainwright.program.descriptors import (
     is_skipped,
     matching_end,
 )
+from trainwright.program.engines import ENGINE_OF, EVERY_ARRAY, EVERY_ENGINE
 from trainwright.program.exponents import MoveScales
-from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, MOST_REFILL, Engine
+from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, MOST_REFILL, Engine, Operation
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import (
     ISSUE,
-    LATENCIES,
     NEST,
     SCALE,
     CommandWork,
@@ -42,9 +42,8 @@ STOP = 2
 """Cycles from the last result to the end of a run."""
 LOADING = -1
 """Number of the commands that load parts of the program itself."""
-ARRAYS = (Engine.PE1, Engine.PE2)
-_ENGINES = tuple(LATENCIES)
-_BITS = tuple([(int(engine), engine) for engine in _ENGINES])
+_PASSES = ENGINE_OF[Operation.VECTOR]
+_BITS = tuple([(int(engine), engine) for engine in EVERY_ENGINE])
 TINY = 1e-6
 """Cycles, or beats, that count as none."""
 
@@ -131,17 +130,18 @@ class EngineModel:
         self.parameters = parameters
         self.timing = timing
         self.now = now
-        self.running: dict[Engine, list[_Running]] = {engine: [] for engine in _ENGINES}
+        self.running: dict[Engine, list[_Running]] = {engine: [] for engine in EVERY_ENGINE}
         """Commands with steps or beats left, in order: the first of each engine moves."""
-        self.taken: dict[Engine, float] = dict.fromkeys(_ENGINES, 0.0)
+        self.taken: dict[Engine, float] = dict.fromkeys(EVERY_ENGINE, 0.0)
         """When each engine has generated the addresses of its last command, if nothing stalls."""
-        self.done: dict[Engine, float] = dict.fromkeys(_ENGINES, 0.0)
+        self.done: dict[Engine, float] = dict.fromkeys(EVERY_ENGINE, 0.0)
         """When the last result of each engine's ended commands is out."""
-        self.before: dict[Engine, float] = dict.fromkeys(_ENGINES, 0.0)
+        self.before: dict[Engine, float] = dict.fromkeys(EVERY_ENGINE, 0.0)
         """When the last result of each engine's commands before its last ended one is out."""
         self.spans: list[tuple[_Running, float]] = []
         self._passes = False
-        """Whether PE2's last command is one of the vector engine, which uses its ports alone."""
+        """Whether the last command of ``_PASSES`` is a pass, which uses the engine's ports
+        alone."""
         self._speeds: dict[tuple[CommandWork, ...], tuple[float, ...]] = {}
         """Speeds of commands that were at work together, which copies share."""
 
@@ -180,9 +180,9 @@ class EngineModel:
     def _is_free(self, work: CommandWork) -> bool:
         """Return whether a command's engine takes it."""
         engine, queue = work.engine, self.running[work.engine]
-        if work.copied or (engine is Engine.PE2 and self._passes):
+        if work.copied or (engine is _PASSES and self._passes):
             return self.is_idle(engine)
-        if engine in ARRAYS and not self._is_older_done(engine):
+        if engine in EVERY_ARRAY and not self._is_older_done(engine):
             return False
         if engine is Engine.LOAD and len(queue) > 1:  # one moves beats, one asks for them
             return False
@@ -281,7 +281,7 @@ class EngineModel:
 
     def start(self, number: int, work: CommandWork) -> None:
         """Begin a command."""
-        if work.engine is Engine.PE2:
+        if work.engine is _PASSES:
             self._passes = work.copied > 0
         latency = work.start + (self.timing.read_latency if work.engine is Engine.LOAD else 0)
         running = _Running(number, work, self.now, work.cycles, self.now + latency)

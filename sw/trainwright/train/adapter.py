@@ -24,6 +24,7 @@ from trainwright.network import Network
 from trainwright.network.numbers import Widths
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import digit_count
+from trainwright.program.engines import ARRAYS
 from trainwright.train.model import Model
 
 WIDEST = 16
@@ -96,8 +97,8 @@ def _written(run: Run | None, result: ForwardResult | BackwardResult) -> dict[st
     """Return the values of every tensor that a pass wrote and counted statistics of."""
     rows_of: dict[str, list[np.ndarray]] = {}
     assert run is not None and run.traces is not None
-    for engine in ("pe1", "pe2"):
-        trace, start = run.traces[engine], 0
+    for spec in ARRAYS.values():
+        trace, start = run.traces[spec.name.lower()], 0
         # A trace holds the rows of all tensors in the order of writing; `labels` cuts it into
         # tensors.
         for name, rows in trace.labels:

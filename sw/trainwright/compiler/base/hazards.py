@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from trainwright.compiler.base.memory import Region
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Transfer
+from trainwright.program.engines import EVERY_ARRAY
 from trainwright.program.fields import Engine, Operation, Target
 from trainwright.program.footprint import Touch, external, footprint
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
-ARRAYS = Engine.PE1 | Engine.PE2
+ARRAYS = Engine(sum(EVERY_ARRAY))
 """Engines that hold up to two commands: they accept a third when the first is done."""
 MASKS = tuple(Engine(bits) for bits in range(int(Engine.ALL) + 1))
 """Masks of engines, by their bits: a look-up takes a fraction of the time of building a mask."""

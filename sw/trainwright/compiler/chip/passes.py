@@ -25,6 +25,7 @@ from trainwright.program.descriptors import (
     Transfer,
     TransferLevel,
 )
+from trainwright.program.engines import TRANSPOSER
 from trainwright.program.fields import Operation
 from trainwright.program.samples import Samples
 from trainwright.program.vector import THREADS, Stream, Vector
@@ -180,11 +181,11 @@ class Passes:
         There are ``rows`` rows for every index of ``levels``. ``steps`` are the rows from one x, g
         and z to the next; the sum is also taken over ``summed``.
         """
-        tile = min(self.p.pe1_rows, rows)
+        tile = min(TRANSPOSER.rows(self.p), rows)
         tiles = -(-rows // tile)
         self.emit(
             Compute(
-                operation=Operation.PE4,
+                operation=TRANSPOSER.contraction,
                 levels=(*levels, Level(tiles, x=tile * steps[0], z=tile * steps[2]), *summed),
                 x=x, g=g, z=z, tile_level=len(levels), last_rows=rows - (tiles - 1) * tile,
                 reduce_levels=len(summed),

@@ -1,8 +1,8 @@
 """Choose arrays and layouts by a beam search over estimated clocks.
 
-Operations are taken in order. For each, one array computes all of it or both divide it along an
+Operations are taken in order. For each, one array computes all of it or two divide it along an
 axis; the parts may even lie in different layouts, if what reads them is divided alike. An operand
-that does not lie as needed is loaded (factors, inputs) or transposed by PE1's array. A state of the
+that does not lie as needed is loaded (factors, inputs) or transposed by an array. A state of the
 search has a clock for each array and for the loads; after each operation the best few states are
 kept. The result goes to ``cut``; ``step`` calls ``choose`` with several modes and compares
 programs.
@@ -10,15 +10,16 @@ programs.
 
 from bisect import insort
 from collections.abc import Iterator, Sequence
+from itertools import chain, combinations
+from operator import add, sub
 from typing import NamedTuple
 
 from trainwright.compiler.base.errors import NoCandidateError
 from trainwright.compiler.base.progress import count, is_spent
-from trainwright.compiler.choose.clocks import Replica, SearchState
+from trainwright.compiler.choose.clocks import NONE, Replica, SearchState
 from trainwright.compiler.choose.divisions import Divisions, balanced
 from trainwright.compiler.choose.huge import Sliced
 from trainwright.compiler.forms.choices import (
-    AFTER,
     Choice,
     Chosen,
     Cut,
@@ -31,10 +32,9 @@ from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.passes import estimated_cycles, may_lie
 from trainwright.graph.ir import Einsum, Kernel, Op, Unfold, View
 from trainwright.program.elementwise import ArrayBody
-from trainwright.program.fields import Engine
 
 LESSER = 0.3
-"""Weight of the less busy array's cycles in the score, where the busier one's count 1."""
+"""Weight of the least busy array's cycles in the score, where the busiest one's count 1."""
 INFINITE = float("inf")
 MOST_OF_A_PAIR = 2
 """Axes tried for two implementations whose results have the same layout."""
@@ -75,11 +75,6 @@ class _Candidate(NamedTuple):
     """Works of the operation to add to ``state``; ``None`` if ``state`` has them already."""
 
 
-def _shared(state: SearchState, dots: float, outers: float) -> tuple[float, float]:
-    """Return ``SearchState.shared`` after an operation that both arrays divide."""
-    return state.shared[0] + dots, state.shared[1] + outers
-
-
 class Chooser:
     """Search of one program's choices."""
 
@@ -104,7 +99,7 @@ class Chooser:
         """Tensors, by operation, whose layouts no longer distinguish states after it."""
         for name, n in last.items():
             self.over.setdefault(n + (RECENT if name in self.kept else 0), []).append(name)
-        self.due = 0.0, 0.0
+        self.due: Sequence[float] = NONE
         self.slack = SLACK * graph.work / spec.p.multipliers
 
     def search(self, mode: SearchMode) -> Chosen:
@@ -122,7 +117,7 @@ class Chooser:
                 )
                 for source in sources
             )
-        states = [SearchState((0.0, 0.0, 0.0), replicas, (), ())]
+        states = [SearchState(NONE, 0.0, replicas)]
         for n, op in enumerate(self.graph.ops):
             self.due = self._later(n)
             candidates = (new for state in states for new in self._candidates(state, op))
@@ -130,12 +125,12 @@ class Chooser:
             states = self._pruned(op, ascending, n)
             if not states:
                 raise NoCandidateError(
-                    f"{op.out} can be computed by neither array", "use other sizes or ranks"
+                    f"{op.out} can be computed by no array", "use other sizes or ranks"
                 )
         if not mode.steady:
             return Chosen(states[0].choices, states[0].pads)
         # Balancing changes the order of the states, so all that are left are balanced.
-        every = (balanced(self.graph, state, self.cycles, self.p.lanes) for state in states)
+        every = (balanced(self.divisions, state) for state in states)
         return min(every, key=lambda pair: pair[0])[1]
 
     def _read(self, op: Op) -> tuple[str, ...]:
@@ -143,48 +138,44 @@ class Chooser:
         windows = self.graph.windows
         return (*op.operands, *(windows[name].x for name in op.operands if name in windows))
 
-    def _later(self, n: int) -> tuple[float, float]:
+    def _later(self, n: int) -> Sequence[float]:
         """Return each array's cycles after operation ``n`` for work that only this array can do.
 
         Such an operation has an operand in external memory in a layout that only one array reads.
         Without these cycles the search balances the arrays too early, and one of them idles at the
         end.
         """
-        due = [0.0, 0.0]
+        due = [*NONE]
         if not self.mode.due:
-            return 0.0, 0.0
+            return due
         for op in self.graph.ops[n + 1 :]:
             fixed = [name for name in op.operands if self.fixed_lanes.get(name)]
             if isinstance(op, Einsum) and fixed:
-                dots, outers = (
-                    [impl for impl in impls if self._reads(impl, fixed)]
-                    for impls in self.divisions.impls(op)
-                )
-                if bool(dots) != bool(outers):
-                    due[not dots] += min(impl.cycles for impl in (*dots, *outers))
-        return due[0], due[1]
+                able = [
+                    (place, min(impl.cycles for impl in reading))
+                    for place, impls in enumerate(self.divisions.impls(op))
+                    if (reading := [impl for impl in impls if self._reads(impl, fixed)])
+                ]
+                if len(able) == 1:
+                    place, cycles = able[0]
+                    due[place] += cycles
+        return due
 
     def _reads(self, impl: Impl, names: Sequence[str]) -> bool:
         """Return whether an implementation reads these tensors as they lie in external memory."""
         lanes = {need.tensor: need.lanes for need in impl.needs}
         return all(lanes[name] == self.fixed_lanes[name] for name in names)
 
-    def _score(
-        self,
-        dots: float,
-        outers: float,
-        loads: float,
-        shared: tuple[float, float],
-    ) -> float:
-        dots, outers = dots + self.due[0], outers + self.due[1]
+    def _score(self, clocks: Sequence[float], loads: float, shared: Sequence[float]) -> float:
+        clocks = [*map(add, clocks, self.due)]
         if self.mode.steady:
-            # ``balanced`` evens out the shared cycles in the end, as far as they reach: neither
-            # array can fall below what it has to do alone.
-            even = max((dots + outers) / 2, dots - shared[0], outers - shared[1])
+            # ``balanced`` evens out the shared cycles in the end, as far as they reach: no array
+            # can fall below what it has to do alone.
+            even = max(sum(clocks) / len(clocks), *map(sub, clocks, shared))
             return max(even, loads) + self.mode.weight * loads
-        # The less busy array counts a little: of states with equal maxima, the one with idle time
+        # The least busy array counts a little: of states with equal maxima, the one with idle time
         # has room for what comes.
-        return max(dots, outers) + LESSER * min(dots, outers) + self.mode.weight * loads
+        return max(clocks) + LESSER * min(clocks) + self.mode.weight * loads
 
     def _pruned(self, op: Op, candidates: Sequence[_Candidate], n: int) -> list[SearchState]:
         """Return the best states; of several with the same future only the best.
@@ -217,7 +208,7 @@ class Chooser:
                 state = self._computed(state, op, candidate.works)
                 if state is None:
                     continue
-            score = self._score(state.dots, state.outers, state.loads, state.shared)
+            score = self._score(state.clocks, state.loads, state.shared)
             if score > most:
                 continue
             evaluated += candidate.works is not None
@@ -253,16 +244,15 @@ class Chooser:
             case Kernel():
                 states = self._elementwise(state, op)
         for new in states:
-            yield _Candidate(self._score(new.dots, new.outers, new.loads, new.shared), new)
+            yield _Candidate(self._score(new.clocks, new.loads, new.shared), new)
 
     def _contractions(self, state: SearchState, op: Einsum) -> Iterator[_Candidate]:
         fixed = self._fixed(state, op)
         piped = self.mode.piped and op.out in self.sliced
         if not fixed and (piped or not self.sliced.get(op.out, Sliced()).divided):
-            dots, outers = self.divisions.impls(op)
-            for impl in self._lying(state, op, [*dots, *outers]):
-                dots = impl.cycles if impl.engine is Engine.PE1 else 0.0
-                yield self._candidate(state, dots, impl.cycles - dots, (Work(impl, None),))
+            impls = [*chain(*self.divisions.impls(op))]
+            for impl in self._lying(state, op, impls):
+                yield self._candidate(state, *self.divisions.alone(op, impl))
         if self.mode.piped and op.out not in self.sliced and set(op.operands) & set(self.sliced):
             return  # a division of the arrays would have slices transposed
         if piped and not self.mode.shared:
@@ -283,19 +273,16 @@ class Chooser:
                 yield from candidates
 
     def _sums(self, state: SearchState, op: Einsum, fixed: set[Cut]) -> Iterator[_Candidate]:
-        """Divide a sum between the arrays, where an operand lies in parts along a summed axis."""
+        """Divide a sum between two arrays, where an operand lies in parts along a summed axis."""
         cuts = [cut for cut in fixed if cut and cut[0] in self.graph.summed(op)]
         if len(cuts) != 2 or len(fixed) != 2:
             return
-        dots, outers = self.divisions.impls(op)
-        for dot in dots:
-            for outer in (o for o in outers if o.along == dot.along):
-                for first, second in (sorted(cuts), sorted(cuts)[::-1]):
-                    cycles = (
-                        self.cycles(op, dot, first),
-                        self.cycles(op, outer, second),
-                    )
-                    yield self._candidate(state, *cycles, (Work(dot, first), Work(outer, second)))
+        for firsts, seconds in combinations(self.divisions.impls(op), 2):
+            for impl in firsts:
+                for partner in (i for i in seconds if i.along == impl.along):
+                    for first, second in (sorted(cuts), sorted(cuts)[::-1]):
+                        works = Work(impl, first), Work(partner, second)
+                        yield self._candidate(state, self.divisions.taken(op, works), works)
 
     def _lying(self, state: SearchState, op: Einsum, impls: list[Impl]) -> list[Impl]:
         """Return the implementations that read the operands of slices as they lie, if any do.
@@ -326,11 +313,10 @@ class Chooser:
         return unmoved or impls
 
     def _candidate(
-        self, state: SearchState, dots: float, outers: float, works: tuple[Work, ...]
+        self, state: SearchState, cycles: Sequence[float], works: tuple[Work, ...]
     ) -> _Candidate:
-        shared = _shared(state, dots, outers) if len(works) > 1 else state.shared
-        dots, outers = state.dots + dots, state.outers + outers
-        score = self._score(dots, outers, state.loads, shared)
+        shared = [*map(add, state.shared, cycles)] if len(works) > 1 else state.shared
+        score = self._score([*map(add, state.clocks, cycles)], state.loads, shared)
         return _Candidate(score, state, works)
 
     def _view(self, state: SearchState, op: View) -> Iterator[SearchState]:
@@ -375,8 +361,7 @@ class Chooser:
                     cycles = estimated_cycles(
                         op, self.graph.tensors, self.graph.sizes, lanes, self.p
                     )
-                new.outers = max(new.outers, ready) + cycles
-                ready = self.operands.at(new.outers + AFTER)
+                ready = self.operands.at(new.advance(op.body.spec.engine, ready, cycles))
                 new.replicas[op.out] = (Replica(lanes, (), None, ready),)
                 new.choices = (*new.choices, Choice(op, (Work(None, None),), lanes))
                 yield new
@@ -393,23 +378,19 @@ class Chooser:
 
     def _run(self, state: SearchState, op: Einsum, work: Work, ready: float) -> float:
         """Advance an array's clock by a work, and return when its result can be read."""
-        impl = work.impl
-        assert impl
-        cycles = self.cycles(op, impl, work.cut)
-        if impl.engine is Engine.PE1:
-            state.dots = max(state.dots, ready) + cycles
-            return self.operands.at(state.dots + AFTER)
-        state.outers = max(state.outers, ready) + cycles
-        return self.operands.at(state.outers + AFTER)
+        assert work.impl
+        cycles = self.cycles(op, work.impl, work.cut)
+        return self.operands.at(state.advance(work.impl.engine, ready, cycles))
 
     def _computed(self, state: SearchState, op: Op, works: Sequence[Work]) -> SearchState | None:
-        """Return the state after an operation by one array or by both, PE1's work first.
+        """Return the state after an operation by one array or by two, in the order of arrays.
 
         ``None`` where operands cannot lie as needed.
         """
         assert isinstance(op, Einsum)
         new, readable = state.copy(), list[float]()
-        # PE2's operands first: a transpose for PE2 runs on PE1, ahead of PE1's own work.
+        # Operands of the array that transposes last: a transpose for the other one runs ahead of
+        # its own work.
         for work in reversed(works):
             assert work.impl
             ready = self._fetched(new, work.impl, work.cut)
@@ -417,8 +398,7 @@ class Chooser:
                 return None
             readable.append(ready)
         if len(works) > 1:
-            first, second = (self.cycles(op, work.impl, work.cut) for work in works if work.impl)
-            new.shared = _shared(state, first, second)
+            new.shared = [*map(add, state.shared, self.divisions.taken(op, works))]
         done = [self._run(new, op, w, at) for w, at in zip(works, reversed(readable), strict=True)]
         along = [work.impl.along for work in works if work.impl]
         if self.mode.piped and op.out in self.sliced and works[0].impl:

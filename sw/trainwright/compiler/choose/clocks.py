@@ -1,7 +1,7 @@
 """States of the search: estimated clocks of the arrays and the loads, and where tensors lie.
 
-A state has three clocks (PE1's array ``dots``, PE2's array ``outers``, the loads) and the replicas
-of every tensor: its layouts and the time from which each can be read. ``OperandSources`` finds the
+A state has a clock for each array and one for the loads, and the replicas of every tensor: its
+layouts and the time from which each can be read. ``OperandSources`` finds the
 cheapest origin of an operand and advances the clocks by what it takes. ``choose`` is the only user.
 """
 
@@ -16,8 +16,13 @@ from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import is_plain, slid
 from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.engines import transpose_cycles
+from trainwright.program.elementwise import SUM
+from trainwright.program.engines import EVERY_ARRAY, TRANSPOSER, transpose_cycles
+from trainwright.program.fields import Engine
 from trainwright.support.memo import CachedMethod
+
+NONE = (0.0,) * len(EVERY_ARRAY)
+"""No cycles of any array."""
 
 
 class Replica(NamedTuple):
@@ -39,25 +44,32 @@ class SearchState:
     """Result of the choices so far: when each array is free, and where tensors lie."""
 
     # Slots, as a search makes hundreds of thousands of states.
-    __slots__ = ("choices", "dots", "loads", "outers", "pads", "replicas", "shared")
+    __slots__ = ("choices", "clocks", "loads", "pads", "replicas", "shared")
 
     def __init__(
         self,
-        clocks: tuple[float, float, float],
+        clocks: Sequence[float],
+        loads: float,
         replicas: dict[str, tuple[Replica, ...]],
-        choices: tuple[Choice, ...],
-        pads: tuple[Pad, ...],
-        shared: tuple[float, float] = (0.0, 0.0),
+        choices: tuple[Choice, ...] = (),
+        pads: tuple[Pad, ...] = (),
+        shared: Sequence[float] = NONE,
     ):
-        self.dots, self.outers, self.loads = clocks
-        self.shared = shared
-        """Cycles of each array in operations that both divide: the other can take these over."""
+        self.clocks, self.loads, self.shared = [*clocks], loads, shared
+        """Cycles of each array; of the loads; and of each array in operations that two divide,
+        which the other one can take over."""
         self.replicas, self.choices, self.pads = replicas, choices, pads
 
     def copy(self) -> "SearchState":
-        """Return a state to go on from; only the dictionary of replicas is copied."""
-        clocks = self.dots, self.outers, self.loads
-        return SearchState(clocks, self.replicas.copy(), self.choices, self.pads, self.shared)
+        """Return a state to go on from; only clocks and the dictionary of replicas are copied."""
+        replicas = self.replicas.copy()
+        return SearchState(self.clocks, self.loads, replicas, self.choices, self.pads, self.shared)
+
+    def advance(self, engine: Engine, ready: float, cycles: float) -> float:
+        """Let an array work from ``ready`` on; return when the result can be read."""
+        place, clocks = EVERY_ARRAY.index(engine), self.clocks
+        end = clocks[place] = max(clocks[place], ready) + cycles
+        return end + AFTER
 
     def key(self, names: Iterable[str]) -> tuple:
         """Return the layouts of some tensors: later operations see nothing else of these tensors.
@@ -139,10 +151,10 @@ class OperandSources:
         if ready is None:
             return None
         if not is_plain(self.graph, window) and window.x not in self.given:
-            # A computed source is copied among rows of zeros by PE2, a row a cycle; a source from
+            # A computed source is copied among rows of zeros by a sum, a row a cycle; a source from
             # external memory is loaded among them.
-            state.outers = max(state.outers, ready) + self.rows(window.x, need.lanes, None)
-            ready = self.at(state.outers + AFTER)
+            rows = self.rows(window.x, need.lanes, None)
+            ready = self.at(state.advance(SUM.spec.engine, ready, rows))
         self._new(state, need.tensor, Replica(need.lanes, (), cut, ready))
         return ready
 
@@ -162,7 +174,7 @@ class OperandSources:
 
     @CachedMethod
     def _turned(self, name: str, wanted: Axes, lying: Axes, cut: Cut) -> float:
-        """Return PE1's cycles to transpose a tensor from some lanes to others."""
+        """Return the cycles to transpose a tensor from some lanes to others."""
         sizes, lanes = self.sizes(cut), self.p.lanes
         values = float(self._values(name, cut)) * self.graph.tensors[name].digits
         for axes in (wanted, lying):
@@ -173,7 +185,7 @@ class OperandSources:
     def _transposed(
         self, state: SearchState, need: Need, cut: Cut, present: Sequence[Replica]
     ) -> float:
-        """Return when an operand can be read once PE1 has transposed one of these replicas."""
+        """Return when an operand can be read once one of these replicas is transposed."""
         wanted = need.lanes
         apart = next(
             (replica for replica in present if frozenset(replica.lanes).isdisjoint(wanted)), None
@@ -182,9 +194,8 @@ class OperandSources:
         # transposed twice: first to lanes that share an axis with neither.
         origin = apart or present[0]
         cycles = self._turned(need.tensor, wanted, origin.lanes, cut) * (1 if apart else 2)
-        state.dots = max(state.dots, origin.ready) + cycles
+        ready = self.at(state.advance(TRANSPOSER.engine, origin.ready, cycles))
         if apart and prod(self.graph.sizes[a] for a in wanted) % self.p.lanes:
             self._pad(state, need.tensor, origin, wanted)
-        ready = self.at(state.dots + AFTER)
         self._new(state, need.tensor, Replica(wanted, need.padded, cut, ready))
         return ready

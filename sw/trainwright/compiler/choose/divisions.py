@@ -1,16 +1,18 @@
-"""Divide contractions between both arrays: where, by which implementations, and how to move it.
+"""Divide contractions between two arrays: where, by which implementations, and how to move it.
 
-``Divisions`` lists the implementations of each contraction, and the pairs of one of each array that
-can divide it; ``choose.Chooser`` searches among them. ``balanced`` moves every division of a
-program until both arrays have as much to do, where blocks of samples follow each other: no array
-waits for the other one then. ``variants`` divides along axes that slices are cut along, so that
+``Divisions`` lists the implementations of each contraction, and the pairs of two arrays that can
+divide it; ``choose.Chooser`` searches among them. ``balanced`` moves every division of a program
+until the arrays have as much to do, where blocks of samples follow each other: no array waits for
+another one then. ``variants`` divides along axes that slices are cut along, so that
 each array has slices of its own, and the arrays do not read the same rows at the same time.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from operator import add, sub
 
-from trainwright.compiler.choose.clocks import OperandSources, SearchState
+from trainwright.compiler.choose.clocks import NONE, OperandSources, SearchState
 from trainwright.compiler.choose.huge import Sliced, sliced_axes, sliced_implementations
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.forms.choices import Choice, Chosen, Cut, ProgramSpec, SearchMode, Work
@@ -18,7 +20,7 @@ from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import Axes
 from trainwright.graph.ir import Einsum, Graph
 from trainwright.graph.network import SAMPLES, SEQUENCES
-from trainwright.program.fields import Engine
+from trainwright.program.engines import EVERY_ARRAY
 from trainwright.support.memo import CachedMethod
 
 UNEVEN = 0.1
@@ -26,8 +28,6 @@ UNEVEN = 0.1
 """
 
 
-Cycles = Callable[[Einsum, Impl, Cut], float]
-"""Cycles of an array for an operation, or for its values in a cut."""
 MOST_OF_AN_ARRAY = 4
 """Implementations of an array that are tried where the arrays' results have different layouts."""
 MOST_STEADY = 12
@@ -88,17 +88,15 @@ def _along(graph: Graph, choice: Choice, axis: str, lanes: int) -> Choice:
 
 
 class Pair:
-    """Implementations of both arrays for an operation that is divided along an axis."""
+    """Implementations of two arrays for an operation that is divided along an axis."""
 
-    def __init__(
-        self, op: Einsum, impls: tuple[Impl, Impl], axis: str, size: int, lanes: int, cycles: Cycles
-    ):
-        self.op, self.impls, self.axis, self.size, self.cycles = op, impls, axis, size, cycles
-        self.unit = lanes if any(axis in impl.along for impl in impls) else 1
+    def __init__(self, op: Einsum, impls: tuple[Impl, Impl], axis: str, divisions: "Divisions"):
+        self.op, self.impls, self.axis, self.taken = op, impls, axis, divisions.taken
+        self.size = divisions.graph.sizes[axis]
+        self.unit = divisions.p.lanes if any(axis in impl.along for impl in impls) else 1
+        self.first, self.second = (impl.place for impl in impls)
 
-    def middles(
-        self, state: SearchState, due: tuple[float, float], fixed: set[Cut]
-    ) -> Sequence[int]:
+    def middles(self, state: SearchState, due: Sequence[float], fixed: set[Cut]) -> Sequence[int]:
         """Return where to divide the axis: at a place that ends both arrays together.
 
         Operands that lie in parts impose their own place.
@@ -109,26 +107,27 @@ class Pair:
                 return ()
             places = {cut[2] for cut in fixed if cut and cut[1] == 0}
             return sorted(m for m in places if m % unit == 0)
-        dot, outer = self.impls
-        # Solve dots + due[0] + m * dot = outers + due[1] + (1 - m) * outer for the share m: both
-        # arrays are done at the same time, with what only one of them can do later.
-        ahead = state.outers + due[1] - state.dots - due[0]
-        share = (outer.cycles + ahead) / (dot.cycles + outer.cycles)
+        first_impl, second_impl = self.impls
+        # Solve clocks[first] + due[first] + m * a = clocks[second] + due[second] + (1 - m) * b for
+        # the share m, with cycles a and b of the whole operation: both arrays are done at the same
+        # time, with what only one of them can do later.
+        clocks, first, second = state.clocks, self.first, self.second
+        ahead = clocks[second] + due[second] - clocks[first] - due[first]
+        share = (second_impl.cycles + ahead) / (first_impl.cycles + second_impl.cycles)
         best = round(size * min(1.0, max(0.0, share)) / unit) * unit
         middle = min(max(best, unit), (size - 1) // unit * unit)
         return (middle,) if middle else ()
 
     @CachedMethod
-    def divided(self, middle: int) -> tuple[float, float, tuple[Work, Work]]:
-        """Return the cycles of each array and the work of each, PE1 first."""
+    def divided(self, middle: int) -> tuple[list[float], tuple[Work, Work]]:
+        """Return the cycles of each array, and the works."""
         first, second = (self.axis, 0, middle), (self.axis, middle, self.size)
         works = Work(self.impls[0], first), Work(self.impls[1], second)
-        dots, outers = (self.cycles(self.op, w.impl, w.cut) for w in works if w.impl)
-        return dots, outers, works
+        return self.taken(self.op, works), works
 
 
 class Divisions:
-    """Implementations of the contractions of one program, and pairs for both arrays."""
+    """Implementations of the contractions of one program, and pairs for two arrays."""
 
     def __init__(self, spec: ProgramSpec):
         self.graph, self.given, self.p, self.parted = spec.graph, spec.given, spec.p, spec.parted
@@ -147,21 +146,18 @@ class Divisions:
         if sliced != self.sliced or mode.steady:
             self.sliced = sliced
             self._times.clear()
-            for name in ("impls", "alike", "_all_pairs", "_read_along"):
+            for name in ("impls", "alone", "alike", "_all_pairs", "_read_along"):
                 self.__dict__.pop(name, None)
 
     @CachedMethod
-    def impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
-        """Return the implementations of each array, PE1 first, the fastest of each layout."""
+    def impls(self, op: Einsum) -> list[list[Impl]]:
+        """Return the implementations of each array, the fastest of each layout."""
         axes = self.sliced.get(op.out, Sliced()).cut
         if self.mode.steady:
             # Blocks of a few sequences do not fill rows of lanes; blocks of samples do.
             axes |= {SEQUENCES}
         every = sliced_implementations(self.graph, op, self.p, axes)
-        dots, outers = (
-            [i for i in every if i.engine is engine] for engine in (Engine.PE1, Engine.PE2)
-        )
-        return self._varied(dots), self._varied(outers)
+        return [self._varied([i for i in every if i.engine is engine]) for engine in EVERY_ARRAY]
 
     @staticmethod
     def _varied(impls: list[Impl]) -> list[Impl]:
@@ -184,6 +180,20 @@ class Divisions:
             self._times[key] = contraction_cycles(self.graph, op, impl, self.p, sizes)
         return self._times[key]
 
+    def taken(self, op: Einsum, works: Sequence[Work]) -> list[float]:
+        """Return the cycles of each array for some works."""
+        taken = [*NONE]
+        for work in works:
+            if work.impl:
+                taken[work.impl.place] += self.cycles(op, work.impl, work.cut)
+        return taken
+
+    @CachedMethod
+    def alone(self, op: Einsum, impl: Impl) -> tuple[list[float], tuple[Work, ...]]:
+        """Return the cycles of each array, and the work, where one does all of an operation."""
+        works = (Work(impl, None),)
+        return self.taken(op, works), works
+
     def every_pair(self, op: Einsum) -> list[list[Pair]]:
         """Return pairs of implementations with axes to divide, grouped by the layouts they lead to.
 
@@ -201,29 +211,28 @@ class Divisions:
     @CachedMethod
     def alike(self, op: Einsum) -> list[list[Pair]]:
         """Return the pairs of ``every_pair`` whose parts have the same layout."""
-        (dots, outers), pairs = self.impls(op), list[list[Pair]]()
-        for dot in dots:
-            for outer in (o for o in outers if o.along == dot.along):
-                axes = self._axes(op, dot, outer)
+        pairs: list[list[Pair]] = []
+        for firsts, seconds in combinations(self.impls(op), 2):
+            for impls in ((a, b) for a in firsts for b in seconds if a.along == b.along):
+                axes = self._axes(op, impls)
                 # Samples last: slices are mostly of samples, and along another axis both arrays
                 # have a share of every slice.
                 axes.sort(key=lambda axis: axis == SAMPLES)
-                pairs.append([self._pair(op, dot, outer, axis) for axis in axes])
+                pairs.append([Pair(op, impls, axis, self) for axis in axes])
         return pairs
 
     def _parted(self, op: Einsum, sums: bool) -> Iterator[list[Pair]]:
         """Find pairs whose parts have different layouts, each read by its own array later."""
         most = MOST_STEADY if self.mode.steady else MOST_OF_AN_ARRAY
-        dots, outers = (
-            [impl for impl in impls if impl.along in self._read_along(op.out, number)]
-            for number, impls in enumerate(self.impls(op))
-        )
-        for dot in dots[:most]:
-            for outer in outers[:most]:
-                if dot.along != outer.along:
-                    for axis in self._axes(op, dot, outer):
-                        if self._goes_on(op.out, axis, sums):
-                            yield [self._pair(op, dot, outer, axis)]
+        read = [
+            [impl for impl in impls if impl.along in self._read_along(op.out, place)][:most]
+            for place, impls in enumerate(self.impls(op))
+        ]
+        for firsts, seconds in combinations(read, 2):
+            for impls in ((a, b) for a in firsts for b in seconds if a.along != b.along):
+                for axis in self._axes(op, impls):
+                    if self._goes_on(op.out, axis, sums):
+                        yield [Pair(op, impls, axis, self)]
 
     @CachedMethod
     def _read_along(self, name: str, array: int) -> set[Axes]:
@@ -237,10 +246,6 @@ class Divisions:
             if need.tensor == name
         }
 
-    def _pair(self, op: Einsum, dot: Impl, outer: Impl, axis: str) -> Pair:
-        size, lanes = self.graph.sizes[axis], self.p.lanes
-        return Pair(op, (dot, outer), axis, size, lanes, self.cycles)
-
     def _goes_on(self, name: str, axis: str, sums: bool) -> bool:
         """Return whether every reader of a tensor can be divided along the axis, too.
 
@@ -253,13 +258,13 @@ class Divisions:
             if name in op.operands
         )
 
-    def _axes(self, op: Einsum, dot: Impl, outer: Impl) -> list[str]:
-        """Return axes along which both arrays can divide an operation."""
+    def _axes(self, op: Einsum, impls: Sequence[Impl]) -> list[str]:
+        """Return axes along which the arrays of ``impls`` can divide an operation."""
         sizes, divided = self.graph.sizes, self.sliced.get(op.out, Sliced()).divided
         axes = [
             axis
             for axis in divided or self.graph.tensors[op.out].axes
-            if sizes[axis] > 1 and divides(axis, dot) and divides(axis, outer)
+            if sizes[axis] > 1 and all(divides(axis, impl) for impl in impls)
         ]
         if self.mode.steady:
             # A block of samples is the unit of work: divided along samples, one array would wait
@@ -306,16 +311,17 @@ def _joints(graph: Graph, choices: Sequence[Choice], lanes: int) -> Iterator[_Jo
         yield _Joint(cut[0], graph.sizes[cut[0]], unit, tuple(places))
 
 
-def balanced(graph: Graph, state: SearchState, cycles: Cycles, lanes: int) -> tuple[float, Chosen]:
-    """Return a state's choices, every division moved to where both arrays have as much to do.
+def balanced(divisions: Divisions, state: SearchState) -> tuple[float, Chosen]:
+    """Return a state's choices, every division moved to where the arrays have as much to do.
 
-    Cycles of the busier array, or of the loads, come first.
+    Cycles of the busiest array, or of the loads, come first.
     """
     choices = list(state.choices)
 
-    def taken(works: Sequence[Work], op: Einsum) -> tuple[float, float]:
-        first, second = (cycles(op, work.impl, work.cut) for work in works if work.impl)
-        return first, second
+    def taken(divided: Sequence[Choice]) -> list[float]:
+        """Return the cycles of each array."""
+        every = [divisions.taken(c.op, c.works) for c in divided if isinstance(c.op, Einsum)]
+        return [sum(cycles) for cycles in zip(*every, strict=True)]
 
     def moved(choice: Choice, joint: _Joint, middle: int) -> Choice:
         first, second = choice.works
@@ -323,23 +329,21 @@ def balanced(graph: Graph, state: SearchState, cycles: Cycles, lanes: int) -> tu
         works = tuple(replace(w, cut=c) for w, c in zip((first, second), cuts, strict=True))
         return replace(choice, works=works)
 
-    dots, outers = state.dots, state.outers
-    joints = list(_joints(graph, choices, lanes))
+    clocks: Sequence[float] = state.clocks
+    joints = list(_joints(divisions.graph, choices, divisions.p.lanes))
     # Coordinate descent: moving one division changes the sums that the others balance.
     for _ in range(ROUNDS):
         for joint in joints:
             old = [choices[n] for n in joint.places]
-            now = [taken(c.works, c.op) for c in old if isinstance(c.op, Einsum)]
-            rest = dots - sum(d for d, _ in now), outers - sum(o for _, o in now)
+            rest = [*map(sub, clocks, taken(old))]
             moves = []
             # All places are tried: cycles jump where a part fills another tile or row of lanes.
             for middle in range(joint.unit, joint.size, joint.unit):
                 new = [moved(choice, joint, middle) for choice in old]
-                then = [taken(c.works, c.op) for c in new if isinstance(c.op, Einsum)]
-                both = rest[0] + sum(d for d, _ in then), rest[1] + sum(o for _, o in then)
-                moves.append((max(both), middle, both, new))
+                then = [*map(add, rest, taken(new))]
+                moves.append((max(then), middle, then, new))
             if moves:
-                _, _, (dots, outers), new = min(moves, key=lambda move: move[:2])
+                _, _, clocks, new = min(moves, key=lambda move: move[:2])
                 for n, choice in zip(joint.places, new, strict=True):
                     choices[n] = choice
-    return max(dots, outers, state.loads), Chosen(tuple(choices), state.pads)
+    return max(*clocks, state.loads), Chosen(tuple(choices), state.pads)

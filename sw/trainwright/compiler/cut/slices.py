@@ -1,7 +1,7 @@
 """Stages and the slices that they are computed in.
 
 ``Stage`` is what ``cut`` hands on: operations and loops. The functions here turn a stage into what
-``tile`` computes: the ranges of each slice, sums in parts, and tiles of PE1 that fill the slices.
+``tile`` computes: the ranges of each slice, sums in parts, and tiles of rows that fill the slices.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ def slices_of(
 ) -> Iterator[dict[str, tuple[int, int]]]:
     """Yield the slices of a stage, restricted to the samples of ``block`` if one is given.
 
-    Where an axis is divided between the arrays, slices of PE1 and PE2 take turns.
+    Where an axis is divided between the arrays, their slices take turns.
     """
     loops = [chunks_of(graph, stage, axis, step, lanes, block) for axis, step in stage.loops]
     for chunks in product(*loops):
@@ -136,7 +136,7 @@ def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = (
 def refitted(
     graph: Graph, stage: Stage, p: AcceleratorParameters, blocks: Sequence[Block] = ()
 ) -> Stage:
-    """Return the stage with rows of PE1's tiles that suit its slices."""
+    """Return the stage with rows of tiles that suit its slices."""
     whole = {block_axis(graph): blocks[0][1] - blocks[0][0]} if blocks and stage.blocked else {}
     choices = []
     for choice in stage.choices:
@@ -155,13 +155,15 @@ def refitted(
 
 def _rows_of(graph: Graph, impl: Impl, sizes: Mapping[str, int], p: AcceleratorParameters) -> Impl:
     """Return the implementation with the rows that fill tiles best. Raises ``CutError``."""
+    unit = impl.array.rows(p)
     z = graph.tensors[impl.z].axes
     other = graph.tensors[impl.g].axes
     free = tuple(a for a in graph.tensors[impl.x].axes if a in z and a not in other)
-    candidates = [impl, *(replace(impl, rows=rows) for rows in runs(free, sizes, p.pe1_rows))]
+    candidates = [impl, *(replace(impl, rows=rows) for rows in runs(free, sizes, unit))]
     sliced = replace(graph, sizes=sizes)
     fitting = [tiled for tiled in candidates if even(sliced, tiled)]
     if not fitting:
-        raise CutError(f"no rows of a slice of {impl.z} lie evenly for PE1's array")
-    return min(fitting, key=lambda tiled: up(size := prod(sizes[a] for a in tiled.rows),
-                                           p.pe1_rows) / size)  # fmt: skip
+        raise CutError(f"no rows of a slice of {impl.z} lie evenly for {impl.engine.name}")
+    return min(
+        fitting, key=lambda tiled: up(size := prod(sizes[a] for a in tiled.rows), unit) / size
+    )

@@ -323,8 +323,8 @@ class Stages:
             for work in choice.works:
                 if work.impl:
                     lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]
-                    # PE2 takes the rows of a tile as one even index; an inner axis of it that is
-                    # cut breaks the index, unless a slice has a single value of the axis.
+                    # Such an array takes the rows of a tile as one even index; an inner axis of it
+                    # that is cut breaks the index, unless a slice has a single value of the axis.
                     single |= axis in work.impl.rows[1:] and not work.impl.array.along_lanes
             for group in lanes:
                 if axis in group:
@@ -420,7 +420,7 @@ class Stages:
         if name in self.given:
             return word_bytes(self.graph.tensors[name])
         # A spilled tensor was stored in the layout of its maker, so that most readers have it
-        # transposed by PE1 after the load.
+        # transposed after the load.
         return TURNED if name in self.spilled else 0
 
     def _kept(self, group: Group, loops: Loops) -> _Depths:
@@ -432,7 +432,7 @@ class Stages:
         return _loads(self._read(group), self._nest(loops), self._left)[1]
 
     def _added(self, group: Group, loops: Loops) -> int:
-        """Return the rows that PE2 adds because sums are taken in parts."""
+        """Return the rows that are added because sums are taken in parts."""
         total = 0
         for n in group.members:
             op = self.choices[n].op

@@ -16,7 +16,7 @@ from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import slid
 from trainwright.graph.ir import Einsum, Graph
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.engines import EngineSpec
+from trainwright.program.engines import EVERY_ARRAY, EngineSpec
 from trainwright.program.fields import Engine
 
 MOST_RUNS = 3
@@ -61,6 +61,11 @@ class Impl:
     def engine(self) -> Engine:
         """Engine of the array."""
         return self.array.engine
+
+    @cached_property
+    def place(self) -> int:
+        """Place of the array among all."""
+        return EVERY_ARRAY.index(self.array.engine)
 
     @cached_property
     def needs(self) -> tuple[Need, Need]:

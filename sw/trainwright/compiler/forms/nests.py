@@ -18,7 +18,7 @@ from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Addresses, CutError, Part
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
-from trainwright.program.fields import Engine, Operation
+from trainwright.program.engines import TRANSPOSER, EngineSpec
 
 
 def merged(levels: Sequence[Level], tile: Level | None = None) -> list[Level]:
@@ -54,7 +54,7 @@ def _joint(part: Part, axes: tuple[str, ...]) -> int:
 
 
 def _nest(
-    operation: Operation,
+    array: EngineSpec,
     outer: list[Level],
     tile: Level,
     summed: list[Level],
@@ -65,7 +65,7 @@ def _nest(
     free = merged([*outer, tile], tile)
     reduction = [*over, *merged(summed)]
     return Compute(
-        operation=operation,
+        operation=array.contraction,
         levels=(*free, *reduction),
         reduce_levels=len(reduction),
         digits=len(over),
@@ -89,15 +89,17 @@ def whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
 
 
 def _outer_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
-    """Make the nests of PE2's array.
+    """Make the nests of an array that takes scalars of g.
 
     There are two where g has several digits and its last row is not full. The groups of a full row
     and of the next one are then not evenly spaced, as the rows of other digits lie between them, so
     full rows have a level of their own, and the last row a nest.
     """
     (x, g), (z,), impl = call.reads, call.writes, call.impl
-    # PE2 takes ``pe2_rows`` scalars of a row of g at once, a *group*: addresses of g count groups.
-    groups = p.lanes // p.pe2_rows
+    # The array takes a *group* of a row of g at once, a scalar for each row of a tile: addresses of
+    # g count groups.
+    high = impl.array.rows(p)
+    groups = p.lanes // high
     count = prod(z.counts[a] for a in impl.rows)
     step = _joint(z, impl.rows)
     outer = [
@@ -115,25 +117,26 @@ def _outer_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> lis
     parts = [(0, 1, count)] if g.digits == 1 else whole_and_rest(count, p.lanes)
     nests = []
     for first, blocks, rows in parts:
-        tiles = up(rows, p.pe2_rows)
-        tile = Level(tiles, g=1, z=p.pe2_rows * step)
+        tiles = up(rows, high)
+        tile = Level(tiles, g=1, z=high * step)
         over_rows = Level(blocks, g=groups * g.digits, z=p.lanes * step)
         nests.append(
             _nest(
-                Operation.PE3, [*outer, over_rows], tile, summed, _over(x, g, groups),
+                impl.array, [*outer, over_rows], tile, summed, _over(x, g, groups),
                 x=address_of(x, at), g=(address_of(g, at) + first * g.digits) * groups,
                 z=address_of(z, at) + first * p.lanes * step,
-                last_rows=rows - (tiles - 1) * p.pe2_rows, z_row_stride=step,
+                last_rows=rows - (tiles - 1) * high, z_row_stride=step,
             )
         )  # fmt: skip
     return nests
 
 
 def _dot_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
-    """Make the nest of PE1's array."""
+    """Make the nest of an array that sums along the lanes."""
     (x, g), (z,), impl = call.reads, call.writes, call.impl
     count = prod(z.counts[a] for a in impl.rows)
-    tiles = up(count, p.pe1_rows)
+    high = impl.array.rows(p)
+    tiles = up(count, high)
     x_stride, z_stride = _joint(x, impl.rows), _joint(z, impl.rows)
     # Each lane of the result reads a row of g, an *entry*. The nest has one stride for all entries,
     # so the rows along ``along`` have to be evenly spaced.
@@ -144,7 +147,7 @@ def _dot_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[
         if a not in impl.rows
     ]
     outer.append(Level(z.blocks, g=p.lanes * entry, z=z.digits))
-    tile = Level(tiles, x=p.pe1_rows * x_stride, z=p.pe1_rows * z_stride)
+    tile = Level(tiles, x=high * x_stride, z=high * z_stride)
     summed = [
         Level(x.counts[a], x=x.stride(a), g=g.stride(a))
         for a in x.counts
@@ -154,19 +157,16 @@ def _dot_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[
     summed.append(Level(x.blocks, x=x.digits, g=g.digits))
     return [
         _nest(
-            Operation.PE4, outer, tile, summed, _over(x, g, 1),
+            impl.array, outer, tile, summed, _over(x, g, 1),
             x=address_of(x, at), g=address_of(g, at), z=address_of(z, at),
-            last_rows=count - (tiles - 1) * p.pe1_rows,
+            last_rows=count - (tiles - 1) * high,
             x_row_stride=x_stride, z_row_stride=z_stride, g_row_stride=entry,
         )
     ]  # fmt: skip
 
 
-_NESTS = {Engine.PE1: _dot_nests, Engine.PE2: _outer_nests}
-
-
 def _transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
-    """Make the nests of a transpose: PE1's array multiplies rows of the operand by the identity.
+    """Make the nests of a transpose: an array multiplies rows of the operand by the identity.
 
     Full rows of lanes come first, then the last one. Each digit is transposed as a row of its own.
     """
@@ -180,16 +180,16 @@ def _transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) -
     ]
     outer.append(Level(z.blocks, g=p.lanes * entry, z=z.digits))
     outer.append(Level(x.digits, g=1, z=1))
-    nests = []
+    nests, high = [], TRANSPOSER.rows(p)
     for first, blocks, rows in whole_and_rest(prod(x.counts[a] for a in old), p.lanes):
-        tiles = up(rows, p.pe1_rows)
-        tile = Level(tiles, x=p.pe1_rows, z=p.pe1_rows * step)
+        tiles = up(rows, high)
+        tile = Level(tiles, x=high, z=high * step)
         nests.append(
             _nest(
-                Operation.PE4, [*outer, Level(blocks, g=x.digits, z=p.lanes * step)], tile, [],
+                TRANSPOSER, [*outer, Level(blocks, g=x.digits, z=p.lanes * step)], tile, [],
                 x=address_of(identity, at), g=address_of(x, at) + first * x.digits,
                 z=address_of(z, at) + first * p.lanes * step,
-                last_rows=rows - (tiles - 1) * p.pe1_rows,
+                last_rows=rows - (tiles - 1) * high,
                 x_row_stride=1, z_row_stride=step, g_row_stride=entry,
             )
         )  # fmt: skip
@@ -197,7 +197,7 @@ def _transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) -
 
 
 def _element_nests(call: Elementwise, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
-    """Make the nest of an addition or a mask on PE2's array, a row a cycle, without tiles."""
+    """Make the nest of an addition or a mask, a row a cycle, without tiles."""
     (x, g), (z,) = call.reads, call.writes
     first, blocks = call.blocks or (0, z.blocks)
     # A broadcast operand stays at its one row.
@@ -225,7 +225,8 @@ def _element_nests(call: Elementwise, p: AcceleratorParameters, at: Addresses) -
 def nests(call: ArrayCall, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
     """Make the nests of a command of an array."""
     if isinstance(call, Contract):
-        return _NESTS[call.engine](call, p, at)
+        make = _dot_nests if call.impl.array.along_lanes else _outer_nests
+        return make(call, p, at)
     if isinstance(call, Transpose):
         return _transpose_nests(call, p, at)
     assert isinstance(call, Elementwise)

@@ -22,7 +22,7 @@ from trainwright.compiler.forms.calls import ArrayCall, Call, Move
 from trainwright.compiler.forms.layout import Addresses, Storage
 from trainwright.compiler.schedule.schedule import Issue, dependencies
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.engines import ARRAYS
+from trainwright.program.engines import ARRAYS, EVERY_ARRAY
 from trainwright.program.fields import Engine
 
 SOON = 12
@@ -140,7 +140,7 @@ def conflicts(
         key = (a, b) if id(a) <= id(b) else (b, a)
         cycles[key] = cycles.get(key, 0.0) + cost
 
-    engines = (Engine.PE1, Engine.PE2, *([Engine.STORE] if stores else []))
+    engines = (*EVERY_ARRAY, *([Engine.STORE] if stores else []))
     busy = [
         (call, times, _rates(call, p))
         for call, times in zip(issue.calls, issue.times, strict=True)

@@ -18,6 +18,7 @@ from trainwright.compiler.base.progress import count
 from trainwright.compiler.forms.calls import Call, Clear, Move
 from trainwright.compiler.forms.choices import AFTER
 from trainwright.compiler.forms.layout import Storage
+from trainwright.program.engines import EVERY_ARRAY
 from trainwright.program.fields import Engine
 
 EARLY = 200
@@ -28,7 +29,6 @@ AHEAD = 50
 The penalty keeps commands roughly in the order of the slices, in which few pieces are alive at
 once.
 """
-ARRAYS = (Engine.PE1, Engine.PE2)
 
 
 Times = tuple[float, float]
@@ -72,7 +72,7 @@ def _first_after(releases: Sequence[tuple[float, int]], start: float) -> int:
 
 
 class _ListScheduler:
-    """List scheduler of the two arrays' commands.
+    """List scheduler of the arrays' commands.
 
     With ``exact`` rows are counted in time: a command can wait until a piece is no longer read.
     Without, rows are counted in the order of issue, which is faster and suffices where rows are
@@ -96,7 +96,7 @@ class _ListScheduler:
         self.gone: dict[Group, list[float]] = {}
         """Times at which slices of a group become free, sorted: no later command reads these
         slices."""
-        self.array = [call.engine in ARRAYS for call in calls]
+        self.array = [call.engine in EVERY_ARRAY for call in calls]
         self.reads = [frozenset(call.sources) for call in calls]
         self.writes = [frozenset(call.targets) for call in calls]
         self.end: dict[int, float] = {}
@@ -119,7 +119,7 @@ class _ListScheduler:
         self.held: set[int] = set()
         """Commands that had to wait for rows."""
         self.extra: dict[int, list[int]] = {}
-        """Commands of the other array that each held command has to follow."""
+        """Commands of other arrays that each held command has to follow."""
         self.latest: dict[Engine, int] = {}
         self.alive: set[Storage] = set()
         self.used = 0
@@ -139,7 +139,7 @@ class _ListScheduler:
         An array takes one of its next ``lookahead`` commands.
         """
         count("issued", len(self.calls))
-        queues = {e: [n for n, c in enumerate(self.calls) if c.engine is e] for e in ARRAYS}
+        queues = {e: [n for n, c in enumerate(self.calls) if c.engine is e] for e in EVERY_ARRAY}
         order: list[int] = []
         while any(queues.values()):
             best = min(
@@ -159,7 +159,7 @@ class _ListScheduler:
             call = self.calls[n]
             queues[call.engine].remove(n)
             if n in self.held:
-                # The command waited for rows. It must not be issued before the other array's
+                # The command waited for rows. It must not be issued before another array's
                 # command that freed them, although it reads nothing of that command.
                 self.extra[n] = [b for e, b in self.latest.items() if e is not call.engine]
             self._issue(n, order)
@@ -172,8 +172,7 @@ class _ListScheduler:
         self, engine: Engine, queue: list[int], lookahead: int
     ) -> list[tuple[float, int]]:
         candidates = []
-        other = Engine.PE1 if engine is Engine.PE2 else Engine.PE2
-        end, reading = self.running.get(other, (0.0, frozenset[Storage]()))
+        elsewhere = [running for other, running in self.running.items() if other is not engine]
         for rank, n in enumerate(islice(queue, lookahead)):
             start = self._start(n)
             if start is None:
@@ -187,8 +186,9 @@ class _ListScheduler:
             penalised = start + rank * AHEAD
             # Both arrays would read one bank at half speed: as bad as waiting for the other array,
             # but never worse than the command itself takes.
-            if not self.reads[n].isdisjoint(reading):
-                penalised += min(max(end - start, 0.0), self.calls[n].cycles)
+            for end, reading in elsewhere:
+                if not self.reads[n].isdisjoint(reading):
+                    penalised += min(max(end - start, 0.0), self.calls[n].cycles)
             candidates.append((penalised, n))
         return [min(candidates)] if candidates else []
 
@@ -275,7 +275,7 @@ class _ListScheduler:
             self._issue(b, order)
         call, start = self.calls[n], self._start(n)
         assert start is not None
-        if self.exact and call.engine in ARRAYS:
+        if self.exact and call.engine in EVERY_ARRAY:
             start = self._room(self._wanted(n), start)
             del self.leaving[: _first_after(self.leaving, start)]
         self.end[n] = self.free[call.engine] = end = start + call.cycles
@@ -283,7 +283,7 @@ class _ListScheduler:
             self.missing[later].remove(n)
             self.arrays[later] -= self.array[n]
             self.ready[later] = max(self.ready[later], end)
-        if call.engine in ARRAYS:
+        if call.engine in EVERY_ARRAY:
             self.running[call.engine] = end, self.reads[n]
         order.append(n)
         for storage in call.storages:
@@ -371,7 +371,7 @@ def _readers(calls: Sequence[Call]) -> dict[int, list[int]]:
     """
     readers: dict[Storage, list[int]] = {}
     for n, call in enumerate(calls):
-        for storage in call.sources if call.engine in ARRAYS else ():
+        for storage in call.sources if call.engine in EVERY_ARRAY else ():
             readers.setdefault(storage, []).append(n)
     return {
         n: readers.get(call.sources[0], [])

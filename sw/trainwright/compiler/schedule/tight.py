@@ -14,7 +14,6 @@ from trainwright.compiler.forms.choices import AFTER
 from trainwright.compiler.forms.layout import Storage
 from trainwright.compiler.schedule.place import places_of, rows_used
 from trainwright.compiler.schedule.schedule import (
-    ARRAYS,
     Group,
     Issue,
     Times,
@@ -22,6 +21,7 @@ from trainwright.compiler.schedule.schedule import (
     group_of,
     reordered,
 )
+from trainwright.program.engines import EVERY_ARRAY
 from trainwright.program.fields import Engine
 
 STORE_DISTANCE = 8
@@ -81,7 +81,7 @@ def _with_early_loads(
                 break
             if storage and slices[group_of(storage)][at - 1] >= limits[group_of(storage)]:
                 break
-            ahead += other.cycles if other.engine in ARRAYS else 0.0
+            ahead += other.cycles if other.engine in EVERY_ARRAY else 0.0
             at -= 1
         if at < place:
             order[at : place + 1] = [call, *order[at:place]]

@@ -20,7 +20,7 @@ import numpy as np
 from trainwright.compiler.base.hazards import MASKS, Hazards, Waits, touches
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer, is_skipped
-from trainwright.program.engines import ENGINE_OF
+from trainwright.program.engines import ENGINE_OF, EVERY_ARRAY, EVERY_ENGINE
 from trainwright.program.fields import EIGHTH, Engine
 from trainwright.program.footprint import Touch
 from trainwright.program.samples import Samples
@@ -33,8 +33,6 @@ EXPONENTS, ENGINE, ORDER = ISSUED = "exponents", "vector engine", "order of samp
 """Spaces of touches that order commands without any engine waiting for them."""
 NEXT_TRANSFERS = 4
 """Transfers of a phase of which any may be issued next; commands of an array keep their order."""
-_ARRAYS = Engine.PE1, Engine.PE2
-_ENGINES = Engine.LOAD, Engine.STORE, *_ARRAYS
 AHEAD = 5
 """Next commands of the arrays whose delay is predicted."""
 MOST_DELAY = 50
@@ -213,7 +211,7 @@ class _Weaver:
                 queue = self.queues.setdefault((phase.name, engine), [])
                 # Commands of an array keep their order within a phase: the vector engine's
                 # registers carry values from one pass to the next.
-                behind = 1 << queue[-1].number if queue and engine in _ARRAYS else 0
+                behind = 1 << queue[-1].number if queue and engine in EVERY_ARRAY else 0
                 self._ancestors.append(1 << number | behind)
                 queue.append(c)
         pairs = _Pairs(self.commands)
@@ -231,7 +229,7 @@ class _Weaver:
             {step: Hazards(pairs.conflict, pairs.reads) for step in kinds.values()}
         )
         self._left = (1 << len(self.commands)) - 1
-        self._urgent = [c for c in self.commands if c.engine in _ARRAYS]
+        self._urgent = [c for c in self.commands if c.engine in EVERY_ARRAY]
         self.descriptors: list[Descriptor] = []
         self._stream: Set | None = None  # set last, unless a contraction came after
         self._then: dict[Engine, float] | None = None
@@ -248,7 +246,7 @@ class _Weaver:
         heads = [
             c
             for (_, engine), queue in self.queues.items()
-            for c in queue[: 1 if engine in _ARRAYS else NEXT_TRANSFERS]
+            for c in queue[: 1 if engine in EVERY_ARRAY else NEXT_TRANSFERS]
         ]
         # Ancestors and commands left are sets of bits. A command is ready if it is the only one of
         # its ancestors that is left.
@@ -271,7 +269,7 @@ class _Weaver:
             self._then = now  # what was predicted after ``c`` is now
             return
         self._then = None
-        if heads and all(map(self.machine.is_idle, _ENGINES)):
+        if heads and all(map(self.machine.is_idle, EVERY_ENGINE)):
             # The urgent command is behind other commands of its queue: without this rule, time
             # would pass for ever.
             self._issue(heads[0])
@@ -308,7 +306,7 @@ class _Weaver:
         if before:
             self._put(before, machine, hazards)
             left &= ~(1 << before.number)
-        begun: dict[Engine, float] = {Engine.PE1: machine.now, Engine.PE2: machine.now}
+        begun = dict.fromkeys(EVERY_ARRAY, machine.now)
         urgent = [c for c in self._urgent[: AHEAD + 1] if c is not before][:AHEAD]
         for c in urgent:
             needed = self._ancestors[c.number] & left
@@ -342,7 +340,7 @@ class _Weaver:
             self._stream = None
         self.descriptors.append(replace(c.d, **waits._asdict()))
         self._left &= ~(1 << c.number)
-        if c.engine in _ARRAYS:
+        if c.engine in EVERY_ARRAY:
             self._urgent.remove(c)
         next(queue for queue in self.queues.values() if c in queue[:NEXT_TRANSFERS]).remove(c)
 
@@ -350,7 +348,7 @@ class _Weaver:
 def _order(c: _Command, needed: int) -> tuple[bool, float, int]:
     """Return a sort key: ``needed`` commands, then commands of the arrays, then short transfers."""
     hurry = needed >> c.number & 1
-    size = 0.0 if hurry or c.engine in _ARRAYS else c.work.cycles
+    size = 0.0 if hurry or c.engine in EVERY_ARRAY else c.work.cycles
     return not hurry, size, c.number
 
 

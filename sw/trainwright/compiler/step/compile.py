@@ -319,7 +319,7 @@ def order_cost(p: AcceleratorParameters, digits: int = 0) -> Cost:
     """Return the measure of contraction orders on an accelerator; ``digits`` as in ``Cost``."""
     # A tensor above half a scratchpad has to be used up in slices, with rows left for what is read
     # with it.
-    held, arrays = p.scratchpad_rows * p.lanes // 2, Arrays(p.lanes, p.pe1_rows, p.pe2_rows)
+    held, arrays = p.scratchpad_rows * p.lanes // 2, Arrays.of(p)
     return Cost(held=held, arrays=arrays, digits=digits, pairs=bool(not p.narrow or p.wide_tensors))
 
 

@@ -27,7 +27,7 @@ from trainwright.compiler.tile.demands import Demands
 from trainwright.graph.ir import Graph, Unfold
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.elementwise import SUM
-from trainwright.program.engines import transpose_cycles
+from trainwright.program.engines import TRANSPOSER, transpose_cycles
 from trainwright.program.fields import Engine
 
 
@@ -360,7 +360,7 @@ class Pieces:
     # -- other layouts -----------------------------------------------------------------------------
 
     def _turned(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
-        """Transpose a tensor, by PE1, from a layout with other axes along the lanes."""
+        """Transpose a tensor from a layout with other axes along the lanes."""
         sources = [
             piece
             for (tensor, _), pieces in self.by_layout.items()
@@ -412,14 +412,14 @@ class Pieces:
         rows = values / size * up(size, self.p.lanes)
         self.calls.append(
             Transpose(
-                engine=Engine.PE1, cycles=transpose_cycles(rows, self.p),
+                engine=TRANSPOSER.engine, cycles=transpose_cycles(rows, self.p),
                 reads=(identity, x), writes=(z,),
             )
         )  # fmt: skip
         return piece
 
     def _copied(self, source: Piece, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
-        """Copy a piece, by PE2, to rows in another order or with padding."""
+        """Copy a piece to rows in another order or with padding."""
         lanes = source.layout.lanes
         size = prod(self.graph.sizes[a] for a in group)
         padded = group if pad and size % self.p.lanes else ()
@@ -431,7 +431,7 @@ class Pieces:
     def widened(self, name: str, lanes: Axes, ranges: Ranges, digits: int) -> Piece:
         """Return a piece with these values in ``digits`` digits.
 
-        PE2 cuts the values anew where the tensor has fewer digits.
+        A copy cuts the values anew where the tensor has fewer digits.
         """
         if self.graph.tensors[name].digits == digits:
             return self.ensure(name, lanes, ranges)

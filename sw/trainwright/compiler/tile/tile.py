@@ -48,6 +48,7 @@ from trainwright.compiler.tile.demands import Demands
 from trainwright.compiler.tile.pieces import Pieces
 from trainwright.graph.ir import Einsum, Graph, Kernel, Op, Unfold, View
 from trainwright.program.elementwise import SUM, ArrayBody
+from trainwright.program.engines import TRANSPOSER
 from trainwright.program.fields import Engine
 
 SMALL = 32
@@ -199,8 +200,8 @@ class Tiler:
     def _backwards(choice: Choice, stage: Stage) -> bool:
         """Return whether an operation takes its slices in reverse, away from the other array.
 
-        Only one of the two arrays may be reversed: PE2, or PE1 where PE2 adds parts of sums, whose
-        order is fixed.
+        One array takes them in order: the last that adds parts of sums, whose order is fixed, or
+        the one that transposes.
         """
         results = {member.op.out for member in stage.choices}
         parts = [member for member in stage.choices if member.op.parts]
@@ -210,7 +211,7 @@ class Tiler:
         of_parts = {
             work.impl.engine for member in parts for work in member.works if work.impl is not None
         }
-        in_order = Engine.PE2 if Engine.PE2 in of_parts else Engine.PE1
+        in_order = max(of_parts, default=TRANSPOSER.engine)
         return impls[0] is not None and impls[0].engine is not in_order
 
     def _forget(self, stage: Stage, slices: Sequence[Ranges]) -> None:
@@ -288,8 +289,8 @@ class Tiler:
             case Unfold():
                 return  # its readers step through the rows of its source
             case Einsum():
-                # PE2's operands first: where PE1 transposes one of them, the transpose runs before
-                # PE1's own work.
+                # Operands of the array that transposes last: a transpose for the other one runs
+                # before its own work.
                 parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
                 for work, operands in zip(choice.works, reversed(parts), strict=True):
                     if operands:

@@ -25,7 +25,7 @@ static int operands(Machine *m, const Compute *d, Operands *o)
         pad = memcpy(copy, m->pad, size);
     }
     o->pad = pad;
-    o->g_words = d->operation == PE3 ? m->pe2_rows : m->lanes;
+    o->g_words = second_words(m, d);
     o->entry_step = m->lanes * d->g_row_stride;
     return 1;
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define ISA_DIGEST 519135276u
+#define ISA_DIGEST 2920828654u
 
 #ifdef __cplusplus
 namespace isa {
@@ -29,6 +29,23 @@ enum { ROUNDING_FLOOR = 0, ROUNDING_EVEN = 1, ROUNDING_UP = 2, ROUNDING_RANDOM =
 enum { WHEN_ALWAYS = 0, WHEN_POSITIVE = 1, WHEN_NEGATIVE = 2, WHEN_ZERO = 3 };
 
 enum { TOTAL_NONE = 0, TOTAL_SUM = 1, TOTAL_COUNT = 2 };
+
+enum { OPERATIONS = 16, TRACES = 3 };
+
+/* The second operand: rows, groups of words, or entries, one for each lane. */
+enum { BY_ROWS, BY_GROUPS, BY_ENTRIES };
+
+static inline int second_operand(int64_t operation)
+{
+    static const signed char of[] = {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0};
+    return of[operation];
+}
+
+static inline int trace_of(int64_t operation)
+{
+    static const signed char of[] = {-1, 0, -1, -1, -1, 2, 2, 2, -1, -1, -1, 1, 2, 2, 0, -1};
+    return of[operation];
+}
 
 enum { NEST_LEVELS = 10, TRANSFER_LEVELS = 3, REGISTERS = 8, ORDER_BITS = 24, DIGIT_WIDTH = 7, LEAST_OF_FILE = -128, GREATEST_OF_FILE = 127, MOST_SHIFT = 63, MOST_POWER = 16, SHIFTS = 4, WIDTH = 36, FACTOR_WIDTH = 18, VECTOR_REGISTERS = 8, THREADS = 8, STREAMS = 8, CODE_DEPTH = 64 };
 

@@ -9,7 +9,6 @@
 #include "isa.h"
 #include "numbers.h"
 
-enum { TRACE_LOAD, TRACE_PE1, TRACE_PE2, TRACES };
 enum { MOST_ROWS = 16, SUM_BITS = 48 };
 
 /* Sizes and addresses below fit 63 bits, because trainwright.program.validation accepted the program. */
@@ -22,7 +21,8 @@ typedef struct {
 enum { PLACES_A, PLACES_B, PLACES_C, PLACES_D, VECTORS, SCALARS, PARTS, SNAPSHOT, ENGINE, BUFFERS };
 
 typedef struct {
-    int64_t lanes, pe1_rows, pe2_rows, pad_rows, slots, memory_bytes, formats;
+    int64_t tile_rows[OPERATIONS];
+    int64_t lanes, pad_rows, slots, memory_bytes, formats;
     int64_t wide_tensors, most_alignment, tracing;
     uint8_t *memory;
     int16_t *pad; /* (rows, lanes) */
@@ -118,16 +118,25 @@ static inline uint32_t summed_levels(const Compute *d)
     return ((1u << d->levels) - 1) & ~outer_levels(d);
 }
 
-static inline int by_entries(const Compute *d) { return d->operation == PE4; }
+static inline int by_entries(const Compute *d)
+{
+    return second_operand(d->operation) == BY_ENTRIES;
+}
 
 static inline int elementwise(const Compute *d)
 {
-    return d->operation == BIAS || d->operation == MASK;
+    return second_operand(d->operation) == BY_ROWS;
 }
 
 static inline int64_t tile_rows(const Machine *m, const Compute *d)
 {
-    return elementwise(d) ? 1 : by_entries(d) ? m->pe1_rows : m->pe2_rows;
+    return m->tile_rows[d->operation];
+}
+
+/* Words of the second operand that an address steps over. */
+static inline int64_t second_words(const Machine *m, const Compute *d)
+{
+    return second_operand(d->operation) == BY_GROUPS ? tile_rows(m, d) : m->lanes;
 }
 
 enum { MOST_DIGITS = 3 };

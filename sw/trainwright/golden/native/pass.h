@@ -233,7 +233,7 @@ static void pass_write(Machine *m, const Block *b, int stream, const int64_t *q)
         for (int l = 0; l < b->lanes; l++)
             to[l] = (int16_t)wrapped(q[t * b->lanes + l], ROW_BITS);
         if (m->tracing)
-            put_trace(m, TRACE_PE2, row, to);
+            put_trace(m, trace_of(VECTOR), row, to);
     }
 }
 

@@ -79,7 +79,7 @@ static int plain_contraction(Machine *m, const Compute *d, const Operands *o, co
                 requantise_wide_random(rq, acc + r * m->lanes, random.at[r], (int)m->lanes, to);
             else
                 requantise_wide(rq, acc + r * m->lanes, (int)m->lanes, to);
-            put_digits(m, d, by_entries(d) ? TRACE_PE1 : TRACE_PE2, z, to);
+            put_digits(m, d, trace_of(d->operation), z, to);
         }
     }
     return 1;
@@ -146,7 +146,7 @@ static int elementwise_digits(Machine *m, const Compute *d, const Operands *o, c
             v[l] = d->operation == MASK ? (sign > 0 ? x : 0) : d->relu && both < 0 ? 0 : both;
         }
         requantise_row(rq, v, lanes, z, row);
-        put_digits(m, d, TRACE_PE2, z, row);
+        put_digits(m, d, trace_of(d->operation), z, row);
     }
     return 1;
 }
@@ -174,7 +174,7 @@ static int elementwise_operation(Machine *m, const Compute *d, const Operands *o
         else
             wide_row(d, x, g, lanes, z, rq, to);
         if (m->tracing)
-            put_trace(m, TRACE_PE2, z, to);
+            put_trace(m, trace_of(d->operation), z, to);
     }
     return 1;
 }

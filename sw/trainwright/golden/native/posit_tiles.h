@@ -27,7 +27,7 @@ static inline int16_t *row_of(const Decoded *c, int64_t z) { return c->m->pad + 
 static inline void trace_row(const Decoded *c, int64_t z)
 {
     if (c->m->tracing)
-        put_trace(c->m, by_entries(c->d) ? TRACE_PE1 : TRACE_PE2, z, row_of(c, z));
+        put_trace(c->m, trace_of(c->d->operation), z, row_of(c, z));
 }
 
 static void put_row_plain(const Decoded *c, int64_t z, const double *sums)

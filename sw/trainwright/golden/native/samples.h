@@ -59,11 +59,11 @@ static void samples(Machine *m, const Samples *d, const int64_t *registers)
         const int64_t row = local + n * d->local_step, target = d->targets + n;
         sample_rows(m, d, from, m->pad + row * lanes);
         for (int64_t i = 0; m->tracing && i < rows; i++)
-            put_trace(m, TRACE_LOAD, row + i, m->pad + (row + i) * lanes);
+            put_trace(m, trace_of(LOAD), row + i, m->pad + (row + i) * lanes);
         for (int64_t l = 0; l < lanes; l++)
             m->pad[target * lanes + l] = (int8_t)from[d->beats * lanes + l];
         if (m->tracing)
-            put_trace(m, TRACE_LOAD, target, m->pad + target * lanes);
+            put_trace(m, trace_of(LOAD), target, m->pad + target * lanes);
     }
     m->bytes_read += d->samples * record_bytes(m, d);
 }

@@ -16,7 +16,7 @@ static void load_run(Machine *m, int64_t element_bytes, const uint8_t *from, int
         for (int64_t i = 0; i < count; i++)
             to[i] = (int8_t)from[i];
     for (int64_t n = 0; m->tracing && n < count / m->lanes; n++)
-        put_trace(m, TRACE_LOAD, row + n, to + n * m->lanes);
+        put_trace(m, trace_of(LOAD), row + n, to + n * m->lanes);
 }
 
 static void store_run(const Machine *m, int64_t element_bytes, uint8_t *to, int64_t size, int64_t row)

@@ -78,7 +78,7 @@ static int checked_transfer(Check *k, const Transfer *d, const int64_t *register
                 return 0;
         }
         if (d->operation == LOAD)
-            k->rows[TRACE_LOAD] += count;
+            k->rows[trace_of(LOAD)] += count;
     }
     return 1;
 }
@@ -97,7 +97,7 @@ static int checked_samples(Check *k, const Samples *d, const int64_t *registers)
             return 0;
         memset(k->width + row, (int)d->input_bits + 1, (size_t)rows_of_sample(d));
         k->width[target] = 8;
-        k->rows[TRACE_LOAD] += rows_of_sample(d) + 1;
+        k->rows[trace_of(LOAD)] += rows_of_sample(d) + 1;
     }
     return 1;
 }
@@ -110,17 +110,15 @@ static int checked_second(Check *k, const Compute *d, int64_t base)
     Walk w = {{0}, 0, 0};
     for (int i = 0; i < d->levels; i++)
         moving |= (uint32_t)(d->level[i].g != 0) << i;
-    const int64_t groups = m->lanes / m->pe2_rows;
+    const int64_t groups = m->lanes / second_words(m, d);
     do {
         const int64_t g = base + w.g;
         int right = 1;
-        if (d->operation == PE3)
-            right = g >= 0 && reads_row(k, g / groups);
-        else if (d->operation == PE4)
+        if (by_entries(d))
             for (int64_t l = 0; l < m->lanes && right; l++)
                 right = reads_row(k, g + l * d->g_row_stride);
         else
-            right = reads_row(k, g);
+            right = g >= 0 && reads_row(k, g / groups);
         if (!right)
             return 0;
     } while (advance(d, moving, &w));
@@ -188,7 +186,7 @@ static int checked_compute(Check *k, Compute *d, const int64_t *registers)
                 k->width[row] = (uint8_t)(d->z_format || digits > 1 ? WORD_BITS : d->out_width);
             }
         }
-        k->rows[by_entries(d) ? TRACE_PE1 : TRACE_PE2] += rows * digits;
+        k->rows[trace_of(d->operation)] += rows * digits;
     }
     d->repeats |= repeats;
     d->overlaps |= crossing || (repeats && (x_stays || g_stays));
@@ -226,7 +224,7 @@ static int checked_pass(Check *k, const Vector *d)
                 return 0;
             k->width[to] = WORD_BITS;
         }
-        k->rows[TRACE_PE2] += d->writes >> n & 1 ? rows : 0;
+        k->rows[trace_of(d->operation)] += d->writes >> n & 1 ? rows : 0;
     }
     return 1;
 }

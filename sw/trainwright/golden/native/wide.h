@@ -68,7 +68,7 @@ static inline void put_row(const Contraction *c, const Tile *t, int64_t r, const
     const int64_t z = t->z + r * c->d->z_row_stride;
     memcpy(c->m->pad + z * LANES, row, LANES * sizeof(int16_t));
     if (c->m->tracing)
-        put_trace(c->m, by_entries(c->d) ? TRACE_PE1 : TRACE_PE2, z, row);
+        put_trace(c->m, trace_of(c->d->operation), z, row);
 }
 
 static void trace_narrow(const Contraction *c, const Tile *t, int64_t r, const Sums *sums, int rows)
