@@ -1,4 +1,4 @@
-"""The registers of ``trainwright.accelerator.registers``."""
+"""Host registers (``trainwright.accelerator.registers``): their accesses and contents."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -46,7 +46,7 @@ ENGINES = 4
 
 
 def _status(**values: Value) -> Value:
-    """Return STATUS, of a value for each of its fields."""
+    """Assemble STATUS from a value for each of its fields."""
     parts: list[Value] = []
     for field in STATUS_FIELDS.values():
         if gap := field.low - len(Cat(*parts)):
@@ -74,7 +74,7 @@ class Registers(wiring.Component):
         self._times = Signal(LITE_DATA_WIDTH, name="times", init=1)
         self._writes = Signal(name="writes_exponent")
         window = window_layout(parameters)
-        # Without a restriction by the host, programs may touch every page.
+        # Until the host sets a window, programs may touch every page.
         everything = {"first": 0, "last": (1 << window["last"].width) - 1}
         of_file = {"exponents": In(HostSlot()), "steps": In(StepPort())}
         super().__init__(
@@ -128,15 +128,13 @@ class Registers(wiring.Component):
 
         written = bus.write_data & bus.write_mask
         begin = Signal()
-        # registered: start and clear drive a thousand registers
+        # Registered, because start and clear drive a thousand registers.
         m.d.sync += [self.start.eq(begin), self.clear.eq(begin)]
         with m.If(bus.write), m.Switch(bus.write_address):
             with m.Case(CONTROL >> 2):
-                # A start while a program runs is ignored: the host would have to stop the program
-                # first.
+                # A start is ignored while a program runs.
                 m.d.comb += begin.eq(written[0] & ~self.running & ~self.start)
-                # The results of the last run disappear with a start, so that the host never reads
-                # an old DONE.
+                # A start clears the outcome of the last run: the host never reads an old DONE.
                 with m.If(written[1] | begin):
                     m.d.sync += [done.eq(0), failed.eq(0), code.eq(0)]
             with m.Case(PROGRAM_ADDRESS >> 2):
@@ -147,8 +145,8 @@ class Registers(wiring.Component):
                 m.d.sync += enable.eq(masked(enable))
             with m.Case(WATCHDOG >> 2):
                 m.d.sync += self.watchdog.eq(masked(self.watchdog))
-            # Registers behind other blocks are written there: one bit each says which, data and
-            # mask go to all.
+            # Registers in other blocks are written there: each has a write bit, and all share data
+            # and mask.
             for bit in range(len(self._order())):
                 with m.Case((ORDER >> 2) + bit):
                     m.d.comb += self.order.write[bit].eq(1)
@@ -172,7 +170,7 @@ class Registers(wiring.Component):
                 self.steps.times.eq(self._times),
                 self._writes.eq(bus.write & to_exponent & ~self.running),
             ]
-            # registered: the file may be on the other side of the device
+            # Registered, because the file may be on the other side of the device.
             m.d.sync += [
                 self.exponents.write.eq(self._writes),
                 self.exponents.slot.eq(Mux(self._writes, written_slot, read_slot)),
@@ -184,8 +182,8 @@ class Registers(wiring.Component):
         width, base = exact_log2(self.parameters.exponents), exponents_base(self.parameters) >> 2
         if not base % (1 << width):
             return address[width:] == base >> width, address[:width]
-        # An array twice as large as its base is long: the base is not aligned to its size, so the
-        # slots count from base (first half) to 3 * base, and the highest bit is inverted.
+        # The array has 2 * base slots, so that its base is not aligned to its size: its addresses
+        # are base to 3 * base - 1, and the slot is the address with the highest bit inverted.
         assert 1 << width == 2 * base
         half = address[width - 1 :]
         return (half == 1) | (half == 2), address[:width] ^ base
@@ -203,13 +201,13 @@ class Registers(wiring.Component):
         return self.window.first, self.window.last
 
     def _read(self, m: Module, status, enable) -> None:
-        """Answer a register two cycles later, a statistics slot once it was looked up."""
+        """Answer reads: of registers two cycles later, of statistics once the slot was read."""
         bus = self.bus
         slot_shift = exact_log2(STATISTICS_BYTES // 4)
         slot_width = exact_log2(self.parameters.statistics_depth)
         base = statistics_base(self.parameters) >> 2
         in_statistics = Signal()
-        # Statistics have another latency than plain registers, so the two answers are kept apart.
+        # Statistics have another latency than plain registers, so each kind has an answer register.
         word, total = Signal(LITE_DATA_WIDTH), Signal(LITE_DATA_WIDTH)
         m.d.comb += [
             in_statistics.eq(
@@ -219,7 +217,7 @@ class Registers(wiring.Component):
             self.read.eq(bus.read & in_statistics & ~bus.read_done),
             bus.read_data.eq(Mux(in_statistics, total, word)),
         ]
-        looked = Signal()  # the groups' words are registered
+        looked = Signal()  # the word of each group is registered
         m.d.sync += looked.eq(bus.read & ~bus.read_done)
         answered = Mux(in_statistics, self.read_done, looked)
         if self.parameters.exponents:
@@ -243,8 +241,7 @@ class Registers(wiring.Component):
         }
         if self.parameters.exponents:
             plain |= {TIMES: self._times, STEP: self.steps.step}
-        # statistics and plain registers are joined a cycle later
-        # Zero unless selected: the halves are joined without a further decision.
+        # Both answers are zero unless selected, so that joining them needs no multiplexer.
         m.d.sync += [total.eq(0), word.eq(0)]
         with m.Switch(bus.read_address[:slot_shift]):
             with m.Case(0):
@@ -255,8 +252,8 @@ class Registers(wiring.Component):
                 if name in totals_layout(self.parameters).members:
                     with m.Case(number):
                         m.d.sync += total.eq(self.totals[name])
-        # Two pipelined stages of multiplexers: the first cycle selects a register of each group of
-        # eight, the second a group. A single one would be the longest path of the host's side.
+        # Two pipelined stages of multiplexers: the first selects a register in each group of eight,
+        # the second a group. A single stage would be the longest path of the host's side.
         groups: dict[int, dict[int, Value]] = {}
         for offset, value in (plain | self._counter_words()).items():
             groups.setdefault(offset >> 5, {})[offset >> 2 & 7] = value
@@ -280,8 +277,7 @@ class Registers(wiring.Component):
             value = getattr(self.values, name)
             if name.startswith("beats"):
                 beat_shift = exact_log2(self.parameters.beat_bytes)
-                # Counters count beats, the host wants bytes: a shift of constant distance costs
-                # nothing.
+                # Show beats as bytes: a shift by a constant costs nothing.
                 value = Cat(C(0, beat_shift), value[: COUNTER_WIDTH - beat_shift])
             offset = COUNTERS_BASE + 8 * index
             words[offset] = value[:LITE_DATA_WIDTH]

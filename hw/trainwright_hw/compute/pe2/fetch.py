@@ -1,4 +1,4 @@
-"""Operand fetch of PE2: both rows of each step of the nest, joined."""
+"""Operand fetch of PE2: both rows of each step of the loop nest."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -15,23 +15,23 @@ from trainwright_hw.stream.registered_queue import RegisteredQueue
 from trainwright_hw.writeback.ports import ROWS_WIDTH
 
 OPERAND_CYCLES = 2
-"""Cycles from taking a step to its operands."""
+"""Cycles from the acceptance of a step to its operands."""
 
 
 class OperandFetch(wiring.Component):
     """Fetcher of both operands of PE3, BIAS and MASK: a step per cycle if the memories keep up.
 
-    ``load`` takes a command of ``command_context`` while ``free``, which means that every step of
-    the previous command is in flight. The step at the output is held while ``valid``, and taken in
-    a cycle of ``valid & ready``:
+    ``load``, allowed while ``free``, accepts a command of ``command_context``; ``free`` means that
+    all steps of the previous command have started. The step at the output is held while ``valid``,
+    and accepted in a cycle of ``valid & ready``:
 
     - ``first``, ``last``: first and last step of the reduction; ``final``: the command's last step;
       with narrow words ``digit``: a digit begins;
     - ``z``, ``rows``: destination of the tile, and how many of its rows are written;
     - ``context``: context of the step's command.
 
-    Operands follow ``OPERAND_CYCLES`` later, for one cycle. Taking a step decides only a few bits,
-    so the hundreds of registers that depend on them get a cycle of their own.
+    Operands follow ``OPERAND_CYCLES`` later, for one cycle: hundreds of registers depend on the few
+    bits that accept a step, and so get a cycle of their own.
 
     - ``x_operand``: the row of the first operand, its words not decoded;
     - ``g_operand``: the second operand. PE3: the group's words in words 0 to ``pe2_rows`` - 1.
