@@ -1,4 +1,4 @@
-"""Which tokens of sequences are padding, and what the accelerator is told of them."""
+"""Padding of sequences: present tokens, and the masks and weights made of them for programs."""
 
 from functools import cache
 
@@ -23,7 +23,7 @@ from trainwright.network import Attention, Network, Node, Pool, Positions, Token
 
 
 def present_tokens(network: Network, inputs: torch.Tensor) -> torch.Tensor:
-    """Mark the tokens of ``inputs`` (batch, I) that are no padding, bool (batch, tokens)."""
+    """Mark the tokens of ``inputs`` (batch, I) that are not padding, bool (batch, tokens)."""
     present = inputs.reshape(len(inputs), network.tokens, -1).any(2)
     return present if network.padding else torch.ones_like(present)
 
@@ -54,9 +54,9 @@ def position_values(node: Positions, tokens: int) -> torch.Tensor:
 
 
 def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the words of constants, and of what says which tokens of ``inputs`` (batch, I) count.
+    """Return words of constants, and of masks and shares of the tokens of ``inputs`` (batch, I).
 
-    Tokens of zeros are padding, where the network has any. A mask has its queries first.
+    In a network with padding, tokens of zeros are padding. Masks have queries as the first axis.
     """
     present = present_tokens(network, inputs)
     words = {}
@@ -77,12 +77,12 @@ def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tenso
 
 
 def multiplies_digits(step: CompiledStep) -> bool:
-    """Return whether a step rounds products of digits of a word, which are 0 but for a few.
+    """Return whether a step rounds products of a word's digits, of which most are 0.
 
-    Such products of large words saturate: their mean of nearly 0 asks for a low exponent.
+    With automatic exponents the few large products would saturate, because the mean is nearly 0.
     """
     digits = tuple(f"l{number + 1}.i" for number in digit_layers(step.network))
-    # The statistics of an exact product say nothing: it is not counted.
+    # Exact products are not counted, as no exponent follows from their statistics.
     return bool(digits) and any(
         tensor.counted
         and tensor.kind is TensorClass.INTERMEDIATE
@@ -97,7 +97,10 @@ def exponent_of_inputs(step: CompiledStep) -> int:
 
 
 class TokenCounts:
-    """Values of a gradient that padding leaves 0: exponents follow the mean of the others."""
+    """Counts of a gradient's values that padding does not force to 0.
+
+    Exponents follow the mean of these values only.
+    """
 
     def __init__(self, network: Network, present: torch.Tensor) -> None:
         self._network = network
@@ -107,7 +110,7 @@ class TokenCounts:
         self._causal = {network.prefixes[node.name] for node in attentions if node.causal}
 
     def of(self, tensor: Written) -> int:
-        """Count the values of a tensor that are not 0 for want of a token."""
+        """Return the number of values of a tensor that are not 0 because of missing tokens."""
         network, axes = self._network, tensor.axes
         prefix = tensor.name.split(".")[0]
         queries, keys = SAMPLES in axes, f"{prefix}.t" in axes
@@ -127,7 +130,7 @@ class TokenCounts:
 
 @cache
 def _of_first_tokens(network: Network) -> frozenset[str]:
-    """Return the prefixes of values of which the loss reads the first token alone."""
+    """Return the prefixes of values of which the loss depends on the first token only."""
     firsts: set[str] = set()
     for node in reversed(network.nodes):
         readers = [other for other in network.nodes if node.name in other.sources]
@@ -139,6 +142,6 @@ def _of_first_tokens(network: Network) -> frozenset[str]:
 def _reads_first(name: str, reader: Node, firsts: set[str]) -> bool:
     if isinstance(reader, TokenPool):
         return reader.over == "first"
-    # Keys and values of all tokens go into what a query finds, unless the attention is causal.
+    # A query reads the keys and values of all tokens, unless the attention is causal.
     asks = not isinstance(reader, Attention) or reader.causal or name not in reader.sources[1:]
     return asks and reader.name in firsts

@@ -1,4 +1,4 @@
-"""Programs executed by a C kernel, with the bits of ``trainwright.golden.interpreter``."""
+"""Execution of programs by a C kernel, with the bits of ``trainwright.golden.interpreter``."""
 
 import ctypes
 import weakref
@@ -31,9 +31,9 @@ from trainwright.support.errors import errors_as
 # One translation unit includes all headers: the compiler inlines across them.
 SOURCE = Path(__file__).parent / "native" / "execute.c"
 MOST_FLAT = 8
-"""Programs that are kept in their flat form."""
-# Names and order of the fields of the C structures: a field added on one side alone shifts all that
-# follow.
+"""Programs whose flat form (validated integers) is cached."""
+# Names and order of the fields of the C structures. Keep them equal to the C side: an additional
+# field on one side shifts all later fields.
 _SIZES = (
     "lanes", "pad_rows", "slots", "memory_bytes", "formats",
     "wide_tensors", "most_alignment", "tracing",
@@ -60,7 +60,7 @@ class _Number(ctypes.Structure):
 
     @classmethod
     def of(cls, t: Table) -> "_Number":
-        """Return the format of a table; the caller keeps the table alive."""
+        """Return the C structure of a table, which points into it: the caller keeps the table."""
         starts = (ctypes.c_void_p * len(UNDERFLOWS))(*(rule.ctypes.data for rule in t.starts))
         narrow = (None if array is None else array.ctypes.data for array in (t.registers, t.upper))
         sizes = (len(t.cuts), t.greatest, t.largest)
@@ -98,7 +98,7 @@ def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
     library.trainwright_release.restype = None
     library.trainwright_isa.restype = ctypes.c_uint32
     if library.trainwright_isa() != digest():
-        # another layout would be read as numbers at other places: no error, other results
+        # With another layout the kernel would read wrong fields, without any error.
         raise RuntimeError(
             f"{HEADER} is not that of the instruction set's table; write it again: "
             "python -m trainwright.program.records"
@@ -109,9 +109,9 @@ def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
 def _labels(
     flat: Flat, p: AcceleratorParameters, engine: str, step: int
 ) -> list[tuple[int, str, int]]:
-    """Return number, tensor and rows of every execution that writes to the scratchpad.
+    """Return number, tensor and rows of every descriptor whose execution writes to the scratchpad.
 
-    By ``engine``, in the step of this number.
+    Only descriptors of ``engine`` that are executed in step number ``step`` are listed.
     """
     labels = []
     for number, d in executed(flat.descriptors):
@@ -125,7 +125,7 @@ def _labels(
 
 
 class Executor:
-    """Executes programs on one external memory."""
+    """Executor of programs on one external memory."""
 
     def __init__(self, library: ctypes.CDLL, p: AcceleratorParameters, memory: Bytes):
         self._library = _typed(library)
@@ -150,13 +150,13 @@ class Executor:
         rows = (tile_rows(Operation(o), p) if o in SPEC_OF else 0 for o in range(OPERATIONS))
         tiles = (ctypes.c_int64 * OPERATIONS)(*rows)
         self._machine = _Machine(tiles, *sizes, *addresses, *pointers)
-        # The kernel allocates buffers that grow with the programs and outlive a run.
+        # The kernel keeps buffers from run to run, which grow with the programs.
         weakref.finalize(self, self._library.trainwright_release, self._machine)
         self._flats: list[Flat] = []
 
     @classmethod
     def open(cls, p: AcceleratorParameters, memory: Bytes) -> "Executor | None":
-        """Open an executor; ``None`` where there is no compiler."""
+        """Open an executor; ``None`` if there is no C compiler."""
         library = native.load(SOURCE)
         return None if library is None else cls(library, p, memory)
 
@@ -172,12 +172,12 @@ class Executor:
         m.order_next, m.order_increment, m.order_left = order.next, order.increment, order.left
 
     def flattened(self, program: Program) -> Flat:
-        """Return the program as validated integers; the last few are kept.
+        """Return the program as validated integers, from a cache of the last programs.
 
-        Raises ``ProgramError`` for what ``trainwright.program.validation`` refuses.
+        Raises ``ProgramError`` for a program that ``trainwright.program.validation`` refuses.
         """
-        # Steps alternate between a few programs: forward, backward, update, evaluation. `become`
-        # lets a program whose shifts moved reuse the words that were validated.
+        # Steps alternate between a few programs: forward, backward, update, evaluation. If only
+        # shifts differ, `become` changes a cached program, which need not be validated again.
         for index, flat in enumerate(self._flats):
             if flat.become(program.descriptors, self.parameters):
                 if index:
@@ -204,9 +204,9 @@ class Executor:
             self._machine.short_of_memory = 0
             raise MemoryError("too little memory for the golden model's operands")
 
-    # The kernel notes word, format and descriptor and stops: messages are made in one place.
+    # The kernel only records word, format and descriptor, so that Python makes every message.
     def _check_words(self, flat: Flat) -> None:
-        """Raise ``ProgramError`` where the execution met a word that stands for no number."""
+        """Raise ``ProgramError`` if an operand had a word that stands for no number."""
         machine = self._machine
         if number := machine.wrong_format:
             machine.wrong_format = 0
@@ -216,7 +216,7 @@ class Executor:
                 self.parameters.number_formats[number].decode([machine.wrong_word])
 
     def _check_exponents(self, flat: Flat, file: ExponentFile) -> None:
-        """Raise the ``ProgramError`` of ``file`` where it refused a descriptor."""
+        """Raise the ``ProgramError`` of a descriptor that the exponent file refuses."""
         machine, p = self._machine, self.parameters
         if not machine.wrong_exponent:
             return
@@ -230,7 +230,7 @@ class Executor:
         else:
             assert isinstance(d, Compute)
             file.shifts(d, p.most_alignment)
-        # Kernel and file implement the same rules: asking the file for its message must raise.
+        # Kernel and `ExponentFile` have the same rules, so one of these calls must have raised.
         raise AssertionError(f"{d} is refused by the kernel alone")
 
     def _exchange(self, file: ExponentFile, *, back: bool) -> None:
@@ -246,17 +246,17 @@ class Executor:
     ) -> Run | None:
         """Execute a program ``times`` times, the first as step number ``step``.
 
-        Returns ``None``, without effect, where the program reads rows, or registers of the vector
-        engine, that nothing wrote: the interpreter names them. Raises ``ProgramError`` for an
-        operand's word that stands for no number, and for what ``file`` refuses, whose exponents
-        move.
+        Moves the exponents of ``file``. Returns ``None``, without any effect, if the program reads
+        rows, or registers of the vector engine, that were never written: the interpreter then names
+        them. Raises ``ProgramError`` for a word of an operand that stands for no number, and for a
+        descriptor that ``file`` refuses.
         """
         flat = self.flattened(program)
         if not flat.valid:
             return None
         machine = self._machine
-        # A program of several segments uses more slots than the accelerator has: hardware runs the
-        # segments one by one, the model at once.
+        # A program of several segments uses more slots than the accelerator has. Hardware runs the
+        # segments one by one; the model runs the whole program, with as many slots as it needs.
         self._count(max(self.parameters.statistics_depth, len(program.slots)))
         machine.bytes_read = machine.bytes_written = 0
         traces = self._traced(flat, times, step) if trace else None
@@ -267,7 +267,7 @@ class Executor:
         )
         self._exchange(file, back=True)
         machine.tracing = 0
-        # First the causes, then the status: a word without a number also ends the run with -1.
+        # Check causes before the status: a word that is no number also ends the run with -1.
         self._check_words(flat)
         self._check_exponents(flat, file)
         self._check_memory(status)
@@ -278,8 +278,8 @@ class Executor:
         )
 
     def _count(self, slots: int) -> None:
-        """Begin to count in so many slots."""
-        # The C side holds addresses of these arrays: they are replaced together or not at all.
+        """Set all counts to 0, in arrays of ``slots`` slots."""
+        # The C side holds addresses of the arrays: replace all of them together.
         if slots != self._statistics.shape[1]:
             self._statistics = np.zeros((3, slots), np.int64)
             self._machine.slots = slots
@@ -288,11 +288,11 @@ class Executor:
         self._statistics.fill(0)
 
     def _traced(self, flat: Flat, times: int, step: int) -> dict[str, Trace]:
-        """Make arrays that ``times`` executions from ``step`` on fill with what engines write."""
+        """Make arrays for the rows that engines write in ``times`` executions from ``step`` on."""
         traces = {}
         for index, engine in enumerate(TRACED):
-            # A descriptor may run in every second, fourth or eighth step alone: labels repeat every
-            # EIGHTH steps, so a long run costs no more.
+            # Some descriptors run only in every second, fourth or eighth step, so that labels
+            # repeat every EIGHTH steps: compute them once for each kind of step.
             runs = [(step + n) % EIGHTH for n in range(times)]
             labels_of = {n: _labels(flat, self.parameters, engine, n) for n in set(runs)}
             labels = [label for key in runs for label in labels_of[key]]

@@ -1,7 +1,7 @@
-"""Contraction orders of a layer that have names: the paper's, and those of one bond.
+"""Contraction orders of a layer that have names: the paper's order, and the orders of one bond.
 
-Leaves are the factors G_1 .. G_d, X and the gradient Y'. The search finds these where they are
-best; here each is written down, to be compared with what it found.
+Leaves are the factors G_1 .. G_d, the input X and the gradient Y' to the output. The search finds
+these orders too if they are best; this module writes them down for comparison.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,11 +38,10 @@ def _is_factor(name: str) -> bool:
 
 
 def _chain(tree: Tree, first: int, rest: Sequence[int]) -> int:
-    """Multiply ``first`` by ``rest``, one leaf after another; pairs as the search has them."""
+    """Multiply ``first`` by the masks ``rest``, one after another, and return the product."""
     for other in rest:
         whole = first | other
-        # The search lists a pair with the lowest leaf first. A tree written the other way round
-        # would be the same product but another key.
+        # Pairs have the lowest leaf first, as in the search: trees are compared by their pairs.
         lowest = whole & -whole
         tree[whole] = (first, other) if first & lowest else (other, first)
         first = whole
@@ -50,18 +49,18 @@ def _chain(tree: Tree, first: int, rest: Sequence[int]) -> int:
 
 
 def paper_tree(site: Site) -> Tree:
-    """Make the paper's tree: X by G_d .. G_1, and the gradient of W as X Y'.
+    """Make the paper's tree: forward X by G_d .. G_1, and the gradient of W as X Y'.
 
-    The gradient of G_n is that of W by G_d .. G_{n+1}, then by G_1 .. G_{n-1}; that of X is Y' by
-    G_1 .. G_d.
+    The gradient of G_n is the gradient of W by G_d .. G_{n+1}, then by G_1 .. G_{n-1}. The gradient
+    of X is Y' by G_1 .. G_d.
     """
     leaves = _Leaves(site)
     tree = leaves.tree()
     factors = leaves.factors
     _chain(tree, leaves.x, factors[::-1])
     if leaves.upper:
-        # The paper makes the gradient of the whole W first: the largest tensor of the layer, and
-        # the reason why other orders are faster.
+        # The gradient of the whole W, which the paper makes first, is the largest tensor of the
+        # layer, and the reason why other orders are faster.
         gradient = _chain(tree, leaves.x, [leaves.upper])
         for n in range(len(factors)):
             _chain(tree, _chain(tree, gradient, factors[:n:-1]), factors[:n])
@@ -70,10 +69,11 @@ def paper_tree(site: Site) -> Tree:
 
 
 def bond_tree(site: Site, bond: int, *, rebuilt: bool) -> Tree:
-    """Make the tree from both sides of a bond, Left = G_1 .. G_bond and Right, the rest.
+    """Make the tree of the products at both sides of a bond.
 
-    With ``rebuilt`` W is made and the gradient of W is; else Right meets X, Left meets Y', and the
-    gradients of both are made of those.
+    Left is the product of G_1 .. G_bond, Right that of the other factors.     With ``rebuilt`` the
+    tree has W = Left Right, and the gradient of W. Otherwise Right is multiplied by X and Left by
+    Y', and the gradients of Left and Right are made of these two products.
     """
     leaves = _Leaves(site)
     tree = leaves.tree()
@@ -99,14 +99,14 @@ def bond_tree(site: Site, bond: int, *, rebuilt: bool) -> Tree:
             _chain(tree, left | right, [upper])
         else:
             _chain(tree, upper, [left, right])
-    # Chains make products that no contraction reads, such as X by all factors backward.
+    # Drop products that no contraction reads, which chains make in passing.
     return united(tree, list(site.wanted.values()))
 
 
 def paper_order(
     graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, **widths: int
 ) -> Order:
-    """Make the paper's order; ``widths`` are those of ``trainwright.graph.order.ordered``."""
+    """Make the paper's order; ``widths`` are keyword arguments of ``order_of``."""
     site = Site(graph, contractions, cost)
     return order_of(site, paper_tree(site), **widths)
 

@@ -1,8 +1,8 @@
 """Turn a traced kernel into instructions of the vector engine.
 
-The passes, in order: drop values that nothing uses; merge a step into the step that alone uses it;
-predicate the steps of ``where``; fold reads and writes of memory into the instructions next to
-them; assign registers by linear scan; number streams and constants.
+Passes, in order: drop unused values; merge a step into its only user; predicate the steps of
+``where``; fold reads and writes of memory into instructions; assign registers by linear scan;
+number streams and constants.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ COMMUTATIVE = (Kind.PRODUCT, Kind.MAXIMUM, Kind.MINIMUM, Kind.AND)
 
 @dataclass(frozen=True)
 class VectorPass:
-    """Instructions of a kernel, and what a VECTOR descriptor must give them."""
+    """Instructions of a kernel, with the constants and streams that its VECTOR descriptor needs."""
 
     instructions: tuple[Instruction, ...]
     constants: tuple[int, ...]
@@ -56,7 +56,7 @@ class VectorPass:
     """Mask of the streams that are written."""
 
     def vector(self, streams: Mapping[str, Stream], **fields: Any) -> Vector:
-        """Make the descriptor of this pass over rows of ``streams``; ``fields`` are its others."""
+        """Make the descriptor of this pass over ``streams``, with further ``fields``."""
         return Vector(
             entry=0, length=len(self.instructions), reads=self.reads, writes=self.writes,
             streams=tuple(streams[name] for name in self.streams), constants=self.constants,
@@ -65,7 +65,7 @@ class VectorPass:
 
 
 def lower_body(body: Body) -> VectorPass:
-    """Compile a traced body. Raises ``KernelError`` as `lower`."""
+    """Compile a traced body. Raises ``KernelError`` like `lower`."""
     return _Lowering(body).run()
 
 
@@ -75,9 +75,9 @@ def _lowered(kernel: Callable[..., None], options: tuple[tuple[str, Any], ...]) 
 
 
 def lower(kernel: Callable[..., None], **options: Any) -> VectorPass:
-    """Compile a kernel with hashable ``options``; the same call gives the same pass.
+    """Compile a kernel with hashable ``options``, or return the pass of an equal earlier call.
 
-    Raises ``KernelError`` where the kernel needs more registers, streams, constants or
+    Raises ``KernelError`` if the kernel needs more registers, streams, constants or
     instructions than the engine has.
     """
     return _lowered(kernel, tuple(sorted(options.items())))
@@ -85,11 +85,11 @@ def lower(kernel: Callable[..., None], **options: Any) -> VectorPass:
 
 @dataclass(eq=False)
 class _Slot:
-    """An instruction under construction, around the step that gives its result."""
+    """Instruction under construction, around the step that gives its result."""
 
     v: Value
     order: int
-    """Place of its step or effect in the text."""
+    """Place of the step or effect in the text of the kernel."""
     memory: Memory = Memory.NONE
     stream: str = ""
     total: Total = Total.NONE
@@ -141,7 +141,7 @@ class _Lowering:
         self.steps = [s for s in self.steps if isinstance(s, Effect) or s in needed]
 
     def _merge(self) -> None:
-        """Merge producers into the additions, shifts and fits that alone use them."""
+        """Merge values into the addition, shift or fit that is their only user."""
         for step in [s for s in self.steps if isinstance(s, Value)]:
             if step.kind is Kind.PASS and not self._absorb(step) and _is_plain_sum(step):
                 step.a, step.c = step.c, step.a  # the sum of both, in the other order
@@ -149,16 +149,16 @@ class _Lowering:
                     step.a, step.c = step.c, step.a
 
     def _absorb(self, step: Value) -> bool:
-        # An instruction is: kind of two operands, plus an addend, shifted, fitted to a width. A
-        # chain of steps in this order becomes one instruction if nothing else reads what is in
-        # between.
+        # An instruction applies its kind to two operands, adds an addend, shifts, and fits to a
+        # width. A chain of steps in this order becomes one instruction, unless another step reads
+        # an intermediate value.
         producer = step.a
         if producer is None or isinstance(producer.kind, Op):
             return False
         if self._uses()[producer] != [step] or not _can_join(producer, step):
             return False
         adds = step.c is not None or step.k is not None
-        # The step takes over what the producer does, so that its own users need not change.
+        # Let the step do the work of its producer: the users of the step then need not change.
         step.kind, step.a, step.s, step.table = (
             producer.kind,
             producer.a,
@@ -175,7 +175,7 @@ class _Lowering:
         return True
 
     def _predicate(self) -> None:
-        """Give every ``where`` an instruction: that of its new value, executed in some lanes."""
+        """Make every ``where`` an instruction that computes its new value in some lanes only."""
         uses = self._uses()
         for order, step in enumerate(self.steps):
             if not isinstance(step, Value) or step.kind in (Op.READ, Op.HELD):
@@ -186,16 +186,15 @@ class _Lowering:
                 slot = self._predicated(step, order, alone=uses[step.a] == [step])
             self.slots.append(slot)
             self.slot_of[step] = slot
-        # A new value that was joined to its ``where`` has an instruction already: drop its own.
+        # A new value that its ``where`` computes has a second instruction, for all lanes: drop it.
         hidden = {slot.v for slot in self.slots if slot.v not in self.slot_of}
         self.slots = [s for s in self.slots if not (s.v in hidden and s.when is When.ALWAYS)]
 
     def _predicated(self, step: Value, order: int, *, alone: bool) -> _Slot:
         new, condition = step.a, step.condition
         assert new is not None and condition is not None
-        # The instruction has one field c for addend, shift and condition: they join only if the
-        # same value serves all of them. Otherwise the new value is computed in all lanes, and
-        # copied in some.
+        # The field c of an instruction is addend, shift and condition: join only if one value
+        # serves for all. Otherwise compute the new value in all lanes, and copy it in some.
         joins = (
             alone
             and not isinstance(new.kind, Op)
@@ -209,14 +208,14 @@ class _Lowering:
 
     # -- memory --------------------------------------------------------------------------------
     def _fold_reads(self) -> None:
-        """Read a word in the one instruction that uses it as its first operand."""
+        """Let the only user of a word read it from memory, as its first operand."""
         uses = self._uses()
         for order, read in enumerate(self.steps):
             if not isinstance(read, Value) or read.kind is not Op.READ:
                 continue
             users = [slot for slot in self.slots if read in slot.operands]
             values = [s for s in uses[read] if isinstance(s, Value)]
-            # An instruction has one access to memory. A second user needs the word in a register.
+            # A word with several users, or whose user cannot read it, goes to a register first.
             if len(users) == 1 and len(values) == len(uses[read]) and self._takes(users[0], read):
                 users[0].memory, users[0].stream = Memory.READ, read.stream
                 continue
@@ -229,8 +228,7 @@ class _Lowering:
         v = slot.v
         if slot.memory is not Memory.NONE:
             return False
-        # Only the first operand can come from memory, so operands are exchanged where that changes
-        # nothing.
+        # Only the first operand can come from memory: exchange operands if the kind allows.
         if v.s is read and v.a is not read and v.kind in COMMUTATIVE:
             assert v.a is not None
             v.a, v.s = read, v.a
@@ -239,12 +237,12 @@ class _Lowering:
         return [operand for operand in slot.operands if operand is read] == [read] and v.a is read
 
     def _place_effects(self) -> None:
-        """Attach writes, totals and kept registers to instructions, or add some."""
+        """Attach writes, totals and kept registers to instructions, or to additional ones."""
         for order, step in enumerate(self.steps):
             if not isinstance(step, Effect):
                 continue
             slot = self.slot_of.get(step.value)
-            # A predicated instruction writes some lanes only: memory and totals take whole rows.
+            # Memory and totals take whole rows, but a predicated instruction gives some lanes only.
             free = slot is not None and slot.when is When.ALWAYS
             if step.stream and slot and free and slot.memory is Memory.NONE:
                 slot.memory, slot.stream = Memory.WRITE, step.stream
@@ -262,7 +260,7 @@ class _Lowering:
             slot.memory, slot.stream = Memory.WRITE, step.stream
         if step.register:
             slot.keeps.append(step.register.number)
-            self.slot_of[v] = slot  # a copy waits for a register that others still read
+            self.slot_of[v] = slot  # its register may still be read: treat the copy as a value
         self.slots.append(slot)
 
     # -- registers -----------------------------------------------------------------------------
@@ -270,7 +268,7 @@ class _Lowering:
         return _Allocation(self).run()
 
     def _number(self, instructions: list["_Draft"]) -> VectorPass:
-        """Number streams in the order of the text, constants given ones first."""
+        """Number streams in the order of the text, and constants."""
         names = [s.stream for s in self.steps if s.stream]
         streams = tuple(dict.fromkeys(names))
         if len(streams) > STREAMS:
@@ -301,12 +299,12 @@ def _can_join(producer: Value, step: Value) -> bool:
     shifts = step.is_shifted
     fitted = producer.width < WIDTH or producer.wraps
     shifted = producer.is_shifted
-    # A width cannot be applied twice, and nothing can be added after a shift.
+    # An instruction fits once, and adds before it shifts.
     if fitted or (shifted and (adds or shifts)):
         return False
     if adds and (producer.c is not None or producer.k is not None or producer.kind is Kind.TABLE):
         return False
-    # An instruction names one constant.
+    # An instruction has one constant.
     if step.k is not None and isinstance(producer.s, Constant) and producer.s != step.k:
         return False
     shift = step.shift if shifts else producer.shift
@@ -316,7 +314,7 @@ def _can_join(producer: Value, step: Value) -> bool:
 
 @dataclass
 class _Draft:
-    """An instruction whose stream and constants have no numbers yet."""
+    """Instruction whose stream and constants have no numbers yet."""
 
     fields: dict[str, Any]
     stream: str = ""
@@ -329,13 +327,12 @@ class _Draft:
 
 
 class _Constants:
-    """Constants of a pass: those of the exponent file in their places, literals in the rest."""
+    """Constants of a pass: given ones (from exponents) at fixed places, literals at free places."""
 
     def __init__(self, drafts: list[_Draft], reserved: int) -> None:
         asked = list(dict.fromkeys(d.constant for d in drafts if d.constant))
         self._places = {c: c.given for c in asked if c.given is not None}
-        # Constants of the exponent file have fixed places, as a program is bound without knowing
-        # its kernels.
+        # Given constants have fixed places, because a program is bound without knowing its kernels.
         taken = {*self._places.values(), *range(reserved)}
         literals = [c for c in asked if c.given is None]
         free = [n for n in range(len(literals) + len(taken)) if n not in taken]
@@ -372,8 +369,8 @@ class _Allocation:
                 self.last.setdefault(v, -1)
         busy = {*self.register.values(), *work.body.preserved}
         self.free = [n for n in range(REGISTERS) if n not in busy]
-        # Registers that a value has to end in come last, so that they are still free when it is
-        # computed.
+        # Prefer other registers to those that a value must end in, so that the latter are free
+        # when that value is computed.
         self.free.sort(key=lambda number: (number in self.keeps, number))
         self.drafts: list[_Draft] = []
 
@@ -395,9 +392,9 @@ class _Allocation:
                     self.pinned.add(number)
                 else:
                     assert step is not None
-                    self.last[step] = len(self.slots)  # nothing else takes its register
+                    self.last[step] = len(self.slots)  # keep its register until the move
                     moves.append((number, step))
-        # Values that could not be computed in the register they have to end in.
+        # Move values that were not computed in the register in which they must end.
         while moves:
             # A move goes before one that overwrites its source.
             sources = [self.register[step] for _, step in moves]
@@ -419,7 +416,7 @@ class _Allocation:
             return target
         if step is None or (step not in self.last and not slot.keeps):
             return None
-        # In the place of an operand that dies: a register never waits unused.
+        # Reuse the register of an operand that is not read again.
         dying = [self.register[v] for v in slot.operands if self._dies(v, n)]
         if dying:
             return min(dying, key=lambda number: (number in self.keeps, number))
@@ -444,8 +441,8 @@ class _Allocation:
     def _in_place(self, n: int, slot: _Slot, old: Value) -> int:
         """Return the register of the value that a predicated instruction changes in some lanes."""
         own = self.register[old]
-        # Lanes that the condition leaves out keep the old value, so the result must have its
-        # register. If that value is still needed, the instruction works on a copy.
+        # Lanes without the condition keep the old value, so the result must be in the register of
+        # the old value, or of a copy if the old value is still needed.
         if self.last[old] == n and (own not in self.pinned or own in slot.keeps):
             return own
         d = self._take()

@@ -1,4 +1,4 @@
-"""Choice of the nodes of a torch.fx graph that become one program: as many as possible."""
+"""Choice of the nodes of a torch.fx graph that become one program, as many as possible."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ from trainwright.offload.trace import (
 
 @dataclass(frozen=True)
 class Found:
-    """Stretch with its nodes, in the order of the graph; ``ends`` are its outputs."""
+    """Stretch with its nodes in the order of the graph; ``ends`` are the nodes of its outputs."""
 
     stretch: Stretch
     source: fx.Node
@@ -46,26 +46,26 @@ class Found:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Shape of a value, as far as a trace knows it: values of one kind can be added."""
+    """Shape of a value as far as a trace knows it; values of equal kinds can be added."""
 
     channels: int = 0
     """Channels of an image (n, C, H, W); 0 for rows of features."""
     windows: tuple[tuple[int, int], ...] = ()
-    """Windows that shrink an image on its way: (kernel - 2 padding, stride) of each axis."""
+    """Windows that shrank the image: (kernel - 2 padding, stride) of each axis."""
     flat: bool = False
-    """An image, flattened."""
+    """Whether the image is flattened."""
     size: int = 0
-    """Features."""
+    """Number of features."""
     whole: int = 0
-    """Features with padding."""
+    """Number of features with padding."""
 
     def has(self, over: tuple[str, ...]) -> bool:
-        """Return whether a function over such axes reads the value's own numbers alone."""
+        """Return whether the value has the axes ``over`` of a function, without padding in them."""
         axes = {"rows", "columns", "channels"} if self.channels and not self.flat else set[str]()
         return not over or (self.size == self.whole and set(over) <= {"features", *axes})
 
     def behind(self, window: Window, channels: int) -> "_Kind":
-        """Return the kind of the image that windows make of an image."""
+        """Return the kind of the image that a convolution or pool makes of this image."""
         sides = zip(window.kernel, window.padding, window.stride, strict=True)
         steps = tuple((kernel - 2 * padding, stride) for kernel, padding, stride in sides)
         own = () if steps == ((1, 1), (1, 1)) else steps
@@ -75,9 +75,9 @@ class _Kind:
 def regions(
     graph: fx.Graph, module: torch.nn.Module, *, functions: bool = False
 ) -> Iterator[Found]:
-    """Find the longest stretches of a graph; each layer's node is in one of them.
+    """Yield the longest stretches of a graph, which together have every layer.
 
-    ``functions``: the accelerator has a vector engine, which computes element-wise functions.
+    ``functions``: whether the accelerator has a vector engine, which computes functions.
     """
     taken: set[fx.Node] = set()
     for node in graph.nodes:
@@ -89,7 +89,7 @@ def regions(
 
 
 class _Region:
-    """Nodes that depend on the value that the layer at ``start`` reads, in that layer's numbers."""
+    """Nodes that fit a program that begins with the layer at ``start``, and their kinds."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class _Region:
         self._start = start
 
     def _kind(self, node: fx.Node) -> _Kind | None:
-        """Return the kind of a node's value; None where the program cannot have the value."""
+        """Return the kind of a node's value; None if the program cannot compute the node."""
         below = [self._kinds.get(source) for source in node.all_input_nodes]
         if None in below:
             return None
@@ -132,13 +132,13 @@ class _Region:
             return kinds[0] if allowed and inside else None
         if function := function_at(node, self._module):
             inside = self._functions and node.all_input_nodes[0] is not self._source
-            # The last axis of an image, over which torch's functions are, is that of columns.
+            # torch's functions work over the last axis: in an image the columns, not the channels.
             image = kinds[0].channels and not kinds[0].flat and bool(function.over)
             of_torch = "torch" in (operation_at(node, self._module) or ())
             fits = kinds[0].has(function.over) and not function.reduces and not (image and of_torch)
             return kinds[0] if inside and fits else None
         if dropout := dropout_of(node, self._module):
-            # A program drops values by all of its dropouts in training mode, else by none.
+            # In a program either all dropouts are active (training mode) or none.
             inside = node.all_input_nodes[0] is not self._source
             fits = self._functions and dropout[1] == self._training
             return kinds[0] if inside and (fits or not dropout[0]) else None
@@ -184,17 +184,17 @@ class _Region:
         return Found(self._stretch(nodes, ends), self._source, nodes, ends)
 
     def _beyond(self, inside: set[fx.Node]) -> set[fx.Node]:
-        """Return nodes to leave out, with all nodes that follow from them; empty if there are none.
+        """Return nodes to omit, with all nodes that depend on them; empty if there are none.
 
-        A value that leaves is an end: no ReLU or dropout, not flattened, and read by no node
-        inside.
+        A value that is read outside must be an output of the program: not a ReLU, flattening or
+        dropout, and read by no node inside.
         """
         for node in self._kinds:
             if node not in inside or (node.users and inside.issuperset(node.users)):
                 continue
-            kinds = is_flattening, is_relu, dropout_of
-            ends = not any(kind(node, self._module) for kind in kinds)
-            if out := _following(list(node.users) if ends else [node], inside):
+            inner_only = is_flattening, is_relu, dropout_of
+            can_end = not any(test(node, self._module) for test in inner_only)
+            if out := _following(list(node.users) if can_end else [node], inside):
                 return out
         return set()
 
@@ -239,7 +239,7 @@ class _Region:
 
 
 def _following(left: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
-    """Return the nodes of ``left`` that are ``inside``, with all that follows inside."""
+    """Return the nodes of ``left`` that are ``inside``, and all nodes inside that need them."""
     reached: set[fx.Node] = set()
     while left:
         node = left.pop()
@@ -256,7 +256,7 @@ def _kind_read(layer: ProgramLayer) -> _Kind:
 
 
 def _leading(layer: ProgramLayer, channels: int) -> int | None:
-    """Return how many of a layer's first inputs multiply to the channels; None where none do."""
+    """Return how many first input sizes of a layer multiply to the channels; None if none do."""
     if channels == 1:
         return 0
     counts = range(1, len(layer.inputs))

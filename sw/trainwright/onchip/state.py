@@ -28,7 +28,7 @@ BIAS_RATE_SHIFT = 2
 
 @dataclass(frozen=True)
 class UpdateStep:
-    """Operands of an update apart from the gradients."""
+    """Operands of an update, except the gradients."""
 
     number: int
     """Number of the step, from 0."""
@@ -37,36 +37,36 @@ class UpdateStep:
     entry: Entry
     optimiser: str = "esgd"
     distance: int | None = None
-    """Columns that are 2^distance weaker than their bond's strongest are cut in this step; None
-    where none is looked at."""
+    """Distance d of cuts in this step: columns 2^d weaker than the strongest of their bond are cut.
+    None: no cuts."""
 
 
 class ChipState:
-    """The state of a layout, updated in place. Equal states have equal ``to_arrays``."""
+    """Training state of a layout, updated in place; equal states have equal ``to_arrays``."""
 
     def __init__(self, layout: WeightLayout, weights: Words) -> None:
-        """Hold ``weights`` int64 (rows, LANES) within limits; nothing is cut, moments are 0."""
+        """Begin with ``weights``, int64 (rows, LANES), moments of 0 and all columns."""
         self.layout = layout
         self.weights = weights
         self.moments = np.zeros_like(weights)
         self.exponents = np.zeros(len(layout.parts), np.int64)
-        """Exponent of each part's gradient when its moments were written."""
+        """Exponent of each part's moments: that of its gradient in the last step."""
         self.pulls = no_pulls(layout)
         self.kept: list[Words] = [np.arange(bond.left.columns) for bond in layout.bonds]
         """Columns of each bond that are left."""
         self.compiled: list[Words] = list(self.kept)
-        """Columns of each bond in the compiled programs; those that were cut since are 0 there."""
+        """Columns of each bond in the compiled programs; columns cut since then are 0 there."""
         rows = layout.part_of_row
         self._hidden = np.array([part.hidden for part in layout.parts])[rows][:, None]
 
     def step(self, gradients: Sequence[Words], exponents: Sequence[int], step: UpdateStep) -> None:
-        """Update the weights by every part's ``gradients``, at the columns ``compiled``.
+        """Update the weights by the ``gradients`` of every part, at the columns ``compiled``.
 
-        ``exponents`` are those of the gradients. Columns that this step cuts count for nothing in
+        ``exponents`` are those of the gradients. Columns that this step cuts do not count in
         the update, and are 0 after it.
         """
         if step.distance is not None:
-            self.look(step.distance)
+            self._drop_weak(step.distance)
         given = np.zeros(self.weights.shape, np.int64)
         positions = self._positions(self.compiled)
         for part, live, gradient in zip(self.layout.parts, positions, gradients, strict=True):
@@ -93,7 +93,7 @@ class ChipState:
         bits = random_rows(step.seed, step.number, range(layout.rows))
         moved = (exponents - self.exponents).tolist()
         by_part = rate_shifts(layout, step, exponents).tolist()
-        # Parts of one kind are evaluated together: most are, as exponents seldom move.
+        # Evaluate parts of one kind together: most parts are of one kind, as exponents seldom move.
         kinds: dict[PartUpdate, list[int]] = {}
         for number, part in enumerate(layout.parts):
             kind = PartUpdate(
@@ -109,7 +109,7 @@ class ChipState:
         self.weights, self.moments = weights, moments
 
     def quantised(self) -> list[Words]:
-        """Return factors and biases of every part, at the ranks left."""
+        """Return factors and biases of every part, at the columns that are left."""
         return self._factors(self.kept)
 
     def operands(self) -> list[Words]:
@@ -128,24 +128,23 @@ class ChipState:
 
         Returns whether there were any; programs must then be compiled for the remaining columns.
         """
-        if not self.look(distance):
+        if not self._drop_weak(distance):
             return False
         self.compiled = self.kept
         self._clear()
         return True
 
-    def look(self, distance: int) -> bool:
-        """Keep only columns that are not 2^``distance`` weaker than their bond's strongest.
+    def _drop_weak(self, distance: int) -> bool:
+        """Take columns 2^``distance`` weaker than the strongest of their bond out of ``kept``.
 
-        The weights of the dropped columns stay until an update clears them. Returns whether any
-        column was dropped.
+        Their weights stay until ``_clear``. Returns whether any column was dropped.
         """
         sums, before = sums_of_squares(self.layout, self.weights), self.kept
         self.kept = kept_columns(self.layout, sums, before, distance)
         return any(len(new) < len(old) for new, old in zip(self.kept, before, strict=True))
 
     def _clear(self) -> None:
-        """Clear weights and moments of the columns that were cut."""
+        """Zero weights and moments of the columns that are not in ``kept``."""
         marks = self.layout.marks(self.kept)
         marks[0] = True
         left = marks[self.layout.column_of].all(0).reshape(self.weights.shape)
@@ -160,7 +159,7 @@ class ChipState:
         return ranks
 
     def _positions(self, columns: Sequence[Words]) -> list[Words]:
-        """Return by part the numbers of elements in ``columns``, in C order of the shape."""
+        """Return the numbers of the elements in ``columns``, for each part, in C order."""
         chosen = {
             (side.part, side.axis): kept
             for bond, kept in zip(self.layout.bonds, columns, strict=True)
@@ -173,10 +172,10 @@ class ChipState:
         return places
 
     def to_arrays(self) -> dict[str, npt.NDArray]:
-        """Return the state as it is in memory, and the scalar unit's part of it.
+        """Return the state by name, as it is in memory and in checkpoints.
 
-        ``factors`` int16 (rows, LANES); ``state`` uint16: weight * 2^8 + moment without the
-        factor's part, its lowest bits sign-extended.
+        ``factors`` int16 (rows, LANES). ``state`` uint16 (rows, LANES): weight * 2^8 + moment, less
+        the factor; the lowest bits of a word, sign-extended.
         """
         factors = half_up(self.weights, self._hidden)
         below = (self.weights - (factors << self._hidden) << MOMENT_WIDTH) + self.moments
@@ -191,7 +190,7 @@ class ChipState:
         }
 
     def take(self, words: Words, factors: Words, exponents: Words) -> None:
-        """Take weights and moments from ``state``, in rows of any size, and ``factors``, int64.
+        """Set weights and moments from ``words`` of the state, in any shape, and ``factors``.
 
         ``exponents`` are those of the moments.
         """
@@ -203,10 +202,7 @@ class ChipState:
 
     @classmethod
     def from_arrays(cls, layout: WeightLayout, arrays: Mapping[str, npt.NDArray]) -> "ChipState":
-        """Return the state that ``to_arrays`` wrote.
-
-        ``ValueError`` for the state of another layout.
-        """
+        """Return the state that ``to_arrays`` wrote. Raises ``ValueError`` for another layout."""
         whole = {name: array.astype(np.int64) for name, array in arrays.items()}
         factors, words = whole["factors"], whole["state"]
         if factors.shape != (layout.rows, LANES) or words.shape != factors.shape:
@@ -220,7 +216,7 @@ class ChipState:
 
 
 def momentum_offset(part: WeightPart) -> int:
-    """Return momentum's addition to a rate's shift, less the exponent of the gradient."""
+    """Return the number that momentum adds to a rate's shift, except the gradient's exponent."""
     return part.exponent - part.hidden - DECAY_SHIFT
 
 

@@ -1,8 +1,8 @@
-"""Compiled programs of a training step, as the driver takes them, and their binding to exponents.
+"""Compiled programs of a training step, and how the driver binds them to exponents.
 
-The compiler leaves shifts out, as exponents change from step to step. ``CompiledProgram.bind`` sets
-them by the rules of ``base.rules``, which the exponent file of the hardware follows, too
-(``chip.exponents``).
+The compiler leaves shifts at 0, because exponents change from step to step.
+``CompiledProgram.bind`` sets the shifts by the rules of ``base.rules``; the exponent file of the
+hardware follows the same rules (``chip.exponents``).
 """
 
 from collections.abc import Mapping
@@ -26,24 +26,25 @@ PAPER = "paper"
 """Plan with the contraction order of the paper's equations 8 to 19; layouts and tiling are
 searched."""
 SMALL = "small"
-"""Plan whose backward pass computes again what ``AUTO`` keeps between two factors of a layer.
+"""Plan whose backward pass computes products of the forward pass again, which ``AUTO`` stores.
 
-A step needs less external memory then (``trainwright.graph.remake``).
+A step then needs less external memory (``trainwright.graph.remake``).
 """
 PLANS = (AUTO, PAPER, SMALL)
 """Names of the plans that a user can ask for."""
 IN_ROWS = {AUTO: "in-rows", SMALL: "small-in-rows"}
-"""Plans, by the plan that they follow, whose tensors lie in the rows of a state on the chip."""
+"""Variants of plans for training on the chip: programs use the rows of the state there."""
 FOLLOWED = {in_rows: plan for plan, in_rows in IN_ROWS.items()}
-"""Plan that each plan in rows follows."""
+"""Plan of which each plan in rows is a variant."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Program with its shifts, and the exponents that follow from them.
+    """Program with shifts, and the exponents of its tensors.
 
-    ``exponents`` has every tensor written and every operand; ``floors`` the least exponent of every
-    tensor written: the exponent of its exact sum.
+    ``exponents`` has every operand and every tensor that the program writes. ``floors`` has, for
+    every tensor that it writes, the exponent of the exact sum, which is the least possible
+    exponent.
     """
 
     program: Program
@@ -53,7 +54,7 @@ class Bound:
 
 @dataclass
 class _Last:
-    """Arguments and result of the last binding: from one step to the next most exponents stay."""
+    """Arguments and result of the last binding, to reuse where exponents did not change."""
 
     asked: tuple[dict[str, int], dict[str, int], bool] | None = None
     """Exponents wanted and given, and whether results are rounded stochastically."""
@@ -71,7 +72,7 @@ class CompiledProgram:
     rules: dict[int, Rule]
     tensors: tuple[Written, ...]
     images: tuple[Buffer, ...]
-    """Factors as the program reads them, and constants."""
+    """Buffers of factors in the layouts that the program reads, and of constants."""
     macs: int
     address: int
     """Address of the program in external memory."""
@@ -88,7 +89,7 @@ class CompiledProgram:
         return Program(self.descriptors, self.fingerprint, tuple(t.name for t in self.tensors))
 
     def _with(self, index: int, **fields: Any) -> Descriptor:
-        """Return a descriptor with these fields: the one bound last where they are equal."""
+        """Return a descriptor with these fields; the object bound last, if its fields are equal."""
         d = self._last.descriptors.get(index, self.descriptors[index])
         if any(getattr(d, name) != value for name, value in fields.items()):
             d = self._last.descriptors[index] = replace(d, **fields)
@@ -96,7 +97,7 @@ class CompiledProgram:
 
     @cached_property
     def _makers(self) -> dict[str, str]:
-        """Tensor whose exponent each written tensor has: itself, or what it is copied from."""
+        """Tensor that gives each written tensor its exponent: itself, or the source of a copy."""
         passed = {rule.z.name: rule.x for rule in self.rules.values() if rule.passes}
         return {rule.z.name: passed.get(rule.z.name, rule.z.name) for rule in self.rules.values()}
 
@@ -107,21 +108,21 @@ class CompiledProgram:
         *,
         seed: int | None = None,
     ) -> Bound:
-        """Set every shift for the ``wanted`` exponents of the tensors written.
+        """Set every shift so that tensors get their ``wanted`` exponents.
 
-        ``operands`` are the exponents of what the program reads: inputs, factors, biases, and
-        tensors of the program before it. A tensor gets its wanted exponent, or its floor where that
-        is larger: no shift goes to the left. Exponents of what is added are brought within
-        ``most_alignment`` of each other; ``exponents`` are as used. The exponent of a running sum
-        exceeds the one of its parts by no more than that. With a ``seed`` (32 bits) results are
-        rounded stochastically: the program begins with a SET of the seed.
+        ``operands`` are the exponents of the tensors that the program reads: inputs, factors,
+        biases, and results of the program before. A tensor gets its wanted exponent, or its floor
+        when the floor is larger, as shifts go to the right only. Operands of a sum can be at most
+        ``most_alignment`` apart, and a running sum at most as far above its parts: exponents are
+        raised until that holds, and the result has the exponents as raised. With a ``seed`` (32
+        bits) results are rounded stochastically, and the program begins with a SET of the seed.
         """
-        # Most steps ask for the same exponents as the step before: return the last answer then.
+        # Most steps ask for the same exponents as the step before: return the same result.
         asked = dict(wanted), {**self.constants, **operands}, seed is not None
         bound = self._last.bound
         if bound is None or self._last.asked != asked:
-            # Bringing operands of a sum together can raise exponents of tensors bound earlier, so
-            # ``aligned`` binds again until nothing moves.
+            # Aligning the operands of a sum can raise exponents of tensors bound earlier, so
+            # ``aligned`` binds again until no exponent moves.
             bound = aligned(lambda w, g: self._bound(w, g, stochastic=asked[2]), *asked[:2])
             self._last.asked, self._last.bound = asked, bound
         program = bound.program
@@ -139,7 +140,7 @@ class CompiledProgram:
         for index, rule in self.rules.items():
             z, d = rule.z.name, descriptors[index]
             read = [name for name in (rule.x, rule.g) if name is not None]
-            # A pass gives its result one exponent, by its own rule: what is wanted does not count.
+            # The kernel of a pass decides the exponent of the result.
             if rule.kernel is not None:
                 assert isinstance(d, Vector)
                 each = [exponents[name] for name in read]
@@ -151,8 +152,8 @@ class CompiledProgram:
                 rounded = rule.kernel.automatic
             else:
                 by = rule.exponents
-                # The exponents of what is added may have been raised for an earlier sum; only now
-                # is it known whether z grows by a part that this program made.
+                # Align first, as an earlier sum may have raised an exponent. z is a running sum
+                # (grows) if this program made the part that is added.
                 if by.adds:
                     assert rule.g is not None
                     alignment.align(rule.x, rule.g)
@@ -191,7 +192,7 @@ class CompiledStep:
     uppers: tuple[str, ...]
     """Buffers that the host writes the gradients of the logits to."""
     input_gradients: tuple[str, ...] = ()
-    """Buffers of the gradients to the inputs, where they were asked for."""
+    """Buffers of the gradients to the inputs; empty if the step computes none."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Buffers of each tensor that the host writes in several layouts."""
 
@@ -207,11 +208,11 @@ class CompiledStep:
 
     @cached_property
     def predicted_cycles(self) -> int:
-        """Cycles of a step by the cycle model, with the memory of the simulation's default."""
+        """Cycles of a step by the cycle model, with the default memory of the simulation."""
         return self.cycles_with(MemoryTiming.of(self.parameters))
 
     def cycles_with(self, timing: MemoryTiming) -> int:
-        """Return the cycles of a step by the cycle model, with another memory."""
+        """Return the cycles of a step by the cycle model, with a memory of this ``timing``."""
         return sum(timeline.cycles for timeline in self._timelines(timing))
 
     @cached_property

@@ -1,6 +1,6 @@
-"""Lay out the rank prior's rows in external memory and in the scratchpad.
+"""Lay out the rows of the rank prior, in external memory and in the scratchpad alike.
 
-Both have one layout, so that a field is moved by one transfer.
+With one layout for both, a single transfer moves a field.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from trainwright.program.vector import THREADS
 class PriorRows:
     """Layout of ``PRIOR``: fields of side rows, then fields of bonds.
 
-    A bond has a *block* of side rows: a line of columns for its left side, then a row for each
-    column of its right side. Rows of bonds are padded to whole groups of threads, as a thread takes
-    a bond.
+    A bond has a *block* of side rows for its two sides: first a line, with the columns of the left
+    side along the lanes, then a row for each column of the right side. Each thread of the vector
+    engine takes a bond, so rows of bonds are padded to whole groups of threads.
     """
 
     layout: WeightLayout
@@ -38,7 +38,7 @@ class PriorRows:
 
     @property
     def line_rows(self) -> int:
-        """Rows with a column in each lane."""
+        """Rows of a line, which has a column in each lane."""
         return line_rows(self.columns, self.layout.lanes)
 
     @property
@@ -63,12 +63,12 @@ class PriorRows:
     def of_bonds(self, name: str) -> int:
         """Return the first row of a field of bonds.
 
-        The fields are columns left (with a row before), elements that a column meets before its
-        bond, behind it, and at its own ends, and costs. Passes also read fields of bonds that only
-        pad a group, so these rows begin behind the last such row.
+        The fields are the number of columns that are left (with a row before), the three rows of
+        ``elements_per_column``, and the costs. Passes also read fields of bonds that only pad a
+        group, so the rows begin behind the last row of such a bond.
         """
-        # A pass over eight bonds reads flag rows of bonds that do not exist, where there are fewer;
-        # those reads must not leave the buffer.
+        # A pass over eight bonds also reads the flags of bonds that do not exist: these reads must
+        # stay within the buffer.
         flags = self.field(by.KEPT) + self.padded * self.block
         fields = max(len(by.STORED) * self.side_rows, flags)
         return fields + cut_pass.BOND_FIELDS.index(name) * (self.padded + 2)
@@ -79,7 +79,7 @@ class PriorRows:
         return self.of_bonds(cut_pass.BOND_FIELDS[-1]) + self.padded + 2
 
     def sides_of(self, part: WeightPart) -> tuple[int | None, int | None]:
-        """Return the first side rows of a part's left bond and of its right one."""
+        """Return the first side rows of the bonds on the left and on the right of a part."""
         number, bonds = self.layout.parts.index(part), list(enumerate(self.layout.bonds))
         left = {bond.right.part: n * self.block + self.line_rows for n, bond in bonds}
         right = {bond.left.part: n * self.block for n, bond in bonds}
@@ -96,7 +96,7 @@ class PriorRows:
         return numbers.reshape(-1, self.layout.lanes)
 
     def words(self, sums: Words, pulls: Pulls, kept: Kept) -> Words:
-        """Return all rows from the sums of each column, and the columns left of each bond."""
+        """Return all rows; ``sums`` has a sum for each column, ``kept`` the columns left."""
         layout = self.layout
         words = np.zeros((self.rows, layout.lanes), np.int64)
         costs = column_costs(layout, kept)
@@ -104,10 +104,9 @@ class PriorRows:
         elements = (*elements_per_column(layout), costs)
         for name, values in zip(cut_pass.BOND_FIELDS[1:], elements, strict=True):
             words[self.of_bonds(name) :][: self.bonds] = values[:, None]
-        # Columns that were cut before keep the flag CUT; those still there start at 0.
+        # Columns that were cut keep the flag CUT; the flags of other columns start at 0.
         flags = np.where(layout.marks(kept), 0, cut_pass.CUT)
-        # A sum of squares has more bits than a word: its low and high parts are fields of their
-        # own.
+        # A sum of squares has more bits than a word, and takes two fields, low and high.
         low, high = sums & by.MOST_WORD, sums >> by.LOW_WIDTH
         fields = low, high, pulls.coefficients, pulls.exponents, flags, by.offsets(layout)
         sides = np.concatenate([field[self.numbers] for field in fields])

@@ -1,7 +1,7 @@
-"""Stages and the slices that they are computed in.
+"""Stages, and the slices in which stages are computed.
 
-``Stage`` is what ``cut`` hands on: operations and loops. The functions here turn a stage into what
-``tile`` computes: the ranges of each slice, sums in parts, and tiles of rows that fill the slices.
+A ``Stage``, the result of ``cut``, has operations and loops. The functions here prepare a stage for
+``tile``: the ranges of each slice, sums in parts, and tiles of rows that fill the slices.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,15 +19,15 @@ from trainwright.parameters import AcceleratorParameters
 
 @dataclass(frozen=True)
 class Stage:
-    """Operations that are computed for a slice of their results at a time.
+    """Operations that are computed together, one slice of their results at a time.
 
-    ``loops`` are axes and the number of values in a slice, outermost first.
+    ``loops`` are the axes that are cut, each with its number of values in a slice, outermost first.
     """
 
     choices: tuple[Choice, ...]
     loops: tuple[tuple[str, int], ...] = ()
     together: int = 1
-    """Slices on which each operation is computed before the next operation.
+    """Slices for which an operation is computed before the next operation begins.
 
     With two, the arrays can read different slices of a tensor that both need.
     """
@@ -45,16 +45,16 @@ class Stage:
 
 
 Block = tuple[int, int]
-"""Samples that are computed before the next ones: the first, and the one after the last."""
+"""Block of samples: the first sample, and the one after the last."""
 
 
 def block_axis(graph: Graph) -> str:
-    """Return the axis that blocks divide: that of the sequences, or of the samples without any."""
+    """Return the axis that blocks divide: sequences, or samples if the graph has no sequences."""
     return SEQUENCES if SEQUENCES in graph.sizes else SAMPLES
 
 
 def overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:
-    """Return the values within both ranges; ``None`` where there are none."""
+    """Return the intersection of ranges; ``None`` if it is empty."""
     common = dict(first)
     for axis, (lo, hi) in second.items():
         a, b = common.get(axis, (lo, hi))
@@ -69,7 +69,7 @@ def slices_of(
 ) -> Iterator[dict[str, tuple[int, int]]]:
     """Yield the slices of a stage, restricted to the samples of ``block`` if one is given.
 
-    Where an axis is divided between the arrays, their slices take turns.
+    If the arrays divide an axis, their slices alternate.
     """
     loops = [chunks_of(graph, stage, axis, step, lanes, block) for axis, step in stage.loops]
     for chunks in product(*loops):
@@ -79,15 +79,14 @@ def slices_of(
 def chunks_of(
     graph: Graph, stage: Stage, axis: str, step: int, lanes: int, block: Block | None = None
 ) -> list[tuple[str, tuple[int, int]]]:
-    """Return the parts of an axis; none lies across a place where the arrays divide it."""
+    """Return the parts of an axis; no part crosses a place where the arrays divide the axis."""
     first, stop = block if block and axis == block_axis(graph) else (0, graph.sizes[axis])
     cuts = {w.cut[1] for c in stage.choices for w in c.works if w.cut and w.cut[0] == axis}
     edges = sorted({first, stop, *cuts})
     parts = []
     for lo, hi in pairwise(edges):
         unit = lanes if (lo % lanes, step % lanes) == (0, 0) else 1
-        # Equal parts rather than full ones and a rest: the shortest slice would still cost its
-        # start.
+        # Equal parts rather than full parts and a short rest, which would cost a start like them.
         count = up(hi - lo, step)
         each = up(up(hi - lo, count), unit) * unit
         parts.append([(axis, (n, min(n + each, hi))) for n in range(lo, hi, each)])
@@ -98,7 +97,7 @@ def chunks_of(
 def divided_sum(graph: Graph, choice: Choice, stage: Stage) -> list[tuple[str, tuple[int, int]]]:
     """Return the parts of a summed axis that the arrays divide, in order, or an empty list.
 
-    The list is empty where no sum is divided, or where slices cut the axis already.
+    The list is empty if no sum is divided, or if slices already cut the axis.
     """
     summed = graph.summed(choice.op)
     cuts = [work.cut for work in choice.works if work.cut]
@@ -136,14 +135,14 @@ def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = (
 def refitted(
     graph: Graph, stage: Stage, p: AcceleratorParameters, blocks: Sequence[Block] = ()
 ) -> Stage:
-    """Return the stage with rows of tiles that suit its slices."""
+    """Return the stage with tiles whose rows suit the slices."""
     whole = {block_axis(graph): blocks[0][1] - blocks[0][0]} if blocks and stage.blocked else {}
     choices = []
     for choice in stage.choices:
         works = []
         for work in choice.works:
             if work.impl and work.impl.array.along_lanes:
-                # Tiles were chosen for whole axes; an axis that is cut may fill a tile badly.
+                # Tiles were chosen for whole axes; a slice of an axis may fill a tile badly.
                 sizes = dict(graph.sizes) | whole | dict(stage.loops)
                 if work.cut:
                     sizes[work.cut[0]] = min(sizes[work.cut[0]], work.cut[2] - work.cut[1])

@@ -1,7 +1,7 @@
 """Emit the descriptors of one program, with the engines that each has to wait for.
 
-Transfers are made here, loop nests in ``trainwright.compiler.forms.nests``. Shifts are left out:
-they follow from exponents when a program is bound (``base.compiled``).
+This module makes transfers, ``trainwright.compiler.forms.nests`` loop nests. Shifts stay 0: they
+follow from exponents when a program is bound (``base.compiled``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,15 +40,15 @@ from trainwright.program.fields import TRANSFER_LEVELS, Operation
 
 @dataclass(frozen=True)
 class Product:
-    """Tensor that a descriptor makes; operations' own tensors are in the graph."""
+    """Tensor that a descriptor makes."""
 
     tensor: str
     exact: bool = False
-    """Whether it is a copy of the tensor, or two parts of it added: both at its exponent."""
+    """Whether the descriptor copies the tensor, or adds two parts of it: then no exponent moves."""
 
 
 class Emitter:
-    """Descriptors of one program."""
+    """Emitter of the descriptors of one program."""
 
     def __init__(self, graph: Graph, p: AcceleratorParameters, buffers: Mapping[str, Buffer]):
         self.graph, self.p, self.buffers = graph, p, buffers
@@ -59,7 +59,7 @@ class Emitter:
         self.slots: dict[str, int] = {}
 
     def run(self, calls: Sequence[Call], at: Addresses) -> None:
-        """Emit all commands, whose pieces lie ``at`` these rows, and the end of the program."""
+        """Emit all commands and the end of the program; ``at`` has the rows of their pieces."""
         for call in calls:
             match call:
                 case ArrayCall():
@@ -79,14 +79,13 @@ class Emitter:
         operands = self.graph.tensors[call.impl.x].format, self.graph.tensors[call.impl.g].format
         x, z = call.reads[0].counts, call.writes[0].counts
         terms = prod(count for axis, count in x.items() if axis not in z)
-        # By the terms of this command: a sum in parts is checked part by part, as each part is
-        # rounded.
+        # Count the terms of this command only: each part of a sum in parts is rounded by itself.
         require_accumulator(terms, operands, self.p, call.op.out)
 
     def _passes(self, call: PassCall, at: Addresses) -> None:
         slot = 0
         if call.passes.automatic:
-            self.slots.setdefault(COPIES, len(self.slots))  # slot 0 says that a pass counts nothing
+            self.slots.setdefault(COPIES, len(self.slots))  # keep slot 0, of passes without counts
             slot = self.slots.setdefault(call.op.out, len(self.slots))
         z, *joined = call.writes
         bases = [address_of(part, at) for part in (*call.reads, z)]
@@ -97,21 +96,21 @@ class Emitter:
             self._commands.add(replace(d, entry=entry, slot=slot))
 
     def _format(self, operand: Part) -> int:
-        """Return the number of an operand's format; constants are in fixed point."""
+        """Return the number of an operand's format; constants, 0, are in fixed point."""
         tensor = self.graph.tensors.get(operand.piece.tensor)
         return self.p.format_number(tensor.format) if tensor else 0
 
     def _compute(self, d: Compute, call: ArrayCall) -> None:
-        """Emit a nest of a command of an array."""
+        """Emit a loop nest, which is a command of an array or a part of one."""
         (x, g), (z,) = call.reads, call.writes
         name = z.piece.tensor
         tensor, label, width = self.graph.tensors[name], name, self.graph.tensors[name].format.width
-        # A sum or a product with a constant is a copy: of rows, or of values that are cut anew.
+        # A product with a constant is a copy: of rows, or of values in another number of digits.
         if not {x.piece.tensor, g.piece.tensor} <= self.graph.tensors.keys():
             label, again = f"{name} copy", max(x.digits, g.digits) != z.digits
             width = most_bits(z.digits, self.p) if again else self.p.word_width
-        # Slots are numbered as tensors appear; a program with more of them than the accelerator has
-        # is executed in several runs (``program.segments``).
+        # Slots are numbered as tensors appear. A program of more slots than the accelerator has is
+        # executed in several runs (``program.segments``).
         slot = self.slots.setdefault(name if call.counted else COPIES, len(self.slots))
         d = replace(
             d,
@@ -131,26 +130,24 @@ class Emitter:
         (part,), outer = call.writes or call.reads, call.outer
         # Runs of rows go between the buffer and the piece.
         piece, placed, source = part.piece, outer.piece, Part(outer.piece, part.ranges)
-        # The same rows on both sides, padding included: one run moves all of them.
+        # If both sides have the same rows, padding included, one run moves the whole piece.
         same = piece.steps is None and placed.rows == piece.rows and source.offset == 0
         lies, stored = piece.layout, placed.layout
         same &= (lies.rows, lies.padded) == (stored.rows, stored.padded)
         if same and part.counts == dict(piece.counts):
             levels = [RowLevel(placed.rows, (1, 1))]
         else:
-            # By the stride in the scratchpad first, so that the innermost level is the one that can
-            # join a run.
+            # In the order of the rows in the scratchpad, so that inner levels can join to a run.
             levels = [
                 RowLevel(part.counts[a], (part.stride(a), source.stride(a))) for a in lies.rows
             ]
             levels.append(RowLevel(part.blocks * part.digits, (1, 1)))
         levels, run = joined_levels(levels), 1
-        # Innermost levels that are contiguous on both sides become one run of beats: each run costs
-        # a burst.
+        # Innermost levels that are contiguous on both sides become one run, as each run costs a
+        # burst.
         while levels and levels[-1].steps == (run, run):
             run *= levels.pop().count
-        # A count has 16 bits; a longer run is split evenly, so that one level of the transfer does
-        # it.
+        # A count has 16 bits: split a longer run evenly, by one level of the transfer.
         most = largest_divisor(run, MOST_COUNT // outer.element_bytes)
         if most != run:
             levels.append(RowLevel(run // most, (most, most)))
@@ -159,7 +156,7 @@ class Emitter:
         reach = sum((level.count - 1) * level.steps[1] for level in levels) + most
         # A transfer beyond its buffer would overwrite another tensor without any error.
         assert first + reach * row_bytes <= buffer.stop, (outer.name, first, reach, buffer)
-        # More levels than a transfer has: unroll the ones with the largest strides.
+        # Unroll the outermost levels if there are more than a transfer has.
         unrolled, levels = levels[:-TRANSFER_LEVELS], levels[-TRANSFER_LEVELS:]
         for index in product(*(range(level.count) for level in unrolled)):
             steps = [[n * step for step in v.steps] for n, v in zip(index, unrolled, strict=True)]
@@ -203,21 +200,21 @@ class Emitter:
 
 @dataclass(frozen=True)
 class Emitted:
-    """Program: descriptors without shifts, and what each of them makes."""
+    """Emitted program: descriptors without shifts, and the tensors that they make."""
 
     lowered: Lowered
     descriptors: tuple[Descriptor, ...]
     products: Mapping[int, Product]
     """Tensor that each descriptor makes, by its index."""
     slots: tuple[str, ...]
-    """Names of the tensors counted in each statistics slot; ``copies`` for transposed copies."""
+    """Tensor of each statistics slot; ``COPIES`` stands for all copies."""
     address: int
 
 
 def emitted(
     lowered: Lowered, p: AcceleratorParameters, buffers: Mapping[str, Buffer], program: str = ""
 ) -> Emitted:
-    """Emit a program that is placed, with its tensors and itself in ``buffers``."""
+    """Emit a placed program; ``buffers`` has its tensors, and, named ``program``, the program."""
     emitter = Emitter(lowered.graph, p, buffers)
     emitter.run(lowered.calls, lowered.addresses)
     descriptors, slots = tuple(emitter.descriptors), tuple(emitter.slots)

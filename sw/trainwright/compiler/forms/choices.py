@@ -1,7 +1,7 @@
-"""Choices of a search for one program: arrays, layouts, divisions, and where tensors lie before.
+"""Choices of a search for one program: arrays, layouts and divisions between the arrays.
 
-``choose`` returns ``Chosen``; ``cut`` and ``tile`` read it. ``ProgramSpec`` says what external
-memory imposes on a program.
+``choose`` takes a ``ProgramSpec``, which has the layouts that external memory imposes, and returns
+``Chosen`` for ``cut`` and ``tile``.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,12 +14,12 @@ from trainwright.graph.ir import Graph, Op
 from trainwright.parameters import AcceleratorParameters
 
 AFTER = 50
-"""Cycles from the last step of a command to the first step of one that reads its results."""
+"""Cycles from the last step of a command to the first step of a command that reads its results."""
 BEAT = 1.25
-"""Cycles of a beat of external memory, on average."""
+"""Mean cycles of a beat of external memory."""
 
 Cut = tuple[str, int, int] | None
-"""Range of one axis: its name, the first value, and the one after the last; None: all values."""
+"""Range of an axis: name, first value, and the value after the last; None: all values."""
 Pad = tuple[str, Axes, Axes]
 """Padding of a tensor: its name, its lanes, and the axes of its rows that are padded."""
 
@@ -36,7 +36,7 @@ def cut_of(ranges: Ranges) -> Cut:
 
 @dataclass(frozen=True)
 class Work:
-    """Operation, or its values in ``cut``, on one array."""
+    """Work of one array: an operation, or only the values in ``cut`` of its result."""
 
     impl: Impl | None
     """Implementation; ``None`` for an element-wise operation."""
@@ -45,7 +45,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Choice:
-    """Computation of an operation, by one array or by two."""
+    """Computation of an operation, by one array or divided between both."""
 
     op: Op
     works: tuple[Work, ...]
@@ -60,37 +60,37 @@ class SearchMode:
     weight: float
     """Weight of a cycle of loads in the score: large where the scratchpad is short."""
     due: bool
-    """Whether arrays are balanced with what only one of them can compute later."""
+    """Whether balancing the arrays counts later operations that only one array can compute."""
     apart: bool
     """Whether the arrays may compute parts of a tensor in different layouts."""
     sums: bool = False
-    """Whether both arrays may sum parts in different layouts, each its own."""
+    """Whether each array may compute a part of a sum from operands in a layout of its own."""
     sliced: bool = False
-    """Whether small axes of huge tensors are left to slices (``compiler.choose.huge``)."""
+    """Whether small axes of huge tensors stay out of tiles and lanes, so that slices can be cut
+    along them (``compiler.choose.huge``)."""
     large: bool = False
-    """Whether ``sliced`` also holds for tensors that are only large."""
+    """Whether ``sliced`` also applies to tensors that are large but not huge."""
     steady: bool = False
-    """Whether operations are computed for block after block of samples.
+    """Whether operations are computed for one block of samples after the other.
 
-    Nothing waits for anything then, and only the sum of each array's work counts.
+    No array then waits for the other, and only the total work of each array counts.
     """
     piped: bool = False
-    """Whether one array computes the slices of a huge tensor that the other one reads.
+    """Whether one array computes the slices of a huge tensor that the other array reads.
 
-    Otherwise each array computes its own slices from end to end.
+    Otherwise each array reads only slices that it computed itself.
     """
     shared: bool = False
-    """Whether, with ``piped``, both arrays may compute slices that either reads."""
+    """Whether, with ``piped``, each array may compute slices that both arrays read."""
 
 
 Stored = Mapping[str, Layout | None]
-"""Tensors that a program writes to external memory: in a layout, or (None) as they were computed.
-"""
+"""Layouts in which a program stores tensors in external memory; None: as computed."""
 
 
 @dataclass(frozen=True)
 class ProgramSpec:
-    """Program to be compiled: what it computes, on which accelerator, from and to which memory."""
+    """Program to compile: graph, accelerator, and tensors read from and stored in memory."""
 
     graph: Graph
     given: Mapping[str, Sources]
@@ -100,17 +100,17 @@ class ProgramSpec:
     which: str = ""
     """Name of the program in messages: forward or backward."""
     parted: Collection[str] = ()
-    """Stored tensors of which some values may lie in another layout than the rest."""
+    """Stored tensors that may be stored in two parts of different layouts."""
 
     @property
     def in_rows(self) -> bool:
-        """Whether some tensors lie in rows of a state on the chip, to be loaded again."""
+        """Whether the program reads tensors in the rows of a state on the chip."""
         return any(source.again for sources in self.given.values() for source in sources)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Computation of every operation of a program, and what is padded."""
+    """Computation of every operation of a program, and padding of tensors."""
 
     choices: tuple[Choice, ...]
     pads: tuple[Pad, ...]

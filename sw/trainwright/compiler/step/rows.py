@@ -1,9 +1,10 @@
-"""Say where a state on the chip has what a step reads and writes: in its rows.
+"""Layouts of the tensors of a step that are rows of the training state on the chip.
 
-Factors and their gradients lie as ``onchip.layout`` has them, R_n (I_n of the last factor) along
-the lanes; logits and their gradient have a row an output, samples along the lanes; inputs lie in
-both orders. Programs that read and write these rows need no images of factors. ``step.compile``
-passes the layouts on. ``plan_of_loop`` says whether a network can be trained so.
+Factors and their gradients have the rows of ``onchip.layout``, with R_n (of the last factor I_n)
+along the lanes. Logits and their gradient have a row for each output, with samples along the lanes.
+Inputs are stored in two layouts. Programs that read and write these rows need no further copies of
+factors. ``step.compile`` passes the layouts on; ``plan_of_loop`` says whether a network can be
+trained in this way.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,56 +30,55 @@ from trainwright.onchip.layout import LANES, WIDEST
 from trainwright.parameters import AcceleratorParameters
 
 Rows = Mapping[str, Sources]
-"""Layouts in external memory that programs have to keep to, by tensor.
-
-Also buffers that a step always has, by the names that a loop has for them (``ALWAYS``).
-"""
+"""Layouts in external memory that programs must use, by tensor, and buffers of ``ALWAYS``."""
 ALWAYS = IDENTITY, ZEROS, SAMPLES_INSIDE, SAMPLES_OUTSIDE
-"""Names of buffers that exist whether programs of the step read them or not."""
+"""Names of buffers that exist even if no program of the step reads them."""
 
 
 def rows_of(network: Network, graph: Graph, lanes: int, in_records: Collection[str] = ()) -> Rows:
     """Return the layouts of a step of a network on an accelerator of ``lanes`` lanes.
 
-    Tensors of samples ``in_records`` lie in rows that belong to one sample each.
+    ``in_records`` are tensors of samples whose rows belong to one sample each.
     """
-    # A row of the state is several rows of fewer lanes, so that its random bits stay the same.
+    # With fewer lanes, a row of the state takes several rows: its random bits stay the same.
     unit = LANES // lanes
 
-    def lying(name: str, layout: Layout) -> External:
+    def stored(name: str, layout: Layout) -> External:
         return External.of(graph, name, layout, {}, lanes, again=True)
 
     rows = {name: (External.constant(name, lanes),) for name in (IDENTITY, ZEROS)}
     for n, layer in enumerate(network.layers, 1):
         for name in (f"l{n}.{kind}{k}" for k in range(1, layer.order + 1) for kind in ("G", "dG")):
             axes = graph.tensors[name].axes
-            rows[name] = (lying(name, Layout(axes[:-1], axes[-1:], unit=unit)),)
+            rows[name] = (stored(name, Layout(axes[:-1], axes[-1:], unit=unit)),)
         if layer.bias:
             axes = graph.tensors[name := f"l{n}.db"].axes
             inner = whole_rows(graph, axes, LANES)
             layout = Layout(axes[: len(axes) - len(inner)], inner, unit=unit)
-            rows[name] = (lying(name, layout),)
-    # An accelerator draws masks in these rows (``onchip.mask_pass``).
+            rows[name] = (stored(name, layout),)
+    # The accelerator draws masks of dropout in these rows (``onchip.mask_pass``).
     units = {host_name(network, node): unit for node in network.nodes if isinstance(node, Dropout)}
     for name in (*result_names(network), *upper_names(network), *units):
         *axes, samples = graph.tensors[name].axes
-        rows[name] = (lying(name, Layout(tuple(axes), (samples,), unit=units.get(name, 1))),)
+        rows[name] = (stored(name, Layout(tuple(axes), (samples,), unit=units.get(name, 1))),)
     if not reads_images(network):
-        return rows | {name: (lying(name, _of_records(graph, name, lanes)),) for name in in_records}
-    # Inputs lie in both orders: samples along the lanes, and pixels along them. Views of the image
-    # have its pixels in the same order; a function of the input reads the image itself.
+        return rows | {
+            name: (stored(name, _of_records(graph, name, lanes)),) for name in in_records
+        }
+    # Inputs have two layouts: samples along the lanes, and pixels along the lanes. Views of the
+    # image have the same order of pixels; a function of the input reads the image itself.
     readers = (op for op in graph.ops if IMAGE in op.operands)
     for name in {op.out if isinstance(op, View) else IMAGE: 0 for op in readers}:
         *axes, samples = graph.tensors[name].axes
         inner = whole_rows(graph, axes, lanes)
-        inside = lying(name, Layout(tuple(axes), (samples,)))
-        outside = lying(name, Layout((samples, *axes[: len(axes) - len(inner)]), inner))
+        inside = stored(name, Layout(tuple(axes), (samples,)))
+        outside = stored(name, Layout((samples, *axes[: len(axes) - len(inner)]), inner))
         rows |= {name: (inside, outside), SAMPLES_INSIDE: (inside,), SAMPLES_OUTSIDE: (outside,)}
     return rows
 
 
 def sample_axis(network: Network) -> str:
-    """Return the axis of the samples of a data set: a sequence is a sample."""
+    """Return the axis of the samples of a data set; a sequence is one sample."""
     return SEQUENCES if network.tokens > 1 else SAMPLES
 
 
@@ -93,7 +93,7 @@ def sample_tensors(network: Network) -> Iterator[str]:
 
 
 def _of_records(graph: Graph, name: str, lanes: int) -> Layout:
-    """Return a layout of a tensor whose samples, or sequences, are in rows."""
+    """Return the layout of a tensor whose rows belong to one sample or sequence each."""
     axes = graph.tensors[name].axes
     outer = [a for a in (SEQUENCES, SAMPLES) if a in axes]
     rest = [a for a in axes if a not in outer]
@@ -103,9 +103,9 @@ def _of_records(graph: Graph, name: str, lanes: int) -> Layout:
 
 
 def without_records(network: Network, graph: Graph, every: Iterable[External]) -> set[str]:
-    """Return the tensors of samples that have rows of several samples in external memory.
+    """Return the tensors of samples with rows of several samples in external memory.
 
-    A data set has a record for each sample, so that no record holds such a row.
+    Records of a data set, one for each sample, cannot hold such rows.
     """
     if reads_images(network):  # whole images are stored in both orders
         return set()
@@ -119,7 +119,7 @@ def without_records(network: Network, graph: Graph, every: Iterable[External]) -
 
 
 def whole_rows(graph: Graph, axes: Sequence[str], unit: int) -> Axes:
-    """Return the fewest of the last axes that fill whole rows together, or all axes."""
+    """Return the fewest last axes that together fill whole rows of ``unit``, or else all axes."""
     for count in range(1, len(axes) + 1):
         inner = tuple(axes[-count:])
         if prod(graph.sizes[a] for a in inner) % unit == 0:
@@ -128,10 +128,9 @@ def whole_rows(graph: Graph, axes: Sequence[str], unit: int) -> Axes:
 
 
 def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: str = AUTO) -> str:
-    """Return the plan of steps whose loss and update have the bits of a loop on the chip.
+    """Return the plan in rows if a loop on the chip supports the network, else ``plan``.
 
-    That is a plan in rows if the loop takes the network, else ``plan``: loss and update by the
-    host.
+    With a plan in rows, steps have the bits of the loop, also if the host computes loss and update.
     """
     try:
         require_loop(network, batch, p)
@@ -141,7 +140,7 @@ def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: s
 
 
 def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for a step that a loop on the chip does not take."""
+    """Raise ``CompileError`` for a step that a loop on the chip does not support."""
     what = f"{network.name}: loss and update on the chip"
     if network.coded_used or p.wide_tensors:
         raise CompileError(f"{what} take fixed point of one word; use --update host")
@@ -153,7 +152,7 @@ def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None
 
 
 def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for a step whose loss and update no vector engine computes."""
+    """Raise ``CompileError`` for a step whose loss and update the vector engine cannot compute."""
     require_loop(network, batch, p)
     what = f"{network.name}: loss and update on the chip"
     if not p.vector_engine:

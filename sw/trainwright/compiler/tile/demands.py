@@ -1,8 +1,8 @@
-"""Collect what a program needs of each tensor before its first piece is made.
+"""Collect the demands of all readers of each tensor, before any piece of the tensor is made.
 
-A piece serves all its readers if the order of its axes suits all of them: some readers need axes
-next to each other, some need rows of zeros after them, and slices need the axis that they cut
-outermost. A piece that suits one reader only would be copied for the next.
+A piece is copied for every reader that the order of its axes does not suit. Some readers need axes
+next to each other, some need rows of zeros behind them, and slices need the axis that is cut to be
+outermost. Knowing all demands, the tiler can choose an order that suits all readers.
 """
 
 from collections.abc import Sequence
@@ -21,25 +21,26 @@ Key = tuple[str, Axes]
 
 @dataclass(frozen=True)
 class Demands:
-    """Needs that all choices of a program have of the pieces of each tensor."""
+    """Demands of all choices of a program on the pieces of each tensor."""
 
     graph: Graph
     lanes: int
     groups: dict[Key, list[Axes]] = field(default_factory=dict)
-    """Axes that are to lie side by side, by layout."""
+    """Axes that should be adjacent, by layout."""
     hard: dict[Key, list[Axes]] = field(default_factory=dict)
-    """Axes of results that must lie side by side: an array can write them in no other way."""
+    """Axes of results that must be adjacent: an array can write them in no other way."""
     padding: dict[Key, Axes] = field(default_factory=dict)
+    """Adjacent axes that rows of zeros follow, by layout."""
     lead: dict[str, Axes] = field(default_factory=dict)
-    """Axes that come first in a tensor's rows, so that parts of the tensor lie apart from each
-    other."""
+    """Axes that come first in the rows of a tensor, so that rows of a slice are contiguous."""
     cuts: dict[Key, set[Cut]] = field(default_factory=dict)
+    """Parts of the tensor that arrays read, by layout."""
 
     @classmethod
     def of(
         cls, graph: Graph, stages: Sequence[Stage], pads: Sequence[Pad], lanes: int
     ) -> "Demands":
-        """Collect for each tensor the axes that are read as one, padded, or divided."""
+        """Collect for each tensor the axes that are read as one axis, padded, or divided."""
         demands = cls(graph, lanes)
         every = [choice for stage in stages for choice in stage.choices]
         demands._collect(every, pads)
@@ -58,15 +59,15 @@ class Demands:
                         cut = None
                     self.cuts.setdefault(key, set()).add(cut)
                     if window := self.graph.windows.get(need.tensor):
-                        # Windows read values beyond the cut, so the host writes the whole tensor.
+                        # Windows read values beyond the cut, so the whole tensor is needed.
                         self.cuts.setdefault((window.x, need.lanes), set()).add(None)
         for name, lanes, axes in pads:
             self._group(name, lanes, axes, pad=True)
         for choice in every:
             for work in choice.works:
                 if (impl := work.impl) and impl.array.along_lanes:
-                    # Demands on rows of PE1's tiles come after those on entries: for rows
-                    # ``Tiler._even`` can use fewer axes, for entries it cannot.
+                    # Rows of PE1's tiles come after entries: ``Tiler._even`` can use fewer axes for
+                    # rows, but not for entries.
                     self._group(impl.x, impl.inner, impl.rows)
                     self._group(impl.z, impl.along, impl.rows)
 
@@ -84,7 +85,7 @@ class Demands:
             self.padding.setdefault((name, lanes), axes)
 
     def _leads(self, every: Sequence[Choice], stages: Sequence[Stage]) -> None:
-        """Set the axes that come first in each tensor: those that slices and arrays divide."""
+        """Set the axes that come first in each tensor: axes that slices or arrays divide."""
         views = {n for c in every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
         wanted: dict[str, dict[str, None]] = {}
         for stage in stages:
@@ -95,12 +96,11 @@ class Demands:
             for choice in stage.choices:
                 cuts = [w.cut[0] for w in choice.works if w.cut]
                 for name in (choice.op.out, *choice.op.operands):
-                    # With the axes of a group outermost, rows of different groups follow each
-                    # other: each goes to another thread.
+                    # With the axes of an operation's groups (`over`) outermost, neighbouring rows
+                    # belong to different groups, and so to different threads.
                     first = [*cuts, *loops, *choice.op.over]
                     wanted.setdefault(name, {}).update(dict.fromkeys(first))
-        # Rows of zeros follow a whole run of axes; an axis of the run that came first would break
-        # it up.
+        # Rows of zeros follow a whole run of axes: no axis of the run may be moved to the front.
         padded = {(name, a) for (name, _), axes in self.padding.items() for a in axes}
         for name, axes in wanted.items():
             if name not in views:
