@@ -1,4 +1,4 @@
-"""Steps by one resident program: the host starts the program and reads its results."""
+"""Training steps by a resident program, which the host only starts and whose results it reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,8 +47,8 @@ def lay_out_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch
                  pixels: int, *, before: int | None = None) -> SampleRecords:  # fmt: skip
     """Place the ``records`` of a run (``onchip.samples.records``) at the end of the memory.
 
-    They come before the card's page, or ``before`` an address. Raises ``AcceleratorError`` where
-    they are larger than the memory.
+    The records end before the page of the card, or before the address ``before``. Raises
+    ``AcceleratorError`` if they are larger than the memory.
     """
     total, size = records.shape
     end = accelerator.memory_bytes - PAGE if before is None else before
@@ -82,18 +82,18 @@ class PlacedProgram:
 
     @property
     def stop(self) -> int:
-        """Address behind its last descriptor."""
+        """Address behind the last descriptor."""
         return self.address + len(self.program.descriptors) * DESCRIPTOR_BYTES
 
 
 class ResidentDriver(ChipDriver):
-    """A ``ChipDriver`` whose steps are one program, the same in every step.
+    """``ChipDriver`` whose steps are one program, the same in every step.
 
-    ``put`` writes the state, ``begin`` program, schedule and exponents, all once; after that the
-    host writes nothing, but inputs and targets where there is no ``data`` set. Raises
-    ``AcceleratorError`` for an accelerator that cannot repeat programs, and where the data set
-    leaves too little memory, ``CompileError`` for one whose file is too small, ``ValueError`` for a
-    prior of columns of more elements than a word counts.
+    ``put`` writes the state, and ``begin`` writes programs, schedule and exponents. After that the
+    host writes nothing, except inputs and targets if there is no ``data`` set. Raises
+    ``AcceleratorError`` if the accelerator cannot repeat programs or the data set leaves too little
+    memory, ``CompileError`` if the exponent file is too small, and ``ValueError`` for a prior with
+    columns of more elements than a word counts.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class ResidentDriver(ChipDriver):
     ) -> None:  # fmt: skip
         """Compile the resident step of a run of ``seed``.
 
-        Scales are frozen where ``ranges`` is None; with ``cuts`` the accelerator cuts columns
-        itself. A ``test`` set has whole batches, filled up by ``driver.records.filled_records``.
-        ``occupied`` is that of ``count_as``.
+        Scales are frozen if ``ranges`` is None. With ``cuts`` the accelerator cuts columns itself.
+        ``pulled`` says whether there is a prior. A ``test`` set has whole batches, filled up by
+        ``driver.records.filled_records``. ``occupied`` is the argument of ``count_as``.
         """
         super().__init__(accelerator, layout, batch, kept=kept, trace=trace, loss=loss, plan=plan)
         if not hasattr(accelerator, "repeat"):
@@ -131,7 +131,7 @@ class ResidentDriver(ChipDriver):
         """Program that classifies a batch of the test set."""
         if test:
             self.evaluation = resident_evaluation(self.memory, self.resident, test, loss)
-        if pulled:  # raises ``ValueError`` here for a cost that a word cannot hold
+        if pulled:  # check costs now: raises ``ValueError`` for a cost that a word cannot hold
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
             sums = np.zeros(layout.columns, np.int64)
             self.memory.prior_rows.words(sums, no_pulls(layout), whole)
@@ -139,16 +139,17 @@ class ResidentDriver(ChipDriver):
         self.last_run: Run | None = None
         """Run of the last ``run_steps`` or ``attend_steps``."""
         self.primed = data is None
-        """Whether the next step's samples are in place; always, if the host writes them."""
+        """Whether the samples of the next step are in memory; always true if the host writes
+        them."""
 
     def begin(self, scales: Scales, state: ChipState, step: int) -> None:
         """Write programs, schedule and exponents for a start at ``step``, and fetch its samples.
 
-        Exponents are those of ``scales``; the moments' exponents and the prior come from ``state``.
+        Exponents come from ``scales``; exponents of moments, and the prior, from ``state``.
         """
         self._write_programs()
         if self._data:
-            # Constants, and the rows of padding that no record has.
+            # Write constants, and rows of padding, which records lack.
             self._put_inputs(torch.zeros(self.step.batch, self.network.input_size), None)
         self.prime(step)
         lanes = self.memory.layout.lanes
@@ -175,7 +176,7 @@ class ResidentDriver(ChipDriver):
     def prime(self, step: int) -> None:
         """Make the accelerator fetch the samples of ``step``.
 
-        Each step fetches those of its successor while it computes.
+        From then on each step fetches the samples of the next step while it computes.
         """
         if self._data:
             order = order_at(self._data.total, self.step.batch, self._seed, step)
@@ -185,13 +186,13 @@ class ResidentDriver(ChipDriver):
         self.primed = True
 
     def run_forward(self, given: ForwardOperands) -> ForwardResult:
-        """Run ``Driver.forward``, which overwrites the inputs of the next step."""
+        """Run a forward pass as ``Driver`` does, which overwrites the inputs of the next step."""
         self.primed = self._data is None
         return super().run_forward(given)
 
     @cached_property
     def programs(self) -> dict[str, PlacedProgram]:
-        """Programs by name, in their order in memory: a step, the test set, and samples alone."""
+        """Programs by name, in the order in memory: step, evaluation, and fetching of samples."""
         named = {
             "step": self.resident.program, "evaluation": self.evaluation, "samples": self._samples
         }  # fmt: skip
@@ -204,7 +205,7 @@ class ResidentDriver(ChipDriver):
 
     @property
     def bytes_needed(self) -> int:
-        """Bytes of external memory, the data sets not counted."""
+        """Bytes of external memory without the data sets."""
         return [*self.programs.values()][-1].stop
 
     def _write_programs(self) -> None:
@@ -228,22 +229,22 @@ class ResidentDriver(ChipDriver):
 
     @property
     def _interval(self) -> int:
-        """Steps from one look of the accelerator at the columns to the next."""
+        """Steps from one cut of columns by the accelerator to the next."""
         return self._cuts.interval if self._cuts else 1
 
     @property
     def identity(self) -> str:
-        """Digest of programs and schedule: equal digests mean equal runs."""
+        """Digest of programs and schedule, which is equal for equal runs."""
         words = schedule_words(self._table, 0, self._interval, self.memory.layout.lanes)
-        # This text is part of cards on boards: its first word stays, so that their runs go on.
+        # This text is part of the cards on boards: keep its first word, or their runs cannot go on.
         rule = self._cuts
         cuts = f"Looks(interval={rule.interval}, distance={rule.distance})" if rule else "None"
         return identity(self._encoded, words.tobytes(), cuts)
 
     def run_steps(self, times: int, *, step: int) -> LossResult:
-        """Run ``times`` whole steps, the first of number ``step``; return their summed loss.
+        """Run ``times`` whole steps from step number ``step`` on; return their summed loss.
 
-        Raises ``ProgramError`` for 0 times, and where exponents are beyond what units shift.
+        Raises ``ProgramError`` for 0 times, and for exponents too far apart for shifts.
         """
         if not self.primed:
             self.prime(step)
@@ -256,8 +257,8 @@ class ResidentDriver(ChipDriver):
     def attend_steps(self, times: int, *, step: int) -> LossResult | None:
         """Wait for steps that another host has started; return the result of ``run_steps``.
 
-        None where the accelerator is at other steps, and has not done these last. The caller knows
-        that the program is the same.
+        Returns None if the accelerator neither computes these steps nor has just done them. The
+        caller must know that the program is the same.
         """
         accelerator = cast(UnattendedAccelerator, self._file)
         run = accelerator.attend(
@@ -276,8 +277,9 @@ class ResidentDriver(ChipDriver):
     def evaluate(self) -> LossResult:
         """Classify the test set with the present weights: loss and correct samples.
 
-        Samples without a label are left out. Training continues as if the test set had not been
-        classified, once the samples of its next step are fetched again.
+        Samples without a label do not count. Training is not disturbed: the samples of the next
+        step are fetched again, and the step computes all other tensors that the evaluation
+        overwrote.
         """
         test, program = self._test, self.evaluation
         assert test and program
@@ -291,7 +293,7 @@ class ResidentDriver(ChipDriver):
         return self.loss_of(run)
 
     def pulls(self) -> Pulls:
-        """Read the prior's coefficients after the last step; all 0 where there is no prior."""
+        """Read the prior's coefficients after the last step; all 0 without a prior."""
         result = no_pulls(self.layout)
         if self._pulled:
             result.coefficients[:] = self._of_columns(COEFFICIENT)
@@ -299,7 +301,7 @@ class ResidentDriver(ChipDriver):
         return result
 
     def kept(self) -> list[Words]:
-        """Read the columns of each bond that are left after the last step, where cuts are made."""
+        """Read the columns of each bond that the accelerator's cuts have left."""
         return self.layout.marked(self._of_columns(KEPT) == 0)
 
     def _of_columns(self, field: str) -> Words:
@@ -314,11 +316,11 @@ class ResidentDriver(ChipDriver):
         return sum(count for t, count in zip(self.step.tensors, counts, strict=False) if t.counted)
 
     def observed(self, before: Mapping[str, int], times: int) -> dict[str, TensorStatistics]:
-        """Return what the last ``run_steps`` of so many ``times`` shows of lost tensors.
+        """Return statistics of the last ``run_steps`` for finding lost tensors.
 
-        The accelerator moves exponents by each step's sums and clears these: left are the
-        saturations of all steps, here their mean, and exponents, which were ``before``. A sum is 0
-        if the exponent fell in every step, as only that of a tensor of zeros does for long.
+        The accelerator clears sums after each step, so sums are not known. Saturations are the mean
+        of the ``times`` steps. If an exponent fell from ``before`` in every step, which for long
+        only happens to a tensor of zeros, the sum is given as 0, else as full scale.
         """
         assert self.last_run is not None
         after = self.exponents()

@@ -1,4 +1,4 @@
-"""A training step as one graph: the forward pass, the host's gradient, the gradients."""
+"""Training step as one graph: forward pass, gradients to the outputs, and backward pass."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from trainwright.network import Input, Network
 
 @dataclass(frozen=True)
 class StepGraph:
-    """Step of training: ``backward`` reads results of ``forward`` and the host's gradient."""
+    """Training step; ``backward`` reads results of ``forward`` and the gradients to the outputs."""
 
     whole: Graph
     forward: Graph
@@ -22,7 +22,7 @@ class StepGraph:
 
     @property
     def sites(self) -> dict[str, tuple[Einsum, ...]]:
-        """The contractions of each layer, forward and backward."""
+        """Contractions of each layer, forward and backward."""
         by_site: dict[str, tuple[Einsum, ...]] = {}
         for op in self.whole.ops:
             if isinstance(op, Einsum) and op.site:
@@ -30,18 +30,18 @@ class StepGraph:
         return by_site
 
     def ordered(self, orders: Sequence[Order]) -> "StepGraph":
-        """Return the step by products of two."""
+        """Return the step with contractions replaced by the products of ``orders``."""
         return split(replaced(self.whole, orders), self.forward.results, self.backward.results)
 
 
 def split(whole: Graph, forward: tuple[str, ...], backward: tuple[str, ...]) -> StepGraph:
     """Split a whole step into its passes, by the results of each."""
     ahead = needed(whole, forward)
-    # Unfoldings cost nothing and are not stored: the backward pass has its own.
+    # Unfoldings cost nothing and are not stored: the backward pass repeats them.
     forward_results = {op.out for op in ahead if not op.is_window}
     behind = tuple(op for op in needed(whole, backward) if op.out not in forward_results)
     backward_results = {op.out for op in behind}
-    # What the backward pass reads without making it crosses external memory between the passes.
+    # The backward pass reads all other operands from external memory.
     read = dict.fromkeys(n for op in behind for n in op.operands if n not in backward_results)
     given = tuple(name for name in whole.given if any(name in op.operands for op in ahead))
     return StepGraph(
@@ -54,15 +54,14 @@ def split(whole: Graph, forward: tuple[str, ...], backward: tuple[str, ...]) -> 
 def step_graph(network: Network, batch: int, *, inputs: bool = False) -> StepGraph:
     """Build the step of a network, with gradients to every factor and bias.
 
-    With ``inputs`` there are gradients to the inputs too.
-
-    ``NAME.dy`` of each head (``NAME.da`` of an attention) is given by the host; results are
-    ``ln.dGk``, ``ln.db``, ``dx``.
+    With ``inputs`` the step also computes gradients to the inputs. The gradient to the output of
+    each head is given, ``NAME.dy`` (``NAME.da`` of an attention). Results of the backward pass are
+    ``ln.dGk``, ``ln.db`` and ``dx``.
     """
     forward = network_graph(network, batch)
     passed = {node.name for node in network.nodes if isinstance(node, Input) and not inputs}
-    # A layer without a bias still has one, of zeros that the host writes, so that all layers have
-    # the same operations; it is not trained.
+    # A layer without a bias has a bias of zeros, which the host writes and which is not trained, so
+    # that all layers have the same operations.
     passed |= {f"l{n}.b" for n, layer in enumerate(network.layers, 1) if not layer.bias}
     passed |= {name for name in forward.given if forward.tensors[name].constant}
     passed |= host_operands(network).keys()

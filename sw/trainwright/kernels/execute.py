@@ -19,7 +19,7 @@ from trainwright.program.vector import CODE_WORDS, Code, Stream
 ROW_BYTES = 2 * LANES
 BEAT_BYTES = 16
 PROGRAM_BYTES = 1 << 14
-"""Room for the program: instructions of a pass, and a load or a store of every stream."""
+"""Bytes kept for the program: instructions of a pass, and a load or store of every stream."""
 
 
 def execute(
@@ -40,11 +40,11 @@ def execute(
     rows
         Words of every stream that the kernel reads, all of the same number of rows.
     backend
-        Name of the accelerator, as ``trainwright check --backend`` takes it.
+        Name of a back end, as in ``trainwright check --backend``.
     parameters
-        Sizes of the accelerator; by default the usual ones with a vector engine.
+        Sizes of the accelerator; by default the default sizes with a vector engine.
     seed
-        Random stream of a kernel that rounds by random bits.
+        Seed of a kernel that rounds by random bits.
 
     Returns
     -------
@@ -54,12 +54,12 @@ def execute(
     Raises
     ------
     ValueError
-        Rows of other shapes or beyond 16 bits, or a stream that is missing.
+        If rows have another shape or values beyond 16 bits, or a stream has no rows.
     """
     code = lower(kernel, **options)
     count = _checked(rows, [n for b, n in enumerate(code.streams) if code.reads >> b & 1])
     p = parameters or AcceleratorParameters(vector_engine=1)
-    # Streams lie one after the other, in the scratchpad as in memory behind the program.
+    # Streams follow each other in the scratchpad, and in memory behind the program.
     places = {name: n * count for n, name in enumerate(code.streams)}
     data, size = PROGRAM_BYTES, max(1, len(places)) * count * ROW_BYTES
 

@@ -1,8 +1,8 @@
-"""Draft programs of some choices: cut in many ways, tiled, issued, and estimated.
+"""Draft programs of given choices: cut in many ways, tiled, issued, and estimated.
 
-In: ``Chosen`` of ``choose``. Out: ``Draft``, the best first; ``lower`` places and times them. Every
-cut is tiled and issued, some 5 ms each. What shared banks cost is estimated with pieces placed
-once, some 30 ms, beginning with the fastest schedules, until no other can be better.
+Input: ``Chosen`` of ``choose``. Output: drafts, the best first, which ``lower`` places and times.
+Every cut is tiled and issued, some 5 ms each. Then pieces are placed once, some 30 ms, to estimate
+the cycles lost on shared banks: the fastest schedules first, until no other can be better.
 """
 
 from collections.abc import Iterator
@@ -30,27 +30,27 @@ from trainwright.compiler.schedule.tight import tight
 from trainwright.compiler.tile.tile import Lowered, tiled
 
 ROOMS = (1.0, 0.8)
-"""Shares of the scratchpad that may be in use before an array runs ahead of the other."""
+"""Shares of the scratchpad in use up to which an array may run ahead of the other array."""
 LARGE = (4, 2, 1)
-"""Parts of the scratchpad: a tensor larger than one part is used up in slices."""
+"""Divisors of the scratchpad, tried in turn: larger tensors are consumed in slices."""
 LOOKAHEADS = (1, 16)
-"""Commands of an array among which it takes the next: only the first, or any of many."""
+"""Next commands of an array among which the scheduler chooses."""
 MOST_DRAFTS = 4
 """Cuts that are estimated for each choice of arrays and layouts, the likely best first."""
 MOST_COMBINED = 10
 """Limit in place of ``MOST_DRAFTS`` for programs with several stages that are cut."""
 TIGHT = 0.95
-"""Share of the scratchpad that may be in use where it is short; the rest is lost between pieces."""
+"""Share of a short scratchpad that may be in use; the rest is lost in gaps between pieces."""
 EARLIER = (200, 1000)
-"""Cycles by which loads come earlier than at the latest where rows are short."""
+"""Cycles by which loads begin before they must, if rows are short."""
 MOST_TIGHT = 16
 """Limit in place of ``MOST_DRAFTS`` where rows are short: the fewest slices come first."""
 MOST_CHAINED = 2
 """Limit in place of ``MOST_DRAFTS`` for programs with all operations on samples in one stage."""
 CLOSE = 1.0
-"""Cycles of a schedule, relative to the best estimate, up to which it is placed, too.
+"""Cycles of a schedule, relative to the best estimate, up to which the schedule is placed, too.
 
-At 1.0 nothing is lost: shared banks only add to the cycles of a schedule.
+1.0 misses no better program: shared banks only add to the cycles of a schedule.
 """
 
 
@@ -69,7 +69,7 @@ class Draft:
 
     @property
     def fullest(self) -> list[Place]:
-        """Places that are in use at the fullest moment."""
+        """Places of the pieces that are in use when most rows are."""
         return alive(places_of(self.issue.calls))
 
 
@@ -79,7 +79,7 @@ class Drafts:
 
     spec: ProgramSpec
     short: bool = False
-    """Whether a tensor is many times as large as the scratchpad."""
+    """Whether the scratchpad is short: a tensor is many times as large."""
     problems: list[CompileError] = field(default_factory=list)
     _issued: list[Draft] = field(default_factory=list)
     _fits: bool = False
@@ -87,15 +87,14 @@ class Drafts:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more cuts are to be tried."""
+        """Whether the effort for trying cuts is spent."""
         return is_over(self._fits)
 
     def add(self, chosen: Chosen) -> None:
         """Cut, tile and issue programs of some choices."""
         p = self.spec.p
         for number, (stages, spilled) in enumerate(self._options(chosen)):
-            # The first cut is always tried, so that a compilation out of effort still ends with a
-            # program.
+            # Always try the first cut: a compilation that is out of effort still needs a program.
             if (number or self._issued) and self.is_over:
                 break
             try:
@@ -132,8 +131,8 @@ class Drafts:
         """
         # Drafts of equal cycles keep the order in which they were found.
         waiting = sorted(self._issued, key=lambda draft: draft.cycles)
-        # Where rows are short most programs cannot be placed at all, so estimates of shared banks
-        # would tell little.
+        # If rows are short, most programs cannot be placed, so estimates of shared banks mean
+        # little.
         if self.short:
             return waiting
         drafts: list[Draft] = []
@@ -148,8 +147,7 @@ class Drafts:
                 total = self._cycles(draft)
             except DoesNotFitError as error:
                 self.problems.append(error)
-                # The order of issue keeps too many pieces alive: a second one in fewer rows, of
-                # the same commands, costs little.
+                # The order of issue keeps too many pieces alive: issue the commands in fewer rows.
                 draft = self._draft(draft.program, draft.issue.lookahead, ROOMS[1])
                 try:
                     total = self._cycles(draft)
@@ -190,15 +188,15 @@ class Drafts:
                 return
 
     def _usual(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
-        """Yield cuts of what is large."""
+        """Yield cuts of stages with large tensors."""
         tried: set[tuple] = set()
         apart = chosen.apart
         for part in LARGE:
-            # A stage of many axes has 30,000 cuts, all of which are ranked before the first.
+            # Stop before a further bound: a stage of many axes has 30,000 cuts to rank.
             if part != LARGE[0] and self.is_over:
                 return
             stages = self._stages(chosen, part)
-            # A spilled tensor is stored in one layout, one in parts has two.
+            # A spilled tensor is stored in one layout, so its parts must not have two.
             if stages.spilled & apart:
                 continue
             for option in stages.options():

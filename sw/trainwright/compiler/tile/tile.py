@@ -1,10 +1,10 @@
 """Make the commands of a program: pieces are loaded, transposed, computed, and stored.
 
 ``tiled`` is the entry, used by ``step.drafts`` and ``step.blocks``. Commands come in the order of
-the operations, slice by slice. The operands of a slice are loaded or transposed just before the
-slice, those of the first slices before all commands of a stage: so no array waits at the start.
-Each operation finds or makes its operands (``pieces``), chooses the piece that its result goes to,
-and appends a command.
+the operations, slice by slice. Each operation finds or makes the pieces of its operands
+(``pieces``), chooses the piece of its result, and appends a command. The operands of a slice are
+loaded or transposed just before the slice; those of the first slices come before all commands of a
+stage, so that no array waits at the start.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -52,13 +52,12 @@ from trainwright.program.engines import TRANSPOSER
 from trainwright.program.fields import Engine
 
 SMALL = 32
-"""Share of the scratchpad, as its inverse, below which a tensor is loaded whole and not in slices.
-"""
+"""Divisor of the scratchpad: smaller tensors are loaded whole and not in slices."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """Program of commands: its operations, how they are computed, and what it moves."""
+    """Program as commands, with its graph, stages, and tensors in external memory."""
 
     graph: Graph
     """Operations, with the parts in which sums are taken."""
@@ -67,7 +66,7 @@ class Lowered:
     outer: Mapping[str, External]
     macs: int
     addresses: Addresses = field(default_factory=dict)
-    """First rows of the pieces; none before they are placed."""
+    """First rows of the pieces; empty before they are placed."""
 
     @property
     def rows(self) -> int:
@@ -78,7 +77,7 @@ class Lowered:
 def _used(calls: Sequence[Call]) -> list[Call]:
     """Return the commands whose results are read or stored.
 
-    Pieces are prepared for slices in advance; some turn out to be needed by no command.
+    Pieces are prepared for slices in advance, and some are then read by no command.
     """
     read: set[Storage] = set()
     kept = []
@@ -90,11 +89,11 @@ def _used(calls: Sequence[Call]) -> list[Call]:
 
 
 class Tiler:
-    """Commands of one program.
+    """Builder of the commands of one program.
 
-    Tensors of ``spilled`` are stored and read from external memory again. All stages that are
-    ``blocked`` are computed for one of ``blocks`` of samples after the other. With ``spare`` no
-    more rows of zeros are loaded than needed.
+    ``spilled`` tensors are stored in external memory and loaded again. Stages that are ``blocked``
+    are computed for one of ``blocks`` of samples after the other. With ``spare`` only as many rows
+    of zeros are loaded as needed.
     """
 
     def __init__(
@@ -113,8 +112,7 @@ class Tiler:
             for stage in stages
         ]
         self.choices = {choice.op.out: choice for stage in self.stages for choice in stage.choices}
-        # From here on the graph has sums in parts: what is compiled has to be computed exactly so
-        # by the golden model.
+        # From here on the graph has sums in parts, as the golden model must compute the same parts.
         ops = tuple(self.choices[op.out].op for op in spec.graph.ops)
         self.graph = replace(spec.graph, ops=ops)
         self.demands = Demands.of(self.graph, self.stages, pads, p.lanes)
@@ -124,15 +122,15 @@ class Tiler:
         self.stored = {*spec.stored, *spilled}
         self._along = block_axis(self.graph)
         self.block: Block | None = None
-        """Samples that are computed at present, by stages that take blocks of them."""
+        """Block of samples that is computed at present, in a blocked stage."""
         self.inside: set[str] = set()
-        """Tensors that exist in slices only, within the stage that is computed at present."""
+        """Tensors of the present stage that exist in slices only."""
         self.macs = 0
 
     def run(self) -> None:
         """Append the commands of all stages, in the order of the operations."""
         for blocked, group in groupby(self.stages, lambda stage: stage.blocked):
-            together = list(group)  # stages share the loop over blocks with their neighbours
+            together = list(group)  # neighbouring blocked stages share the loop over blocks
             for block in self.blocks if blocked else (None,):
                 self.block = block
                 for stage in together:
@@ -198,10 +196,10 @@ class Tiler:
 
     @staticmethod
     def _backwards(choice: Choice, stage: Stage) -> bool:
-        """Return whether an operation takes its slices in reverse, away from the other array.
+        """Return whether an operation takes its slices in reverse.
 
-        One array takes them in order: the last that adds parts of sums, whose order is fixed, or
-        the one that transposes.
+        The arrays then read different slices.         One array keeps the order: the last array
+        that adds parts of sums, as their order is fixed, or else the array that transposes.
         """
         results = {member.op.out for member in stage.choices}
         parts = [member for member in stage.choices if member.op.parts]
@@ -231,8 +229,8 @@ class Tiler:
     def _passing(self, stage: Stage) -> set[str]:
         """Return the tensors whose slices are computed and read in one iteration of the loops only.
 
-        Keeping their pieces made each search for a piece longer, and took a quarter of the compile
-        time of `fashion` in 512 samples.
+        Dropping their pieces at once keeps searches for a piece short: otherwise they took a
+        quarter of the compile time of `fashion` with 512 samples.
         """
         axes = {axis for axis, _ in stage.loops}
         inside = {choice.op.out for choice in stage.choices}
@@ -262,8 +260,7 @@ class Tiler:
         small = self.graph.count(name) * tensor.digits * SMALL
         if name in self.pieces.given and small <= self.p.lanes * self.p.scratchpad_rows:
             ranges = {}
-        # Only this array reads the layout, so that values outside its cut would be loaded for
-        # nobody.
+        # If only this array reads the layout, nobody needs values outside its cut.
         if cut and cut[0] in tensor.axes and self.demands.cuts.get((name, lanes)) == {cut}:
             return overlap(ranges, ranges_of(cut)) or {}
         return ranges
@@ -279,7 +276,7 @@ class Tiler:
         return pieces.existing(name, lanes, ranges) or pieces.result_piece(name, lanes, ranges)
 
     def _joined(self, name: str) -> bool:
-        """Return whether all parts of a tensor lie in one layout."""
+        """Return whether all parts of a tensor have one layout."""
         return len({work.impl.along for work in self.choices[name].works if work.impl}) == 1
 
     def _choice(self, choice: Choice, slice_: Ranges) -> None:
@@ -287,10 +284,10 @@ class Tiler:
             case View():
                 self._view(choice, slice_)
             case Unfold():
-                return  # its readers step through the rows of its source
+                return  # readers of a window step through the rows of its source
             case Einsum():
-                # Operands of the array that transposes last: a transpose for the other one runs
-                # before its own work.
+                # Prepare operands of the transposing array last: its transposes for the other array
+                # then come before its own work.
                 parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
                 for work, operands in zip(choice.works, reversed(parts), strict=True):
                     if operands:
@@ -318,13 +315,12 @@ class Tiler:
     def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
         """Return the values that a work makes and sums in a slice; ``None`` if there are none."""
         axes = self.graph.tensors[op.out].axes
-        # A sum in parts is also cut along axes that it sums; the ranges of such axes are the
-        # cell's.
+        # A sum in parts is also cut along summed axes, whose ranges are those of the cell.
         axes += tuple(axis for axis, _ in op.parts[0]) if op.parts else ()
         return overlap({a: r for a, r in slice_.items() if a in axes}, ranges_of(work.cut))
 
     def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
-        """Return the operands of a work; ``None`` where the slice has nothing of the work."""
+        """Return the operands of a work; ``None`` if the work computes nothing in the slice."""
         assert work.impl
         ranges = self._within(op, work, slice_)
         if ranges is None:
@@ -339,7 +335,7 @@ class Tiler:
         return parts
 
     def _even(self, impl: Impl, x: Part, z: Part) -> Impl:
-        """Return the implementation with fewer axes in a tile's rows if the chosen lie unevenly."""
+        """Drop first axes of a tile's rows until the rest is evenly spaced in ``x`` and ``z``."""
         tries = (impl.rows[n:] for n in range(len(impl.rows) + 1))
         best = next(r for r in tries if x.joint(r) is not None and z.joint(r) is not None)
         return impl if best == impl.rows else replace(impl, rows=best)
@@ -358,12 +354,12 @@ class Tiler:
             cell = tuple((axis, ranges[axis]) for axis, _ in op.parts[0])
         follows = op.parts and cell != op.parts[0]
         if follows:
-            # The first part of a sum is written to its place; a later one to rows of its own, as an
+            # The first part of a sum goes to the sum's rows, a later part to rows of its own: an
             # array never adds to rows of the scratchpad.
             target = self.pieces.detached(op.out, impl.along, written)
         free = prod(sizes[a] for a in z_axes)
         summed = prod(sizes[a] for a in graph.summed(op))
-        # Counted without padding and digits, as the network has them.
+        # Count multiply-accumulates of the network, without padding and digits.
         self.macs += free * summed
         cycles = contraction_cycles(graph, op, impl, p, sizes)
         z = Part(target, written)
@@ -379,7 +375,7 @@ class Tiler:
             self._add(z, whole, last=cell == op.parts[-1])
 
     def _add(self, x: Part, z: Part, *, last: bool) -> None:
-        """Add a part of a sum to the sum of those before it."""
+        """Add a part of a sum to the sum of the earlier parts."""
         cycles = SUM.cycles(z.rows, x.digits, z.digits)
         self.calls.append(
             Elementwise(
@@ -395,12 +391,11 @@ class Tiler:
         x = Part(pieces.widened(x_name, lanes, ranges, of_x), ranges)
         z = Part(self._target(op.out, lanes, slice_, None), ranges)
         mine = pieces.of(g_name, ranges)
-        # Both operands have all axes, or the second one lacks the samples and is broadcast along
-        # them.
+        # Both operands have all axes, or the second lacks samples and is broadcast along them.
         broadcast = self.graph.tensors[g_name].axes != self.graph.tensors[op.out].axes
-        # A broadcast operand is one row for all blocks of samples. The last block needs a row of
-        # its own if it is not full: lanes beyond the samples have to stay zero, for the statistics
-        # and for sums.
+        # A broadcast operand is one row for all blocks of lanes. A last block that is not full
+        # needs another row, because lanes beyond the samples must stay zero for statistics and
+        # sums.
         every = whole_and_rest(z.counts[lanes[0]], self.p.lanes)
         spans = every if broadcast else [(0, z.blocks, 0)]
         for first, blocks, count in spans:
@@ -453,7 +448,7 @@ class Tiler:
             pieces.move(Engine.STORE, piece, mine, outer)
 
     def _stored_as(self, choice: Choice) -> list[tuple[Axes, Ranges]]:
-        """Return the lanes of a result, of each of its parts where they lie apart."""
+        """Return lanes and ranges of a result, or of each part if parts have different layouts."""
         works = [(w.impl.along, ranges_of(w.cut)) for w in choice.works if w.impl]
         if works and not self._joined(choice.op.out):
             return works
