@@ -8,6 +8,7 @@ import pytest
 
 from trainwright.fixed.scale import (
     PRESETS,
+    UNCOUNTED,
     ScaleRange,
     ScaleRanges,
     Scales,
@@ -241,3 +242,19 @@ def test_which_networks_look_at_saturations(formats, saturated):
     network = load_network("digits").with_formats(formats)
     state = initial_state(network, TrainSettings())
     assert state.scales.ranges.coded_saturated == saturated
+
+
+def test_range_of_wide_uncounted_gradient_alone_has_headroom_for_tails():
+    ranges = replace(ScaleRanges(), uncounted=UNCOUNTED)
+
+    def range_of(fmt, *, uncounted=True, ranges=ranges):
+        counts = {"exponent": -9, "floor": -20, "count": 64, "total": 640, "saturations": 0}
+        return ranges.of_tensor(
+            TensorStatistics(TensorClass.GRADIENT, fmt, **counts, uncounted=uncounted)
+        )
+
+    assert range_of(Fixed(16)) == range_of(Fixed(15)) == UNCOUNTED
+    usual = ranges.gradient
+    assert range_of(Fixed(14)) == range_of(Fixed(16), uncounted=False) == usual
+    assert range_of(Fixed(16), ranges=ScaleRanges()) == usual
+    assert range_of(Posit(16, 1)) == ranges.of(TensorClass.GRADIENT, Posit(16, 1)) != UNCOUNTED

@@ -200,6 +200,7 @@ class Driver(StepDriver):
                 saturations=saturations,
                 underflows=underflows,
                 per_sample=t.per_sample,
+                uncounted=t.name in program.uncounted,
             )
             for t, total, saturations, underflows in zip(program.tensors, *counts, strict=False)
             if t.counted

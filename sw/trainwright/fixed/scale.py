@@ -84,9 +84,19 @@ class ScaleRanges:
     in ``trainwright train``.
     """
 
+    uncounted: ScaleRange | None = None
+    """Range of wide results of passes, whose saturated values no engine counts. None: that of the
+    class, as in ``trainwright train``.
+    """
+
     def of(self, kind: TensorClass, fmt: Format) -> ScaleRange:
         """Return the range of a format that has its own, or else of a class."""
         return ScaleRange(*fmt.mean_range) if fmt.mean_range else getattr(self, kind.value)
+
+    def of_tensor(self, s: "TensorStatistics") -> ScaleRange:
+        """Return the range of a tensor by its statistics."""
+        wide = s.uncounted and not s.format.coded and s.width >= UNCOUNTED_WIDTH
+        return self.uncounted if wide and self.uncounted else self.of(s.kind, s.format)
 
 
 MOST_SATURATED = 1 / 64
@@ -110,6 +120,13 @@ SATURATED_ENERGY = 1 / 2
 have any size, and a few of them can dominate a gradient. At a mean of a fortieth of full scale one
 saturated value in a thousand has half of the energy: networks of the trainer do so in first steps.
 """
+UNCOUNTED = ScaleRange(0.001, 0.004)
+"""``ScaleRanges.uncounted`` of compiled models: full scale is 250 to 1,000 times the mean.
+
+Gradients of a norm's scale have values of 74 times their mean, and lost 28 % by these in the range
+of their class. A mean of 33 words loses 1 % in rounding."""
+UNCOUNTED_WIDTH = 15
+"""Bits from which the range of uncounted tensors holds: narrower words would round to few steps."""
 GROWN_ENERGY = 1 / 16
 """Share of the sum of squares above which saturated values make a tensor astray if its mean is
 above its scale range, too: it grew in one step. Without this rule a loss, or inputs, 4 to 16 times
@@ -145,6 +162,8 @@ class TensorStatistics:
     """Values closer to 0 than the smallest number of a coded format."""
     per_sample: bool = False
     """Whether each sample of the batch has values of its own."""
+    uncounted: bool = False
+    """Whether saturated values are not counted: a pass of the vector engine writes the tensor."""
 
     def of_samples(self, samples: int, batch: int) -> "TensorStatistics":
         """Count the values of the first ``samples`` alone: the rest of the batch is zeros."""
@@ -218,7 +237,7 @@ class Scales:
         """
         moved = 0
         for name, s in statistics.items():
-            allowed, mean = self.ranges.of(s.kind, s.format), s.mean_fraction
+            allowed, mean = self.ranges.of_tensor(s), s.mean_fraction
             step = 0
             if s.format.coded:
                 step = max(self._held(_coded_jump(mean, allowed), s), s.floor - s.exponent)
@@ -239,7 +258,7 @@ class Scales:
         """Move exponents by at most one after a step; returns how many moved."""
         moved = 0
         for name, s in statistics.items():
-            limits = sum_limits(self.ranges.of(s.kind, s.format), s.count, s.width)
+            limits = sum_limits(self.ranges.of_tensor(s), s.count, s.width)
             most = self._most_saturated(s)
             high = limits.high if s.saturations <= most else -1
             above = s.exponent > s.floor and 8 * s.saturations <= most
@@ -272,7 +291,7 @@ class Scales:
         if s.is_lost:
             # Zeros at the least exponent stay zeros, whatever a second pass chooses.
             return bool(s.total) or s.exponent > s.floor
-        allowed = self.ranges.of(s.kind, s.format)
+        allowed = self.ranges.of_tensor(s)
         low = allowed.low
         if s.format.coded:  # words are nearly logarithms: at a mean this high they hardly differ
             if s.mean_fraction > CODED_HIGH or s.mean_fraction < low / FAINT_BELOW:

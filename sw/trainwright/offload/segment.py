@@ -28,6 +28,7 @@ from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import (
     MOST_SATURATED,
     SATURATED_ENERGY,
+    UNCOUNTED,
     ScaleRanges,
     Scales,
     TensorStatistics,
@@ -143,7 +144,9 @@ class Segment:
         self.image, self.input_gradients, self.tokens = image, input_gradients, tokens
         # The layer that reads the inputs keeps the exponents: they belong to its state_dict.
         kept, name = self.layers[stretch.first].program_exponents, self._name
-        ranges = ScaleRanges(coded_saturated=MOST_SATURATED, saturated_energy=SATURATED_ENERGY)
+        ranges = ScaleRanges(
+            coded_saturated=MOST_SATURATED, saturated_energy=SATURATED_ENERGY, uncounted=UNCOUNTED
+        )
         held = kept.setdefault(f"{name} held", {})
         self.scales = Scales(ranges, kept.setdefault(name, {}), held)
         self._ends = kept.setdefault(f"{name} ends", {})

@@ -96,6 +96,11 @@ class CompiledProgram:
         return d
 
     @cached_property
+    def uncounted(self) -> frozenset[str]:
+        """Names of tensors whose saturated values are not counted: passes count sums alone."""
+        return frozenset(rule.z.name for rule in self.rules.values() if rule.kernel is not None)
+
+    @cached_property
     def _makers(self) -> dict[str, str]:
         """Tensor that gives each written tensor its exponent: itself, or the source of a copy."""
         passed = {rule.z.name: rule.x for rule in self.rules.values() if rule.passes}
