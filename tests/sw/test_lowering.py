@@ -22,11 +22,14 @@ from trainwright.compiler import compile_step
 from trainwright.compiler.base.compiled import PAPER, SMALL
 from trainwright.compiler.base.errors import DoesNotFitError, ResourceError
 from trainwright.compiler.base.limits import STREAMED
+from trainwright.compiler.step import compile as compile_module
 from trainwright.compiler.step import lower as lower_module
-from trainwright.compiler.step.compile import compile_network
+from trainwright.compiler.step.compile import compile_network, order_cost
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Einsum
+from trainwright.graph.order import Site, search
 from trainwright.graph.remake import MARK
+from trainwright.graph.step import step_graph
 from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.descriptors import Transfer
@@ -203,6 +206,28 @@ def test_lowering_small_step_is_exact_and_keeps_no_products(network, batch):
     assert again.keys() >= {name + MARK for name in _crossing(fast)} and not _crossing(small)
     assert {name.removesuffix(MARK) for name in again} <= ahead.makers.keys()
     assert small.macs == fast.macs + sum(map(behind.products, again.values()))
+
+
+def test_compile_auto_of_idle_arrays_makes_products_again(monkeypatch):
+    """48 samples take two thirds of the multipliers where a large product crosses the passes."""
+    network = load_network("fashion")
+    step = compile_network(network, 48, DEFAULT)
+    assert not _crossing(step) and step.cycles < 300_000
+    monkeypatch.setattr(compile_module, "BUSY", 0)
+    kept = compile_network(network, 48, DEFAULT)
+    assert _crossing(kept) and kept.cycles > 1.15 * step.cycles
+
+
+def test_order_cost_of_large_crossing_product_counts_it_twice():
+    graph = step_graph(load_network("fashion"), 48)
+    contractions = next(iter(graph.sites.values()))
+    kept, again = (
+        Site(graph.whole, contractions, order_cost(DEFAULT, remade=remade))
+        for remade in (False, True)
+    )
+    (tree,) = search(graph.whole, contractions, cost=kept.cost, most=1)
+    leaves = sum(1 << kept.leaves.index(name) for name in ("l1.G1", "l1.G2", "l1.x"))
+    assert again.total(tree) == kept.total(tree) + kept.cost_of(*tree[leaves])
 
 
 def _crossing(step) -> set[str]:

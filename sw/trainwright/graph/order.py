@@ -55,6 +55,8 @@ class Cost:
     pair of words of its operands; 0: every product counts once."""
     pairs: bool = True
     """Whether both values of a product may have several words."""
+    remade: bool = False
+    """Whether the backward pass makes large partial results of the forward pass again."""
 
 
 class Site:
@@ -166,8 +168,11 @@ class Site:
             made_from = [m for m, parts in tree.items() if mask in parts]
             if not mask & self.given_later:
                 # A result of the forward pass is in external memory when the backward pass reads
-                # it.
-                made_from = [m for m in made_from if not m & self.given_later]
+                # it, or is made again there.
+                ahead = [m for m in made_from if not m & self.given_later]
+                if self.cost.remade and ahead and len(ahead) < len(made_from):
+                    total += self.cost_of(a, b)
+                made_from = ahead
             if len(made_from) < 2:
                 continue
             common = self.kept(mask).intersection(*(self.kept(m) for m in made_from))

@@ -9,7 +9,7 @@ the forward pass left, and lays out external memory for both.
 import gc
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.base.compiled import AUTO, FOLLOWED, PAPER, SMALL
@@ -48,6 +48,12 @@ more cycles there.
 """
 HOPEFUL = 2.0
 """Cost of a contraction order, relative to the best one, up to which it is tried."""
+MORE_EFFORT = 75_000
+"""Alternatives of a search by ``SMALL`` after one by ``AUTO``."""
+BUSY = 0.8
+"""Share of the multipliers' cycles below which ``AUTO`` tries ``SMALL``, too."""
+GAIN = 0.95
+"""Cycles of ``SMALL``, relative to those of ``AUTO``, up to which ``AUTO`` takes it."""
 __all__ = ["Lowered", "StepPrograms", "compile_graph", "compile_network"]
 
 
@@ -315,12 +321,12 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def order_cost(p: AcceleratorParameters, digits: int = 0) -> Cost:
-    """Return the measure of contraction orders on an accelerator; ``digits`` as in ``Cost``."""
+def order_cost(p: AcceleratorParameters, digits: int = 0, *, remade: bool = False) -> Cost:
+    """Return the measure of orders on an accelerator; ``digits`` and ``remade`` as in ``Cost``."""
     # A tensor above half a scratchpad has to be used up in slices, with rows left for what is read
     # with it.
-    held, arrays = p.scratchpad_rows * p.lanes // 2, Arrays.of(p)
-    return Cost(held=held, arrays=arrays, digits=digits, pairs=bool(not p.narrow or p.wide_tensors))
+    held, pairs = p.scratchpad_rows * p.lanes // 2, bool(not p.narrow or p.wide_tensors)
+    return Cost(held=held, arrays=Arrays.of(p), digits=digits, pairs=pairs, remade=remade)
 
 
 @_uncollected()
@@ -371,12 +377,39 @@ def _planned(
         )
         step = compile_graph(graph.ordered(papers), p, papers, rows)
         return replace(step, cost=cost)
+    step = _cheapest(network, graph, p, widths, rows, plan)
+    if plan == AUTO and _is_idle(step, graph):
+        with suppress(CompileError), followed(most=MORE_EFFORT):
+            small = _cheapest(network, graph, p, widths, rows, SMALL)
+            if small.cycles < GAIN * step.cycles:
+                return small
+    return step
+
+
+def _is_idle(step: StepPrograms, graph: StepGraph) -> bool:
+    """Return whether a step with slices of large partial results leaves much of the arrays idle."""
+    own = {op.out for op in graph.whole.ops}
+    partial = [op.out for op in step.graph.whole.ops if op.sums and op.out not in own]
+    large = any(step.graph.whole.count(name) > step.cost.held for name in partial)
+    return large and step.macs < BUSY * step.cycles * step.parameters.multipliers
+
+
+def _cheapest(
+    network: Network,
+    graph: StepGraph,
+    p: AcceleratorParameters,
+    widths: Mapping[str, int],
+    rows: Rows,
+    plan: str,
+) -> StepPrograms:
+    """Return the fastest step by plan ``AUTO`` or ``SMALL``. Raises ``CompileError``."""
     steps: list[StepPrograms] = []
     problems: list[CompileError] = []
     # Where tensors are cut into digits, neither measure of orders is always better: try both.
     for digits in cost_digits(network, graph, p):
         try:
-            steps.append(_searched(graph, p, order_cost(p, digits), widths, rows, plan))
+            cost = order_cost(p, digits, remade=plan == SMALL)
+            steps.append(_searched(graph, p, cost, widths, rows, plan))
         except CompileError as error:
             problems.append(error)
     if not steps:
