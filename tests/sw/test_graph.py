@@ -18,7 +18,7 @@ from trainwright.graph.network import average, upper_names
 from trainwright.graph.order import Cost, ordered
 from trainwright.graph.step import step_graph
 from trainwright.network import Widths, load_network
-from trainwright.program.engines import PE1, PE2
+from trainwright.parameters import AcceleratorParameters
 from trainwright.train.functional import outputs
 from trainwright.tt import to_matrix
 
@@ -55,7 +55,7 @@ def test_graph_tensor_beyond_memory_is_used_in_slices():
 
 def test_arrays_are_filled_by_axes_side_by_side():
     """4 x 4 fill 16 lanes, 10 values fill 10, and 7 x 9 = 63 all but one of 64."""
-    arrays = Arrays(16, ((PE1, 8), (PE2, 4)))
+    arrays = Arrays(AcceleratorParameters(pe1_rows=8, pe2_rows=4))
     assert filled((4, 4), 16) == 1 and filled((10,), 16) == 10 / 16
     assert filled((7, 9), 16) == 63 / 64 and filled((), 8) == 1 / 8
     assert arrays.fill((16,), (16,), (16,)) == 1
@@ -69,7 +69,8 @@ def test_graph_order_that_fills_the_arrays_is_better_than_one_of_fewer_products(
     """Layer 2 at rank 12: W is rebuilt, whose products fill 16 lanes; without it, few do."""
     step = step_graph(load_network("fashion").with_ranks(((14, 10, 15), (12,))), 64)
     few, full = (
-        orders(step, held=HELD, arrays=a) for a in (None, Arrays(16, ((PE1, 16), (PE2, 16))))
+        orders(step, held=HELD, arrays=a)
+        for a in (None, Arrays(AcceleratorParameters(pe1_rows=16, pe2_rows=16)))
     )
     assert [order.macs for order in few] == [50_456_320, 1_769_472]
     assert [order.macs for order in full] == [50_456_320, 1_867_776]

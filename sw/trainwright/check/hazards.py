@@ -31,12 +31,10 @@ MOST_ROWS = 64
 REGIONS = ("shared", "first", "second", "result", "older", "late")
 """Regions: rows that both commands touch (``shared``), two operands, and the results of the long
 command, of the command after it (``older``) and of the last command (``late``)."""
-BY_ARRAYS = tuple(
-    [
-        next(o for o in spec.operations if spec.along_lanes or o is not spec.contraction)
-        for spec in ARRAYS.values()
-    ]
-)
+BY_ARRAYS = [
+    next(o for o in spec.operations if spec.along_lanes or o is not spec.contraction)
+    for spec in ARRAYS.values()
+]
 """Operation of each array that takes whole rows of both operands."""
 READERS = (Operation.STORE, *BY_ARRAYS, Operation.VECTOR)
 WRITERS = (Operation.LOAD, *BY_ARRAYS, Operation.VECTOR, Operation.SAMPLES)

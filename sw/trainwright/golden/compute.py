@@ -21,7 +21,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, Compute, Level
 from trainwright.program.elementwise import BODIES
 from trainwright.program.encoding import ProgramError
-from trainwright.program.engines import contraction_of, tile_rows
+from trainwright.program.engines import contraction_of, sums_lanes, tile_rows
 from trainwright.program.footprint import result_digits
 from trainwright.support.errors import errors_as
 
@@ -56,8 +56,7 @@ class Nest:
     def __init__(self, d: Compute, rows: int):
         self.d = d
         self.tile_rows = rows
-        array = contraction_of(d.operation)
-        by_entries = array is not None and array.along_lanes
+        by_entries = sums_lanes(d.operation)
         groups: tuple[list[int], list[int], list[int]] = ([], [], [])
         # The tile level moves the rows of PE4's left operand even where x has no stride.
         for index, level in enumerate(d.outer):
@@ -210,8 +209,7 @@ def _random(
     the engines in that order.
     """
     _, rows, lanes = shape
-    array = contraction_of(d.operation)
-    if array and array.along_lanes:
+    if sums_lanes(d.operation):
         keys = addresses[:, :1] * KEYS_A_ROW + np.arange(lanes)
         return unit_bytes(mixed(stream, keys), rows).transpose(0, 2, 1)
     return unit_bytes(mixed(stream, addresses * KEYS_A_ROW), lanes)
@@ -291,8 +289,7 @@ def first_operands(
     left = nest.group(nest.both, "x")[:, None] + nest.group(nest.first, "x")
     right = nest.group(nest.both, "g")[:, None] + nest.group(nest.second, "g")
     left, right = x + left[..., None] + nest.summed("x"), g + right[..., None] + nest.summed("g")
-    array = contraction_of(d.operation)
-    if array is not None and array.along_lanes:
+    if sums_lanes(d.operation):
         first, second = operands.x(left), operands.g(right)
     else:  # a lane of x, and a word of a group of g
         first, second = operands.x(left)[..., :1], operands.groups(right, nest.tile_rows)[..., :1]

@@ -6,12 +6,12 @@ from itertools import combinations, product
 from math import prod
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.engines import ARRAYS, EngineSpec
+from trainwright.program.engines import ARRAYS
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """Sizes of the arrays that compute products.
+    """Arrays of an accelerator, which compute products.
 
     A product of two sums over ``inner`` axes, and has ``first`` and ``second`` axes of one operand
     alone. An array that sums along the lanes takes rows of the first operand, ``lanes`` values of
@@ -19,14 +19,7 @@ class Arrays:
     and a row's of the second, and at least as many summed values a tile as it has rows.
     """
 
-    lanes: int
-    rows: tuple[tuple[EngineSpec, int], ...]
-    """Records of the arrays, each with the rows of its tiles."""
-
-    @classmethod
-    def of(cls, p: AcceleratorParameters) -> "Arrays":
-        """Return the arrays of an accelerator."""
-        return cls(p.lanes, tuple([(spec, spec.rows(p)) for spec in ARRAYS.values()]))
+    p: AcceleratorParameters
 
     def fill(
         self, first: tuple[int, ...], second: tuple[int, ...], inner: tuple[int, ...]
@@ -35,9 +28,10 @@ class Arrays:
 
         Arguments are sizes of axes; whether axes are adjacent in memory is not considered.
         """
-        lanes, best = self.lanes, 0.0
+        lanes, best = self.p.lanes, 0.0
         # Either operand may play either part: the compiler swaps them freely.
-        for (a, b), (spec, rows) in product(((first, second), (second, first)), self.rows):
+        for (a, b), spec in product(((first, second), (second, first)), ARRAYS.values()):
+            rows = spec.rows(self.p)
             if spec.along_lanes:
                 share = filled(a, rows) * filled(b, lanes) * filled(inner, lanes)
             else:

@@ -112,6 +112,11 @@ def contraction_of(operation: Operation) -> EngineSpec | None:
     return spec if spec.rows_parameter and operation is spec.contraction else None
 
 
+def sums_lanes(operation: Operation) -> bool:
+    """Return whether the operation sums products along the lanes."""
+    return (array := contraction_of(operation)) is not None and array.along_lanes
+
+
 def tile_rows(operation: Operation, p: AcceleratorParameters) -> int:
     """Return the rows of a tile."""
     array = contraction_of(operation)

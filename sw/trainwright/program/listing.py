@@ -15,7 +15,7 @@ from trainwright.program.descriptors import (
     Transfer,
     modulus,
 )
-from trainwright.program.engines import ENGINE_OF, EVERY_ENGINE, contraction_of
+from trainwright.program.engines import ENGINE_OF, EVERY_ENGINE, contraction_of, sums_lanes
 from trainwright.program.exponents import MoveScales, Scalar, ScalarKind
 from trainwright.program.fields import Engine, Operation
 from trainwright.program.samples import Samples
@@ -62,7 +62,7 @@ def _levels(levels: tuple[Level, ...], reduce_levels: int, tile_level: int) -> s
 
 def _compute(d: Compute) -> str:
     array = contraction_of(d.operation)
-    by_entries = array is not None and array.along_lanes
+    by_entries = sums_lanes(d.operation)
     # The second operand of the other operations is the bias or the mask.
     source = "y" if by_entries else "group" if array else "b"
     operands = (

@@ -7,7 +7,7 @@ from functools import cached_property
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Transfer
 from trainwright.program.elementwise import BODIES
-from trainwright.program.engines import ENGINE_OF, contraction_of, pass_cycles
+from trainwright.program.engines import ENGINE_OF, contraction_of, pass_cycles, tile_rows
 from trainwright.program.exponents import SCALARS
 from trainwright.program.fields import DESCRIPTOR_BYTES, Engine
 from trainwright.program.footprint import Touch, footprint, result_digits, rows_written
@@ -125,10 +125,9 @@ def _rows(touch: Touch, rate: float, p: AcceleratorParameters) -> PortRows:
     return PortRows(rate, tuple(parts))
 
 
-def _with_unused(
-    x: PortRows, touch: Touch, d: Compute, rows: int, p: AcceleratorParameters
-) -> PortRows:
+def _with_unused(x: PortRows, touch: Touch, d: Compute, p: AcceleratorParameters) -> PortRows:
     """Add the rows past ``last_rows`` to the first operand, of which whole tiles are fetched."""
+    rows = tile_rows(d.operation, p)
     unused = rows - d.last_rows
     reach = unused * d.x_row_stride
     if not reach or p.formats or p.address_checks:  # then it fetches the last row again
@@ -233,7 +232,7 @@ def _compute(
         for touch, rate in zip(touches, (*(r * stepping for r in rates), written), strict=True)
     )
     if array and array.along_lanes:
-        x = _with_unused(x, touches[0], d, array.rows(p), p)
+        x = _with_unused(x, touches[0], d, p)
     return CommandWork(
         engine, cycles, start, end + waiting, reads=(x, g),
         writes=(z, PortRows(written, ((RESULTS, 1.0),))), macs=macs, requests=d.steps * per_step,

@@ -197,14 +197,8 @@ def _line(part: str, descriptors: Sequence[Descriptor], command: CommandRecord) 
 def trace_events(parts: Sequence[ProfiledProgram]) -> dict[str, Any]:
     """Return a trace for Perfetto or chrome://tracing: a row an engine, a cycle a microsecond."""
     events: list[dict[str, Any]] = [
-        {
-            "ph": "M",
-            "pid": 1,
-            "tid": spec.engine.value,
-            "name": "thread_name",
-            "args": {"name": spec.name},
-        }
-        for spec in ENGINES
+        {"ph": "M", "pid": 1, "tid": s.engine, "name": "thread_name", "args": {"name": s.name}}
+        for s in ENGINES
     ]
     begun = 0
     for part in parts:

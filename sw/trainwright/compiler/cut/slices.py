@@ -163,6 +163,4 @@ def _rows_of(graph: Graph, impl: Impl, sizes: Mapping[str, int], p: AcceleratorP
     fitting = [tiled for tiled in candidates if even(sliced, tiled)]
     if not fitting:
         raise CutError(f"no rows of a slice of {impl.z} lie evenly for {impl.engine.name}")
-    return min(
-        fitting, key=lambda tiled: up(size := prod(sizes[a] for a in tiled.rows), unit) / size
-    )
+    return min(fitting, key=lambda i: up(size := prod(sizes[a] for a in i.rows), unit) / size)

@@ -326,7 +326,7 @@ def order_cost(p: AcceleratorParameters, digits: int = 0, *, remade: bool = Fals
     # A tensor above half a scratchpad has to be used up in slices, with rows left for what is read
     # with it.
     held, pairs = p.scratchpad_rows * p.lanes // 2, bool(not p.narrow or p.wide_tensors)
-    return Cost(held=held, arrays=Arrays.of(p), digits=digits, pairs=pairs, remade=remade)
+    return Cost(held=held, arrays=Arrays(p), digits=digits, pairs=pairs, remade=remade)
 
 
 @_uncollected()
