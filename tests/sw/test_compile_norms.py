@@ -110,6 +110,19 @@ def test_scale_of_a_norm_has_its_gradient_where_few_products_are_large():
         assert (mine - torchs).norm() < 0.02 * torchs.norm()
 
 
+def test_scale_of_a_norm_has_its_gradient_where_the_loss_grows():
+    torch.manual_seed(0)
+    model, x, weights = NormedAttention(), torch.randn(32, 2, 16), torch.randn(32, 2, 16)
+    compiled = trainwright.compile(model, batch=64)
+    gradients(compiled, x, weights)
+    for factor in (30, 3, 400, 1):
+        compiled.zero_grad()
+        (compiled(x) * factor * weights).sum().backward()
+        own = [p.grad.clone() for p in compiled.parameters()]
+        for mine, torchs in zip(own, gradients(model, x, weights)[2:], strict=True):
+            assert (mine - factor * torchs).norm() < 0.05 * factor * torchs.norm()
+
+
 def test_tt_layer_norm_in_float32_equals_that_of_torch():
     torch.manual_seed(1)
     theirs = torch.nn.LayerNorm(24, eps=0)

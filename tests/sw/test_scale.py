@@ -258,3 +258,27 @@ def test_range_of_wide_uncounted_gradient_alone_has_headroom_for_tails():
     assert range_of(Fixed(14)) == range_of(Fixed(16), uncounted=False) == usual
     assert range_of(Fixed(16), ranges=ScaleRanges()) == usual
     assert range_of(Posit(16, 1)) == ranges.of(TensorClass.GRADIENT, Posit(16, 1)) != UNCOUNTED
+
+
+def _gradient(mean, saturations=0, *, uncounted=False):
+    """Return counts of 10,000 words whose mean is a part of full scale."""
+    total = round(mean * (1 << 15) * 10_000)
+    return TensorStatistics(
+        TensorClass.GRADIENT, Fixed(16), -9, -20, 10_000, total, saturations, uncounted=uncounted
+    )
+
+
+def test_uncounted_tensor_that_grew_is_astray_by_its_mean_alone():
+    usual = ScaleRanges(saturated_energy=0.5)
+    scales = Scales(replace(usual, uncounted=UNCOUNTED))
+    assert scales.is_astray(_gradient(0.0081, uncounted=True))
+    assert not scales.is_astray(_gradient(0.0079, uncounted=True))
+    assert not scales.is_astray(_gradient(0.0081))
+    assert not Scales(usual).is_astray(_gradient(0.0081, uncounted=True))
+
+
+def test_tensor_that_grew_is_astray_with_a_40th_of_its_energy_saturated():
+    scales = Scales(ScaleRanges(saturated_energy=0.5))
+    assert 1 / 64 < _gradient(0.05, 1).saturated_energy < 1 / 38
+    assert scales.is_astray(_gradient(0.05, 1)) and not scales.is_astray(_gradient(0.05))
+    assert not scales.is_astray(_gradient(0.029, 1)) and not Scales().is_astray(_gradient(0.05, 1))

@@ -127,7 +127,7 @@ Gradients of a norm's scale have values of 74 times their mean, and lost 28 % by
 of their class. A mean of 33 words loses 1 % in rounding."""
 UNCOUNTED_WIDTH = 15
 """Bits from which the range of uncounted tensors holds: narrower words would round to few steps."""
-GROWN_ENERGY = 1 / 16
+GROWN_ENERGY = 1 / 64
 """Share of the sum of squares above which saturated values make a tensor astray if its mean is
 above its scale range, too: it grew in one step. Without this rule a loss, or inputs, 4 to 16 times
 as large as in the step before changed gradients by up to 40 %."""
@@ -300,6 +300,8 @@ class Scales:
         most = self.ranges.saturated_energy
         if most is not None:
             grown = s.mean_fraction > allowed.high
+            if allowed == self.ranges.uncounted and s.mean_fraction > 2 * allowed.high:
+                return True  # only the mean shows that a tensor grew whose saturation none counts
             if s.saturated_energy > (min(most, GROWN_ENERGY) if grown else most):
                 return True
         words = s.total / s.count
