@@ -8,6 +8,7 @@ from typing import Any
 from trainwright.accelerator.registers import Error
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
+    CLASSES,
     Compute,
     Descriptor,
     End,
@@ -39,7 +40,7 @@ LAYOUT = {
     spec.name.lower(): Compute.layout if spec.rows_parameter else Transfer.layout
     for spec in ENGINES
 }
-ENGINE = {operation: spec.name.lower() for operation, spec in SPEC_OF.items()}
+ENGINE = {o: s.name.lower() for o, s in SPEC_OF.items() if CLASSES[o] in (Compute, Transfer)}
 
 
 @dataclass(frozen=True)
