@@ -133,6 +133,8 @@ class Driver:
 
     def __init__(self, ctx, bench: Bench, random: Random):
         self.ctx, self.bench, self.random = ctx, bench, random
+        coded = bench.statistics.parameters.formats
+        self.counts = ("saturations", "underflows") if coded else ("saturations",)
 
     async def put_exponents(self, values) -> None:
         host = self.bench.file.host
@@ -156,7 +158,7 @@ class Driver:
 
     async def add(self, slot: int, total: int) -> None:
         item = self.bench.statistics.ports[0].item
-        self.ctx.set(item.payload, {"slot": slot, "sum": total, "saturations": 1})
+        self.ctx.set(item.payload, {"slot": slot, "sum": total} | dict.fromkeys(self.counts, 1))
         self.ctx.set(item.valid, 1)
         await self.ctx.tick().until(item.ready)
         self.ctx.set(item.valid, 0)
@@ -167,12 +169,13 @@ class Driver:
         self.ctx.set(statistics.slot, slot)
         self.ctx.set(statistics.read, 1)
         while True:
-            sampled = await self.ctx.tick().sample(
-                statistics.totals.sum, statistics.totals.saturations, statistics.read_done
-            )
+            totals = [statistics.totals[name] for name in ("sum", *self.counts)]
+            sampled = await self.ctx.tick().sample(*totals, statistics.read_done)
             if sampled[-1]:
                 self.ctx.set(statistics.read, 0)
-                return sampled[-3], sampled[-2]
+                total, *counts = sampled[-1 - len(totals) : -1]
+                assert len({*counts}) == 1, "each item has one of each count"
+                return total, counts[0]
 
     async def execute(self, d, *, watched: bool):
         """Return error and results; if ``watched``, the host reads a statistics slot meanwhile."""

@@ -1,11 +1,13 @@
 """Functions in networks of coded formats on the simulated accelerator: golden = RTL."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trainwright.check.step import check_step
+from trainwright.check.training import check_training
 from trainwright.network import load_network
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
@@ -47,3 +49,14 @@ def test_functions_in_coded_formats_are_exact_on_rtl(name):
         assert checked.comparison.mismatches == {}
     cycles = checked.counters.cycles
     assert checked.step.predicted_cycles == pytest.approx(cycles, rel=NEAR, abs=200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("formats", (FLOATS, POSITS))
+def test_training_on_the_chip_in_coded_formats_is_exact_on_rtl(formats):
+    network = load_network("digits").with_formats(formats)
+    p = replace(engine_for(network), exponents=64, sample_loads=1)
+    with RtlAccelerator(p, memory_bytes=1 << 21) as rtl:
+        checked = check_training(network, 16, rtl, steps=2)
+    assert checked.comparison.values and checked.comparison.mismatches == {}
+    assert checked.columns_cut and checked.host_writes == 0

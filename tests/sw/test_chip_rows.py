@@ -172,6 +172,9 @@ def _assert_defined(data, chosen, plan, network=None):
     assert (len(ranks) > 1) == (chosen.prior is not None)
 
 
+CODED = replace(P, formats=("float(3,8)",), factor_width=16)
+
+
 @pytest.mark.parametrize(
     ("network", "p", "batch", "message"),
     [
@@ -179,7 +182,7 @@ def _assert_defined(data, chosen, plan, network=None):
             replace(DIGITS, widths=replace(DIGITS.widths, factor=11)),
             replace(P, factor_width=16), 16, "take factors of up to 10 bits, not 11; use --upd",
         ),
-        (DIGITS.with_formats({"gradient": "posit(16,1)"}), P, 16, "take fixed point of one word"),
+        (DIGITS.with_formats({"factor": "float(3,8)"}), CODED, 16, "take factors of up to 10 bits"),
     ],
 )  # fmt: skip
 def test_rows_plan_rejects_unsupported_networks(network, p, batch, message):

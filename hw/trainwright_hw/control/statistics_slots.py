@@ -74,7 +74,9 @@ class StatisticsSlots(wiring.Component):
             with m.State("IDLE"):
                 if self.parameters.exponents:
                     with m.If(self.taken.take):
-                        m.d.sync += [slot.eq(self.taken.slot), item.saturations.eq(0)]
+                        # a sum begins anew, counts stay: nothing is added to them
+                        counts = [name for name in self._layout.members if name != "sum"]
+                        m.d.sync += [slot.eq(self.taken.slot), *(item[n].eq(0) for n in counts)]
                         m.next = "TAKE"
                 with m.If(self.read):
                     m.d.sync += slot.eq(self.slot)

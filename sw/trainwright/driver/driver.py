@@ -283,7 +283,7 @@ class Driver(StepDriver):
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
         present = {image.name for image in self.step.forward.images}
         self._put_images(self.step.backward, model, present=present)
-        fmt = self.network.format("gradient")
+        fmt = self.step.upper_format
         parts = dict(zip(self.step.uppers, gradient.split(self.network.head_sizes, 1), strict=True))
         zero = fmt.input_exponent
         operands = dict(exponents)

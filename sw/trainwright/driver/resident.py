@@ -158,7 +158,7 @@ class ResidentDriver(ChipDriver):
             sums = sums_of_squares(self.layout, state.weights)
             self._write(PRIOR, self.memory.prior_rows.words(sums, state.pulls, state.kept))
         parts = self.layout.parts
-        given = self._given_exponents() | {part.name: part.exponent for part in parts}
+        given = self._given_exponents() | {part.name: part.read_exponent for part in parts}
         for number, layer in enumerate(self.network.layers, 1):
             if not layer.bias:
                 given[f"l{number}.b"] = scales.exponents.get(f"l{number}.y", 0)

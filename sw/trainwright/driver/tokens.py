@@ -5,6 +5,7 @@ from functools import cache
 import torch
 
 from trainwright.compiler import CompiledStep
+from trainwright.compiler.base.compiled import FOLLOWED
 from trainwright.compiler.base.rules import Written
 from trainwright.fixed.quantise import quantise
 from trainwright.fixed.scale import TensorClass
@@ -93,6 +94,10 @@ def multiplies_digits(step: CompiledStep) -> bool:
 
 def exponent_of_inputs(step: CompiledStep) -> int:
     """Return the exponent of a step's inputs."""
+    # On the chip means alone move exponents: products with large one-hot words would saturate.
+    coded = step.network.format("activation").coded and step.plan in FOLLOWED
+    if coded and digit_layers(step.network, coded=True):
+        return 0
     return 0 if multiplies_digits(step) else input_exponent(step.network)
 
 

@@ -88,10 +88,19 @@ class ScaleRanges:
     """Range of wide results of passes, whose saturated values no engine counts. None: that of the
     class, as in ``trainwright train``.
     """
+    by_means: bool = False
+    """Whether saturated values of coded tensors count for nothing after a step, as on the chip,
+    whose exponent file compares sums alone."""
 
     def of(self, kind: TensorClass, fmt: Format) -> ScaleRange:
         """Return the range of a format that has its own, or else of a class."""
-        return ScaleRange(*fmt.mean_range) if fmt.mean_range else getattr(self, kind.value)
+        if not fmt.mean_range:
+            return getattr(self, kind.value)
+        low, high = fmt.mean_range
+        if self.by_means:  # a mean over many zeros is low, however many of the rest saturate
+            high = min(high, MEANS_HIGH)
+            low = min(low, high / 2)
+        return ScaleRange(low, high)
 
     def of_tensor(self, s: "TensorStatistics") -> ScaleRange:
         """Return the range of a tensor by its statistics."""
@@ -99,6 +108,8 @@ class ScaleRanges:
         return self.uncounted if wide and self.uncounted else self.of(s.kind, s.format)
 
 
+MEANS_HIGH = 1 / 4
+"""Greatest mean of coded words, as a fraction of full scale, where means alone move exponents."""
 MOST_SATURATED = 1 / 64
 """``ScaleRanges.coded_saturated`` of compiled models, and of trainers of coded factors."""
 _PAPER = ScaleRange(0.1, 0.3)
@@ -319,6 +330,8 @@ class Scales:
     def _most_saturated(self, s: TensorStatistics) -> float:
         """Return how many values of a tensor may saturate."""
         part = s.format.most_saturated
+        if self.ranges.by_means:
+            return math.inf
         if part is None and s.format.coded:
             part = self.ranges.coded_saturated
         return math.inf if part is None else part * s.count

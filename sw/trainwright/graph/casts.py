@@ -15,14 +15,17 @@ from trainwright.functions import FunctionKernel
 from trainwright.graph.ir import Alias, Einsum, Graph, Kernel, Op, Tensor
 from trainwright.program.elementwise import MASK
 
-WIDEST = 16
-"""Bits of tensors that functions read or make."""
+WORD = Fixed(16)
+"""Format of tensors that functions read or make."""
 
 
 def with_casts(whole: Graph, fixed: Collection[str] = ()) -> Graph:
-    """Return a step with coded tensors around functions, and those named, in fixed point."""
+    """Return a step with coded tensors around functions, and those ``fixed``, in fixed point.
+
+    What the host writes keeps its format unless it is named.
+    """
     plain = _fixed(whole, fixed)
-    return _Casts(whole, plain).graph() if plain else whole
+    return _Casts(whole, plain, _coded(whole, fixed)).graph() if plain else whole
 
 
 def _coded(graph: Graph, names: Collection[str]) -> set[str]:
@@ -63,6 +66,8 @@ class _Casts:
     whole: Graph
     fixed: set[str]
     """Coded tensors that are to be in fixed point; the rest keep their formats."""
+    named: set[str]
+    """Tensors of ``fixed`` that are in fixed point even if the host writes them."""
     casts: dict[str, list[Op]] = field(default_factory=lambda: defaultdict(list))
     """Operations that follow the one that makes a tensor, or the host's tensors (``""``)."""
 
@@ -72,7 +77,7 @@ class _Casts:
         functions = [op for op in self.whole.ops if _function(op) in ("_raised", "_lowered")]
         self.narrow = _coded(self.whole, [n for op in functions for n in (op.out, *op.operands)])
         # Tensors that the host writes keep the format in which it writes them.
-        self.written = self.fixed & {n for n in self.whole.given if n not in self.whole.makers}
+        self.written = self.fixed.intersection(self.whole.given) - self.named
         for name, origin in self.whole.origins.items():
             if origin in self.fixed - self.written:
                 self.tensors[name] = self._plain(name)
@@ -93,8 +98,8 @@ class _Casts:
 
     def _plain(self, name: str) -> Tensor:
         """Return a tensor in fixed point."""
-        bits = WIDEST - (self.whole.origins[name] in self.narrow)
-        return replace(self.whole.tensors[name], format=Fixed(bits), zero=False)
+        fmt = Fixed(WORD.width - 1) if self.whole.origins[name] in self.narrow else WORD
+        return replace(self.whole.tensors[name], format=fmt, zero=False)
 
     def _reading(self, op: Op) -> Op:
         """Return an operation that reads each operand in the format that it takes."""

@@ -94,9 +94,12 @@ def is_masked(network: Network, node: Attention) -> bool:
     return network.padding or node.causal
 
 
-def digit_layers(network: Network) -> set[int]:
-    """Return the numbers of the layers that read products of digits, of tokens in fixed point."""
-    if network.tokens == 1 or network.format("activation").coded:
+def digit_layers(network: Network, *, coded: bool = False) -> set[int]:
+    """Return the numbers of the layers that read products of digits of tokens.
+
+    None of tokens in ``coded`` formats unless these are asked for.
+    """
+    if network.tokens == 1 or (network.format("activation").coded and not coded):
         return set()
     inputs = {node.name for node in network.nodes if isinstance(node, Input)}
     applied = (node for node in network.nodes if isinstance(node, Apply))

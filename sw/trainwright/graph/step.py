@@ -51,12 +51,15 @@ def split(whole: Graph, forward: tuple[str, ...], backward: tuple[str, ...]) -> 
     )
 
 
-def step_graph(network: Network, batch: int, *, inputs: bool = False) -> StepGraph:
+def step_graph(
+    network: Network, batch: int, *, inputs: bool = False, passes: bool = False
+) -> StepGraph:
     """Build the step of a network, with gradients to every factor and bias.
 
     With ``inputs`` the step also computes gradients to the inputs. The gradient to the output of
     each head is given, ``NAME.dy`` (``NAME.da`` of an attention). Results of the backward pass are
-    ``ln.dGk``, ``ln.db`` and ``dx``.
+    ``ln.dGk``, ``ln.db`` and ``dx``. With ``passes`` the vector engine makes the gradients of the
+    logits, and reads the logits and all other gradients (``casts``).
     """
     forward = network_graph(network, batch)
     passed = {node.name for node in network.nodes if isinstance(node, Input) and not inputs}
@@ -77,4 +80,5 @@ def step_graph(network: Network, batch: int, *, inputs: bool = False) -> StepGra
         (*forward.given, *uppers),
         (*forward.results, *backward.results),
     )
-    return split(with_casts(whole), forward.results, backward.results)
+    fixed = (*forward.results, *uppers, *backward.results) if passes else ()
+    return split(with_casts(whole, fixed), forward.results, backward.results)

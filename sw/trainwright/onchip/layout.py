@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.formats.factors import FactorCode
 from trainwright.network import Network
 from trainwright.onchip.choices import LANES
 
@@ -41,7 +42,7 @@ class WeightPart:
     shape: tuple[int, ...]
     """At the start: (R_{n-1}, J_n, I_n, R_n), or (J,) of a bias."""
     width: int
-    """Bits of the factor or bias as the programs read it."""
+    """Bits of the factor or bias as the state has it."""
     exponent: int
     """Exponent of the factor or bias; it never moves."""
     row: int
@@ -51,6 +52,13 @@ class WeightPart:
     all elements of a scale or a bias."""
     lanes: int = LANES
     """Words of the rows that are counted."""
+    code: FactorCode | None = None
+    """How words that programs read are made of a factor; None: it is read as it is."""
+
+    @property
+    def read_exponent(self) -> int:
+        """Exponent of what programs read."""
+        return self.exponent - (self.code.raised if self.code else 0)
 
     @property
     def hidden(self) -> int:
@@ -207,13 +215,15 @@ def make_layout(
             )
     parts: list[WeightPart] = []
     widths = network.widths
+    code = FactorCode.of(network.format("factor"), network.host_underflow, WIDEST)
     for number, layer in enumerate(network.layers):
         for n, shape in enumerate(layer.factor_shapes):
             # Programs have factors in the same rows (``step.rows``), also with a bond of rank 1.
             along = shape[-1] if n + 1 < layer.order else shape[-2]
             along = layer.output_size if layer.diagonal else along
-            what = f"l{number + 1}.G{n + 1}", number, n, shape, widths.factor
-            parts.append(WeightPart(*what, exponents[number][n], _stop(parts), along))
+            what = f"l{number + 1}.G{n + 1}", number, n, shape, WIDEST if code else widths.factor
+            exponent = exponents[number][n] + (code.raised if code else 0)
+            parts.append(WeightPart(*what, exponent, _stop(parts), along, code=code))
         if layer.bias:
             what = f"l{number + 1}.b", number, -1, (layer.output_size,), widths.bias
             exponent = bias_exponents[number]

@@ -41,10 +41,7 @@ WORD_WIDTH = 16
 ERROR_UNIT = 12
 """Errors of the squared error are in units of 2^-12, so that they reach from -8 to 8."""
 
-UNITS = {
-    "cross-entropy": log(2) / (1 << FRACTION),
-    "squared-error": 2.0 ** -(2 * ERROR_UNIT + 1),
-}
+UNITS = {"cross-entropy": log(2) / (1 << FRACTION), "squared-error": 2.0 ** -(2 * ERROR_UNIT + 1)}
 """Value of a unit of a summed loss, by the loss's name."""
 GRADIENT_EXPONENTS = {"cross-entropy": 1 - WORD_WIDTH, "squared-error": -ERROR_UNIT}
 """Exponent of a gradient's words, of a batch of 1."""

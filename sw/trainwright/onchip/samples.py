@@ -178,8 +178,5 @@ def epoch_order(samples: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     multiplier, addend = MULTIPLIER & mask, increment
     while len(values) <= mask:  # twice as many values by one jump of the generator
         values = np.concatenate([values, (values * multiplier + addend) & np.uint64(mask)])
-        multiplier, addend = (
-            multiplier * multiplier & mask,
-            (multiplier + 1) * addend & mask,
-        )
+        multiplier, addend = (multiplier * multiplier & mask, (multiplier + 1) * addend & mask)
     return values[values < samples].astype(np.int64)

@@ -119,7 +119,7 @@ class ChipState:
     def _factors(self, columns: Sequence[Words]) -> list[Words]:
         whole = half_up(self.weights, self._hidden).ravel()
         return [
-            whole[part.places[live]]
+            part.code.words(whole[part.places[live]]) if part.code else whole[part.places[live]]
             for part, live in zip(self.layout.parts, self._positions(columns), strict=True)
         ]
 

@@ -218,15 +218,15 @@ class ImageQuantiser:
         """
         # 256 entries at most: quantising the table and indexing it is exact and spares a float64
         # division for each pixel.
-        table = self._table()
+        table = self.table()
         batch, rows, columns = images.shape
         padded = np.zeros((batch, *self.network.padded), np.int64)
         padded[:, :rows, :columns] = table[images]
         return torch.from_numpy(padded.reshape(batch, -1))
 
-    def _table(self) -> np.ndarray:
+    def table(self) -> np.ndarray:
         """Return the input word of each value that a pixel's byte can have."""
-        if self.pixels is not None:
+        if self.pixels is not None and not self.network.format("activation").coded:
             stored = stored_pixels(np.arange(self.full_scale + 1), self.full_scale, self.pixels)
             return expanded(stored, self.pixels, self.network.widths.activation)
         network = self.network
@@ -246,6 +246,27 @@ class ImageQuantiser:
             blank = np.zeros((batch - real, *images.shape[1:]), images.dtype)
             images = np.concatenate([images, blank])
         return self(images), real
+
+
+def stored_images(
+    network: Network, images: np.ndarray, full_scale: int, exponent: int, pixels: int
+) -> np.ndarray:
+    """Return the pixels that an accelerator expands to the words of ``ImageQuantiser``.
+
+    Words in a coded format are stored themselves, from the highest bit on. Raises ``ValueError``
+    for one that does not fit.
+    """
+    fmt = network.format("activation")
+    if not fmt.coded:
+        return stored_pixels(images, full_scale, pixels)
+    if (more := pixels - (fmt.width - 1)) < 0:
+        raise ValueError(
+            f"inputs in {fmt} take {fmt.width - 1} bits without a sign, stored pixels have "
+            f"{pixels}: use {'--pixels 8' if fmt.width <= 9 else 'a narrower format'}, or "
+            "--accelerator exponents=0"
+        )
+    table = ImageQuantiser(network, full_scale, exponent).table()
+    return (table[images] << more).astype(np.uint8)
 
 
 class TokenQuantiser(ImageQuantiser):

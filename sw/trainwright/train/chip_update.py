@@ -28,7 +28,7 @@ class ChipModel:
         """Hold ``state``, whose remaining ranks ``network`` has."""
         self.network = network
         self.state = state
-        parts = {(part.layer, part.index): part.exponent for part in state.layout.parts}
+        parts = {(part.layer, part.index): part.read_exponent for part in state.layout.parts}
         self.exponents = [
             tuple(parts[number, n] for n in range(layer.order))
             for number, layer in enumerate(network.layers)
@@ -86,16 +86,10 @@ def ranks_left(model: Model | ChipModel) -> tuple[int, ...]:
 def layout_of(model: Model | ChipModel) -> WeightLayout:
     """Return the placement of a model's parameters on the chip.
 
-    Raises ``ValueError`` for coded and for wide formats.
+    Raises ``ValueError`` for wide formats, and for factors of several formats.
     """
     if isinstance(model, ChipModel):
         return model.state.layout
-    if model.network.coded_used:
-        named = ", ".join(f"{name}={fmt}" for name, fmt in model.network.coded_used)
-        raise ValueError(
-            f"an update on the chip is of fixed point alone, not of {named}: give fixed formats, "
-            "or use --update host"
-        )
     if model.network.singles:
         named = ", ".join(name for name, _ in model.network.singles)
         raise ValueError(

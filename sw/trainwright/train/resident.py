@@ -23,15 +23,16 @@ from trainwright.driver.chip import LossResult
 from trainwright.driver.records import filled_records, sample_records
 from trainwright.driver.resident import ResidentDriver, lay_out_data
 from trainwright.driver.tokens import exponent_of_inputs
-from trainwright.fixed.scale import PRESETS, Scales
+from trainwright.fixed.scale import Scales
 from trainwright.onchip.choices import no_label
 from trainwright.onchip.prior import Pulls, cut_distance
-from trainwright.onchip.samples import label_words, records, stored_pixels
+from trainwright.onchip.samples import label_words, records
 from trainwright.onchip.schedule_pass import schedule_words
-from trainwright.train.batches import input_quantiser, label_tensor
+from trainwright.train.batches import input_quantiser, label_tensor, stored_images
 from trainwright.train.chip_update import ChipModel, ChipUpdate, loss_name
 from trainwright.train.engine import StepResult, TrainingTask
 from trainwright.train.settings import TrainSettings
+from trainwright.train.state import scale_ranges
 
 
 def require_programs(settings: TrainSettings) -> None:
@@ -66,13 +67,12 @@ def stored_records(
     ``step`` has the programs that read them; None stands for the training samples.
     """
     split = split or data.train
-    images, network = split.images, model.network
+    images, network, exponent = split.images, model.network, exponent_of_inputs(step)
     if SAMPLES_OUTSIDE not in step.buffers:
-        exponent = exponent_of_inputs(step)
         inputs = input_quantiser(network, data.full_scale, exponent, pixels)(images)
         labels = label_words(label_tensor(split.labels, network.labels).numpy())
         return sample_records(step, inputs, labels)
-    stored = stored_pixels(images, data.full_scale, pixels)
+    stored = stored_images(network, images, data.full_scale, exponent, pixels)
     # Images are padded before they are stored: the chip's address counter then reads whole rows of
     # the network's input.
     height, width = network.padded
@@ -195,13 +195,13 @@ class ResidentEngine:
         return driver
 
     def _opened(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
-        settings = self._settings
+        settings, network = self._settings, self._model.network
         return ResidentDriver(
             self._accelerator, self._model.state.layout, settings.batch, self._update.rates,
             kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
-            ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
+            ranges=scale_ranges(network, settings) if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, cuts=self._cut_rule, data=self._data,
-            loss=loss_name(self._model.network, self._chip), test=self._test,
+            loss=loss_name(network, self._chip), test=self._test,
             optimiser=self._chip.optimiser, plan=self._plan, trace=self._trace,
             occupied=self._task.occupied,
         )  # fmt: skip

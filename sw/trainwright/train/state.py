@@ -52,7 +52,8 @@ def scale_ranges(network: Network, settings: TrainSettings) -> ScaleRanges:
     """Return the ranges in which automatic scales hold the means of a network's tensors."""
     every = () if network.widths.is_float else range(len(network.layers))
     coded = any(fmt.coded for n in every for fmt in network.factor_formats(n))
-    return ranges_of(settings.scale_range, coded_factors=coded)
+    ranges = ranges_of(settings.scale_range, coded_factors=coded)
+    return replace(ranges, by_means=settings.chip is not None)
 
 
 def scaled(model: Model, settings: TrainSettings) -> Model:

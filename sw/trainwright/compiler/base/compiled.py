@@ -13,7 +13,9 @@ from typing import Any
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.rules import Rule, Written
 from trainwright.fixed.align import Alignment, aligned
+from trainwright.formats import Format
 from trainwright.formats.rounding import MAX_SHIFT
+from trainwright.graph.casts import WORD
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Program, Set
@@ -200,6 +202,12 @@ class CompiledStep:
     """Buffers of the gradients to the inputs; empty if the step computes none."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Buffers of each tensor that the host writes in several layouts."""
+
+    @property
+    def upper_format(self) -> Format:
+        """Format in which programs read the gradients of the logits."""
+        fmt = self.network.format("gradient")
+        return WORD if fmt.coded and self.plan in FOLLOWED else fmt
 
     @property
     def programs(self) -> dict[str, CompiledProgram]:

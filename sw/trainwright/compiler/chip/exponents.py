@@ -166,7 +166,7 @@ def slots_expected(network: Network) -> tuple[int, int]:
     They are counted before contraction orders are known: n operands take n - 2 products on the way
     to the result and as many on the way back, whatever their order.
     """
-    step = step_graph(network, LANES)
+    step = step_graph(network, LANES, passes=True)
     ops = [op for op in step.whole.ops if not isinstance(op, Alias)]
     aliases = len(step.whole.ops) - len(ops)
     functions = sum(isinstance(op, Kernel) and isinstance(op.body, FunctionKernel) for op in ops)

@@ -12,12 +12,7 @@ from itertools import pairwise
 
 from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
-from trainwright.compiler.chip.memory import (
-    ChipMemory,
-    Head,
-    LabelGrid,
-    classes_in_rows,
-)
+from trainwright.compiler.chip.memory import ChipMemory, Head, LabelGrid, classes_in_rows
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
 from trainwright.compiler.forms.passes import PassPlan, pass_vectors

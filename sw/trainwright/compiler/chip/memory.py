@@ -13,14 +13,7 @@ import numpy as np
 from trainwright.compiler.base.compiled import IN_ROWS, CompiledStep
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.memory import Buffer, MemoryMap
-from trainwright.compiler.chip.live import (
-    Kept,
-    Live,
-    live_parts,
-    select_name,
-    select_rows,
-    whole,
-)
+from trainwright.compiler.chip.live import Kept, Live, live_parts, select_name, select_rows, whole
 from trainwright.compiler.chip.prior_rows import PriorRows
 from trainwright.compiler.step.rows import require_chip
 from trainwright.network import Network
@@ -37,6 +30,8 @@ NUMBERS = "numbers"
 -1, the label of no class."""
 DIGITS = "digits of labels"
 """Buffer of two rows for labels of two bytes: weights of the digits, and the digits of no label."""
+CODES = "identity of codes"
+"""Buffer of an identity times the power of two by which factors are encoded."""
 SCHEDULE, PRIOR = "schedule", "prior"
 """Buffers of the counters and the table of rates (``onchip.schedule_pass``); of the prior's side
 rows (``onchip.prior_pass``) and rows of bonds (``onchip.cut_pass``)."""
@@ -130,6 +125,8 @@ class ChipMemory:
         memory.add(FACTORS, (layout.rows, lanes), 1 + wide)
         memory.add(SCHEDULE, (row_of(COLUMNS, lanes), lanes), 2)
         memory.add(PRIOR, (PriorRows(layout).rows, lanes), 2)
+        if any(part.code for part in layout.parts):
+            memory.add(CODES, (lanes, lanes), 2)
         for number, select in select_rows(layout, kept).items():
             memory.add(select_name(number), select.shape, 1)
         return cls(step, layout, memory.buffers, memory.top, kept)
@@ -181,6 +178,9 @@ class ChipMemory:
                 rows, lanes = self.buffers[kind.numbers].shape
                 numbers = np.arange(kind.classes).repeat((rows - 1) // kind.classes * lanes)
                 words[kind.numbers] = np.append(numbers, [-1] * lanes).reshape(rows, lanes)
+        if CODES in self.buffers:
+            times = next(part.code.times for part in self.layout.parts if part.code)
+            words[CODES] = times * np.eye(self.layout.lanes, dtype=np.int64)
         if DIGITS in self.buffers:
             none = np.array([no_label(self.step.network.classes)])
             words[DIGITS] = digit_rows(np.append(WEIGHTS_LABEL, none), self.layout.lanes)
@@ -203,12 +203,13 @@ class ChipMemory:
     def place_of(self, part: WeightPart) -> FactorPlace:
         """Return where the factors of a part are kept.
 
-        Without gaps that is where the step reads them, so that no copy is needed; else ``FACTORS``.
+        Without gaps that is where the step reads them, so that no copy is needed; else, and where
+        the step reads coded words, ``FACTORS``.
         """
         # Every program that reads a factor in rows of the state names it by an image; if cuts left
         # no gaps, the update may write there directly.
         image = self.factors.get((part.layer, part.index)) if self.live(part).packed else None
-        return FactorPlace(image, 0) if image else FactorPlace(FACTORS, part.row)
+        return FactorPlace(image, 0) if image and not part.code else FactorPlace(FACTORS, part.row)
 
 
 def classes_in_rows(network: Network, lanes: int) -> bool:

@@ -17,14 +17,7 @@ from trainwright.compiler.base.names import IDENTITY, ZEROS
 from trainwright.compiler.chip.exponents import COPY_SLOT, ExponentSlots
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.kernels import VectorPass
-from trainwright.program.descriptors import (
-    Compute,
-    Halt,
-    Level,
-    Program,
-    Transfer,
-    TransferLevel,
-)
+from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer, TransferLevel
 from trainwright.program.engines import TRANSPOSER
 from trainwright.program.fields import Operation
 from trainwright.program.samples import Samples
@@ -175,8 +168,8 @@ class Passes:
 
     def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
                  summed: Sequence[Level] = (), steps: tuple[int, int, int] = (1, 1, 1),
-                 tensor: str) -> None:  # fmt: skip
-        """Emit z[r][l] = sum of x[r][k] * g[l][k] over k.
+                 tensor: str, **rounding: Any) -> None:  # fmt: skip
+        """Emit z[r][l] = sum of x[r][k] * g[l][k] over k; fields of its ``rounding`` if there is.
 
         There are ``rows`` rows for every index of ``levels``. ``steps`` are the rows from one x, g
         and z to the next; the sum is also taken over ``summed``.
@@ -190,7 +183,7 @@ class Passes:
                 x=x, g=g, z=z, tile_level=len(levels), last_rows=rows - (tiles - 1) * tile,
                 reduce_levels=len(summed),
                 x_row_stride=steps[0], g_row_stride=steps[1], z_row_stride=steps[2],
-                slot=self._first + COPY_SLOT, tensor=tensor,
+                slot=self._first + COPY_SLOT, tensor=tensor, **rounding,
             )
         )  # fmt: skip
 

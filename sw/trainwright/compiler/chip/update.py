@@ -8,12 +8,13 @@ of the one before are stored; PE1 makes the images of parts that are done.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import ExponentSlots, moment_name
-from trainwright.compiler.chip.memory import STATE, ChipMemory, gradient_of
+from trainwright.compiler.chip.memory import CODES, STATE, ChipMemory, gradient_of
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
@@ -236,16 +237,28 @@ class _PartJob:
         return self.work.constant(name).start
 
     def _bring_together(self) -> None:
-        """Compute the factor without the columns that were cut."""
+        """Compute the factor without the columns that were cut, and its words if it is coded."""
+        work, code = self.work, self.part.code
+        rounding = code.fields(work.p.format_number(code.format)) if code else {}
+        # A gathered word is a factor's still: it takes a product of its own to encode it.
+        once = not (code and self.live.select)
+        select = work.constant(CODES).start if code and once else self.select()
         lines = self.part.line_rows, self.live.line_rows
         for first, place, count in self.live.runs(self.part.lanes):
             source, to = self.factors + first * self.per, self._left + place * self.left_per
             count *= self.per // lines[0]
-            self.move(source, self.select(), to, count, lines, f"{self.part.name} left")
+            self.move(source, select, to, count, lines, f"{self.part.name} left",
+                      **rounding if once else {})  # fmt: skip
+        if not once:
+            gathered, codes = self._left, work.constant(CODES).start
+            self._left = self._rows(f"{self.part.name} words", self._used, Bank.IMAGES).start
+            work.products(gathered, codes, self._left, self._used,
+                          tensor=f"{self.part.name} words", **rounding)  # fmt: skip
 
     def move(
-        self, source: int, select: int, to: int, count: int, lines: tuple[int, int], tensor: str
-    ) -> None:
+        self, source: int, select: int, to: int, count: int, lines: tuple[int, int], tensor: str,
+        **rounding: Any,
+    ) -> None:  # fmt: skip
         """Move the words of ``count`` lines to other lanes; ``lines``: rows of a line, and then."""
         if not self.live.select:  # no word changes its lane
             count, lines = count * lines[0], (1, 1)
@@ -253,7 +266,7 @@ class _PartJob:
         self.work.products(
             source, select, to, count, steps=(rows, 1, rows_then), tensor=tensor,
             levels=[Level(rows_then, g=rows * lanes, z=1)] if rows_then > 1 else [],
-            summed=[Level(rows, x=1, g=lanes)] if rows > 1 else [],
+            summed=[Level(rows, x=1, g=lanes)] if rows > 1 else [], **rounding,
         )  # fmt: skip
 
     def _spread_bias(self) -> None:

@@ -348,7 +348,8 @@ def compile_network(
     programs so far are taken. Raises ``CompileError``.
     """
     require_words(network, p)
-    graph = in_digits(step_graph(network, batch, inputs=inputs), p)
+    graph = step_graph(network, batch, inputs=inputs, passes=plan in FOLLOWED)
+    graph = in_digits(graph, p)
     if plan not in FOLLOWED:
         with followed(most=effort):
             return _planned(network, graph, p, {}, plan)

@@ -142,7 +142,7 @@ def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: s
 def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for a step that a loop on the chip does not support."""
     what = f"{network.name}: loss and update on the chip"
-    if network.coded_used or p.wide_tensors:
+    if p.wide_tensors:
         raise CompileError(f"{what} take fixed point of one word; use --update host")
     if network.widths.factor > WIDEST:
         width = network.widths.factor
