@@ -24,6 +24,8 @@ from trainwright.compiler.step.rows import plan_of_loop
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.fixed.health import LostTensorWarning
+from trainwright.fixed.scale import ScaleRanges, Scales, TensorClass, TensorStatistics
+from trainwright.formats import parse_format
 from trainwright.formats.factors import FactorCode
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
@@ -97,6 +99,20 @@ def test_words_of_factors_are_the_nearest_to_every_factor(code):
     greatest = held_range(0, code.format)[1]
     assert greatest <= -values[0] < 2 * greatest
     assert (code.times == 1) != (code.shift == 0) or code.raised == 0
+
+
+def test_exponents_on_the_chip_follow_means_and_no_saturated_values():
+    fmt = parse_format("float(4,3)")
+    kind = TensorClass.GRADIENT
+    s = TensorStatistics(kind, fmt, exponent=3, floor=0, count=100, total=3000, saturations=20)
+    moved = []
+    for ranges in (ScaleRanges(), ScaleRanges(by_means=True)):
+        scales = Scales(ranges)
+        scales.update({"t": s, "large": replace(s, total=4000), "small": replace(s, total=1000)})
+        moved.append([scales.exponents[name] - s.exponent for name in ("t", "large", "small")])
+    assert moved == [[1, 1, 1], [0, 1, -1]]
+    low, high = ranges.of(kind, fmt).low, ranges.of(kind, fmt).high
+    assert (low, high) == (1 / 8, 1 / 4) and ScaleRanges().of(kind, fmt).high > 1 / 4
 
 
 def test_stored_pixels_expand_to_the_words_that_the_host_writes():
