@@ -144,3 +144,11 @@ def test_command_line_checks_a_step_on_the_chip_with_cuts_in_coded_formats(capsy
         assert main([*arguments, "--formats", formats, "--steps", "2", "--json"]) == 0
         out = capsys.readouterr().out
         assert '"mismatches": 0' in out and '"columns_cut": 0' not in out
+
+
+def test_job_of_coded_formats_names_them_in_its_command(tmp_path, capsys):
+    arguments = ["--no-prior", "--epochs", "1", "--test-samples", "20", "--formats", FLOATS]
+    assert main(["export-job", "digits", *arguments, "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    texts = [path.read_text() for path in tmp_path.glob("*.json")]
+    assert any("--accelerator formats='float(2,1),float(2,3),float(4,3)'" in t for t in texts)

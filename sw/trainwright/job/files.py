@@ -245,7 +245,10 @@ def _command(parameters: AcceleratorParameters) -> str:
     """Return the command that writes the Verilog of a job's accelerator."""
     default = asdict(AcceleratorParameters())
     sizes = {k: v for k, v in asdict(parameters).items() if v != default[k]}
-    options = (f"--accelerator {name}={int(value)}" for name, value in sizes.items())
+    if "formats" in sizes:  # in quotes, as a shell would read the brackets
+        sizes["formats"] = f"'{','.join(sizes['formats'])}'"
+    texts = {k: v if isinstance(v, str) else int(v) for k, v in sizes.items()}
+    options = (f"--accelerator {name}={text}" for name, text in texts.items())
     return " ".join(["trainwright verilog", *options])
 
 
