@@ -239,7 +239,7 @@ class _PartJob:
     def _bring_together(self) -> None:
         """Compute the factor without the columns that were cut, and its words if it is coded."""
         work, code = self.work, self.part.code
-        rounding = code.fields(work.p.format_number(code.format)) if code else {}
+        rounding: dict[str, Any] = code.fields(work.p.format_number(code.format)) if code else {}
         # A gathered word is a factor's still: it takes a product of its own to encode it.
         once = not (code and self.live.select)
         select = work.constant(CODES).start if code and once else self.select()
