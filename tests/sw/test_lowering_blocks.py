@@ -165,19 +165,16 @@ def test_arrays_have_as_much_to_do():
     best = graph.macs / DEFAULT.multipliers
     for mode in MODES:
         chosen = chooser.search(mode)
-        dots = outers = 0.0
-        for choice in chosen.choices:
-            for work in choice.works:
-                if work.impl and isinstance(choice.op, Einsum):
-                    cycles = chooser.cycles(choice.op, work.impl, work.cut)
-                    dots, outers = (
-                        dots + work.impl.array.along_lanes * cycles,
-                        outers + (not work.impl.array.along_lanes) * cycles,
-                    )
-        assert max(dots, outers) < 1.02 * best
-        state = SearchState((dots, outers, 0.0), {}, chosen.choices, chosen.pads)
-        cycles, again = balanced(graph, state, chooser.cycles, DEFAULT.lanes)
-        assert again.choices == chosen.choices and cycles == max(dots, outers)
+        every = [
+            chooser.divisions.taken(choice.op, choice.works)
+            for choice in chosen.choices
+            if isinstance(choice.op, Einsum)
+        ]
+        clocks = [sum(cycles) for cycles in zip(*every, strict=True)]
+        assert len(clocks) == 2 and max(clocks) < 1.02 * best
+        state = SearchState(clocks, 0.0, {}, chosen.choices, chosen.pads)
+        cycles, again = balanced(chooser.divisions, state)
+        assert again.choices == chosen.choices and cycles == max(clocks)
 
 
 @pytest.mark.slow
