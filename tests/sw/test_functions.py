@@ -38,7 +38,7 @@ from trainwright.functions.groups import avg_pool, max_pool
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.step import step_graph
 from trainwright.kernels import KernelError, Rounding, evaluate, where
-from trainwright.network import NetworkError, network_from_dict
+from trainwright.network import NetworkError, Widths, network_from_dict
 from trainwright.network.nodes import Map
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.vector import Vector
@@ -154,11 +154,65 @@ def test_leaky_relu_rounds_the_exact_product_to_even(width, slope):
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_functions_of_zero_are_zero(text, width):
-    """Hold padding at 0: lanes behind the last sample are 0, and sums over samples read them."""
+    """Padding stays 0, unless the function of real numbers is not 0 at 0."""
     function, zero = function_of(text), np.zeros((1, 16), np.int64)
-    for exponent in (-20, -7, 3):
-        assert not applied(function.forward, [zero], (width,), width, exponent).any()
+    if not function(torch.zeros(1)):
+        for exponent in (-20, -7, 3):
+            assert not applied(function.forward, [zero], (width,), width, exponent).any()
     assert not applied(function.backward, [zero, every_word(8)[:1]], (16, 8), 16, 0, -5).any()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_library_function_between_layers_equals_its_graph(text):
+    checked(between_layers(function_of(text), channels=False), 16, ENGINE)
+
+
+def test_kernel_constant_beyond_18_bits_names_its_line(registered):
+    @trainwright.kernel(gradient="straight-through")
+    def shifted(k, x):
+        return (x + (1 << 30)) - (1 << 30)
+
+    with pytest.raises(KernelError, match=r"test_functions.py:\d+: the constant 1073741824 has"):
+        shifted.make()
+
+
+class InPlace(torch.nn.Module):
+    """Two layers and a function that writes into its operand, which may be read again."""
+
+    def __init__(self, function, *, again):
+        super().__init__()
+        numbers = Widths(activation=16)
+        self.first = tnn.TTLinear(32, 32, rank=8, numbers=numbers)
+        self.second = tnn.TTLinear(32, 16, rank=8, numbers=numbers)
+        self.function, self.again = function, again
+
+    def forward(self, x):
+        before = self.first(x)
+        after = self.function(before)
+        return self.second(before + after if self.again else after)
+
+
+@pytest.mark.parametrize("again", (False, True))
+@pytest.mark.parametrize(
+    "function",
+    (
+        lambda x: torch.nn.functional.relu(x, True),
+        lambda x: torch.nn.functional.leaky_relu(x, 0.25, True),
+        lambda x: torch.nn.functional.silu(x, inplace=True),
+        torch.nn.SiLU(inplace=True),
+        torch.nn.LeakyReLU(0.25, inplace=True),
+    ),
+)
+def test_function_in_place_is_on_the_accelerator_and_changes_its_operand(function, again):
+    torch.manual_seed(1)
+    module, x = InPlace(function, again=again), torch.randn(64, 32)
+    model = trainwright.compile(module, batch=64, accelerator=ENGINE)
+    result = model(x)
+    assert len(model.chains) == 1 + again
+    after = function(torch.nn.functional.linear(x, module.first.weight, module.first.bias))
+    operand = after + after if again else after
+    want = torch.nn.functional.linear(operand, module.second.weight, module.second.bias)
+    assert (result - want).norm() < 0.002 * want.norm()
 
 
 def near_real(function, width=8, exponent=-5):

@@ -376,6 +376,12 @@ class Body:
                 f"a value reaches from {reach[0]} to {reach[1]}, more than {self.width} bits; "
                 "shift or clip an operand first"
             )
+        for literal in (fields.get("k"), fields.get("s")):
+            if isinstance(literal, Constant) and not fits(_range(literal), FACTOR_WIDTH):
+                raise self.error(
+                    f"the constant {literal.low} has more than {FACTOR_WIDTH} bits; add a smaller "
+                    "one to a shifted value"
+                )
         fields.setdefault("width", self.width)
         value = Value(body=self, low=reach[0], high=reach[1], line=_line(), **fields)
         self.steps.append(value)

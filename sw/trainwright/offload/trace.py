@@ -533,8 +533,6 @@ def _computes(function: Any, name: str) -> bool:
 
 def _made(entry: Any, given: Mapping[str, Any]) -> Function | None:
     """Return the function of an entry with the parameters that torch gives it."""
-    if given.get("inplace"):
-        return None
     names = entry.attributes.items()
     try:
         return entry.make(**{ours: given[name] for ours, name in names if name in given})

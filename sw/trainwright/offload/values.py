@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from math import prod
 from typing import Any
 from weakref import ref
@@ -99,7 +100,7 @@ class InnerValue(torch.Tensor):
             operation, operands = called
             result = following(operation, operands)
             if result is not None:
-                return _written(operands[0], result) if given.get("inplace") else result
+                return _written(operands[0], result) if _is_in_place(func, args, given) else result
         args, given = _pytree_of.tree_map(ordinary, (args, given))
         return func(*args, **given)
 
@@ -126,6 +127,14 @@ def following(operation: Operation, operands: Sequence[Any]) -> torch.Tensor | N
     """Return the result of the next operation of a running program; None where it has another."""
     inner = next((value for value in operands if isinstance(value, InnerValue)), None)
     return None if inner is None else inner.run.following(operation, operands)
+
+
+def _is_in_place(func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> bool:
+    """Return whether a call of torch writes into its operand, by keyword or by position."""
+    try:
+        return bool(signature(func).bind(*args, **given).arguments.get("inplace"))
+    except (TypeError, ValueError):  # builtins of torch have no signature, and no such option
+        return False
 
 
 def _written(operand: Any, result: torch.Tensor) -> torch.Tensor:
