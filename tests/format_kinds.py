@@ -23,6 +23,8 @@ class Oracle(ABC):
 
     integers: dict[int, int]
     """By word, of all words that are numbers."""
+    integer_of_one: Fraction
+    """Integer of the value 1."""
 
     @cached_property
     def largest(self) -> int:
@@ -48,6 +50,7 @@ class PositOracle(Oracle):
         self.scale = (fmt.n - 2) << fmt.es
         words = range(-self.format.nar + 1, self.format.nar)
         values = {w: value_of(w & self.format.mask, self.format) for w in words}
+        self.integer_of_one = 1 / min(abs(value) for value in values.values() if value)
         scaled = {w: int(value * 2**self.scale) for w, value in values.items()}
         most = 1 << 17 if fmt.clamped else 1 << 62
         self.integers = {w: integer for w, integer in scaled.items() if abs(integer) < most}
@@ -71,6 +74,7 @@ class MinifloatOracle(Oracle):
         bias = (1 << (e_bits - 1)) - 1
         top = (1 << e_bits) - (1 if 1 + e_bits + m_bits >= 8 else 0)
         smallest = Fraction(2) ** (1 - bias - m_bits)
+        self.integer_of_one = 1 / smallest
         self.integers = {}
         for e in range(top):
             for m in range(1 << m_bits):

@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from math import log2
 from pathlib import Path
+from statistics import NormalDist
 
+import numpy as np
 import pytest
 import torch
 from format_kinds import KINDS, SAMPLES, oracle_of, sums_near
@@ -141,6 +144,43 @@ def test_fitting_exponent_uses_the_upper_half_of_the_words(fmt: Coded) -> None:
         assert fmt.largest // 2 <= word <= fmt.largest
         scaled = greatest * 2.0 ** -fitting_exponent(values, fmt)
         assert scaled <= fmt.most
+
+
+def rounding_error(fmt: Coded, values: np.ndarray, exponent: float) -> float:
+    """Return the root mean square of the errors of values in units of 2^exponent."""
+    scaled = values * 2.0**-exponent
+    return float(np.sqrt(np.mean((fmt.decode(fmt.nearest(scaled)) - scaled) ** 2))) * 2.0**exponent
+
+
+@pytest.mark.parametrize("fmt", SAMPLES, ids=str)
+def test_scale_is_that_of_the_oracles_integer_of_one(fmt: Coded) -> None:
+    assert Fraction(2) ** fmt.scale == oracle_of(fmt).integer_of_one
+
+
+@pytest.mark.parametrize("fmt", SAMPLES, ids=str)
+def test_inputs_from_0_to_1_round_as_well_as_at_the_best_exponent(fmt: Coded) -> None:
+    """1 does not saturate, and the exponent is within 2 of the one that fits a largest value of 1.
+
+    Posits of es = 0 and 2 are 1 below and 2 above it: they have 1 in the middle of their range.
+    """
+    oracle, exponent = oracle_of(fmt), fmt.input_exponent
+    assert Fraction(2) ** -exponent <= oracle.integers[oracle.largest]
+    assert abs(exponent - fmt.fitting_exponent(1.0)) <= 2
+    values = np.linspace(0, 1, 1000)
+    best = min(rounding_error(fmt, values, e) for e in range(-20, 2))
+    assert rounding_error(fmt, values, exponent) <= 1.05 * best
+
+
+@pytest.mark.parametrize("mean", [1.5, 3.6])
+@pytest.mark.parametrize("fmt", SAMPLES, ids=str)
+def test_factors_round_as_well_in_steps_as_at_the_best_exponent(fmt: Coded, mean: float) -> None:
+    """8 steps are numbers, as 4 bits of fixed point have them; exponents keep means in between."""
+    oracle = oracle_of(fmt)
+    assert 8 * fmt.step <= oracle.integers[oracle.largest]
+    normal = np.array([NormalDist().inv_cdf((n + 0.5) / 999) for n in range(999)])
+    values = (normal * (mean / np.abs(normal).mean())).clip(-8, 8)
+    best = min(rounding_error(fmt, values, e / 4) for e in range(-80, 20))
+    assert rounding_error(fmt, values, -log2(fmt.step)) <= 1.5 * best
 
 
 @pytest.mark.parametrize("fmt", SAMPLES, ids=str)

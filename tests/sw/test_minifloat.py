@@ -7,13 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from format_kinds import KINDS
 
+from trainwright.data import load_data_set
+from trainwright.driver import Driver
 from trainwright.fixed.quantise import fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
-from trainwright.formats import UNDERFLOWS, FormatError, Minifloat, parse_format
+from trainwright.formats import UNDERFLOWS, Format, FormatError, Minifloat, parse_format
 from trainwright.formats.minifloat import FRACTION_BITS
+from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.train.host_engine import HostEngine
+from trainwright.train.settings import TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
 
 ROOT = Path(__file__).parents[2]
 NAMED = {"float(4,3)": (240, 18), "float(3,2)": (28, 10), "float(2,3)": (7.5, 7),
@@ -150,6 +158,23 @@ def test_minifloat_exponent_moves_by_means_and_saturations(
         assert scales.exponents["t"] - s.exponent == step
 
 
+def test_minifloats_of_another_bias_train_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bias changes ``scale`` alone; exponents of tensors absorb it."""
+    network = load_network("digits").with_formats(KINDS[Minifloat].training)
+    names = tuple(dict.fromkeys(str(fmt) for _, fmt in network.coded_used))
+    p = AcceleratorParameters(formats=names, accumulator_width=44)
+    digits, digests = load_data_set("digits"), []
+    for scale in (Minifloat.scale, property(lambda self: 99)):
+        monkeypatch.setattr(Minifloat, "scale", scale)
+        golden = GoldenAccelerator(p, memory_bytes=1 << 22)
+        state = initial_state(network, TrainSettings(steps=6, prior=None))
+        Trainer(state, digits, HostEngine(lambda given, g=golden: Driver(g, given, 64))).run()
+        digests.append(state.model.digest())
+    assert digests[0] == digests[1]
+
+
 def test_guide_example_prints_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs/guide/number-formats.md").read_text()
     code = page.split("```python\n")[1].split("```")[0]
@@ -164,7 +189,22 @@ def test_guide_example_prints_its_comment(capsys: pytest.CaptureFixture[str]) ->
         pairs = zip(six.encode(sums, shift), known.encode(sums, shift), strict=True)
         assert all((ours == theirs).all() for ours, theirs in pairs)
     members = ("step", "input_exponent", "scale", "width", "largest", "most", "decoded_width")
+    members += ("mean_range", "most_saturated")
     assert all(getattr(six, name) == getattr(known, name) for name in members)
+
+
+@pytest.mark.parametrize("member", ["mean_range", "most_saturated"])
+def test_guide_example_without_its_range_is_refused(
+    member: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fixed point's defaults suit evenly spaced words: the same integers trained worse."""
+    monkeypatch.setattr(Format, "kinds", [*Format.kinds])
+    page = (ROOT / "docs/guide/number-formats.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    left_out = re.sub(rf"    @property\n    def {member}\b.*\n.*\n", "", code)
+    assert left_out != code
+    with pytest.raises(TypeError, match=rf"abstract class SixBits with.*{member}"):
+        exec(left_out, {"__name__": "guide"})
 
 
 def test_guide_lists_every_file_that_names_minifloats() -> None:

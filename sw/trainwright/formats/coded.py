@@ -25,6 +25,7 @@ from trainwright.formats.base import (
     Format,
     FormatError,
     Integers,
+    Range,
     checked_sums,
 )
 
@@ -68,6 +69,16 @@ class Coded(Format):
     @abstractmethod
     def largest(self) -> int:
         """Greatest word that a sum is encoded to."""
+
+    @property
+    @abstractmethod
+    def mean_range(self) -> Range:
+        """Range of means of |word|: that of fixed point suits evenly spaced words alone."""
+
+    @property
+    @abstractmethod
+    def most_saturated(self) -> float | None:
+        """Part of a tensor's values that may saturate, whatever its mean; None: no such limit."""
 
     @abstractmethod
     def knot(self, place: int) -> Fraction:

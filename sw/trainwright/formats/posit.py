@@ -120,6 +120,11 @@ class Posit(Coded):
         return 0.1, 0.4
 
     @property
+    def most_saturated(self) -> None:
+        """None: no limit, the greatest posits are far out."""
+        return None
+
+    @property
     def factor_steps(self) -> float:
         """8 steps, as 4 bits of fixed point have them.
 
