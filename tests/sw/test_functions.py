@@ -86,6 +86,24 @@ def test_tanh_gradient_of_random_words_is_within_a_unit(width):
     assert np.abs(result - upper * (1 - (y * 2.0 ** (1 - width)) ** 2)).max() <= 0.75
 
 
+@pytest.mark.parametrize(("width", "bound"), ((4, 0.51), (8, 0.51), (12, 0.6), (16, 2.1)))
+@pytest.mark.parametrize("exponent", (-30, -16, -10, -5, 0, 6))
+def test_sigmoid_of_every_word_is_within_its_bound(width, bound, exponent):
+    kernel, x = function_of("sigmoid").forward, every_word(width)
+    result = applied(kernel, [x], (width,), width, exponent)
+    real = torch.from_numpy(x * 2.0**exponent).sigmoid().numpy()
+    assert np.abs(result - wanted(real, kernel.exponent(exponent, width), width)).max() <= bound
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sigmoid_gradient_of_random_words_is_within_a_unit(width):
+    y = np.maximum(every_word(width), 0)  # as results are
+    upper = np.random.default_rng(width).integers(-(1 << 15), 1 << 15, y.shape)
+    result = applied(function_of("sigmoid").backward, [upper, y], (16, width), 16)
+    real = y * 2.0 ** (1 - width)
+    assert np.abs(result - upper * real * (1 - real)).max() <= 0.75
+
+
 GATES = {"silu": torch.nn.functional.silu, "gelu": lambda x: gelu_of(x, approximate="tanh")}
 gelu_of = torch.nn.functional.gelu
 

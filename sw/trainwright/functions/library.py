@@ -127,6 +127,26 @@ def _silu_gate(x: Value) -> tuple[Value, Value]:
     return _sigmoid(x.negative, (_absolute(x) * LOG2_E).rounded(11, EVEN))
 
 
+def _sigmoid_gradient(k: Body, upper: Value, result: Value) -> Value:
+    """Multiply by y (1 - y), rounded to 16 bits below the point as a factor has 18 bits."""
+    bits = result.high.bit_length()
+    kept = min(2 * bits, 16)
+    derivative = (result * ((1 << bits) - result)).rounded(2 * bits - kept, EVEN)
+    return (upper * derivative.clip(FACTOR_WIDTH)).rounded(kept, EVEN)
+
+
+@kernel(
+    gradient=_sigmoid_gradient,
+    whole_bits=0,
+    real=lambda x: x.sigmoid(),
+    real_gradient=lambda upper, y: upper * y * (1 - y),
+    torch_class="Sigmoid", calls=("sigmoid",),
+)  # fmt: skip
+def sigmoid(k: Body, x: Value) -> Value:
+    """Return 1 / (1 + exp(-x)), which ends a step below 1."""
+    return k.fixed(_silu_gate(k.scaled(x, GATE_FRACTION))[0], 15)
+
+
 def _gelu_gate(x: Value) -> tuple[Value, Value]:
     """Return the sigmoid at u = 2 sqrt(2 / pi) (x + CUBE x^3), and its derivative by u."""
     factor = (_square(x) * round(CUBE * 2**18)).rounded(14, EVEN) + (1 << 13)
