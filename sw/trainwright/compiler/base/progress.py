@@ -17,11 +17,12 @@ COSTS = {"issued": 4, "timed": 3}
 Counted as one each, `fashion` in 1,024 samples took 40 s for 320,000 alternatives: mostly commands
 that were issued, in programs of 10,000.
 """
-MOST_HOPELESS = 160_000
+MOST_HOPELESS = 200_000
 """Alternatives of one pass after which a search that has found no program ends.
 
 Effort bounds how long programs are improved; a search that found none yet may take longer than a
 small effort, but not for ever: `tagger-64` in 512 samples, of which none fits, evaluated 290,000.
+With 160,000 `digits` on 256 rows of scratchpad is refused, which has a program.
 """
 
 
