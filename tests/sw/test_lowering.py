@@ -22,6 +22,7 @@ from trainwright.compiler import compile_step
 from trainwright.compiler.base.compiled import PAPER, SMALL
 from trainwright.compiler.base.errors import DoesNotFitError, ResourceError
 from trainwright.compiler.base.limits import STREAMED
+from trainwright.compiler.base.progress import followed
 from trainwright.compiler.step import compile as compile_module
 from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.compile import compile_network, order_cost
@@ -216,6 +217,16 @@ def test_compile_auto_of_idle_arrays_makes_products_again(monkeypatch):
     monkeypatch.setattr(compile_module, "BUSY", 0)
     kept = compile_network(network, 48, DEFAULT)
     assert _crossing(kept) and kept.cycles > 1.15 * step.cycles
+
+
+def test_compile_second_search_keeps_to_a_share_of_the_effort():
+    """With a small effort both searches end early, each with a program."""
+    with followed() as progress:
+        compile_network(load_network("fashion"), 48, DEFAULT, effort=1000)
+    few = progress.effort
+    with followed() as progress:
+        compile_network(load_network("fashion"), 48, DEFAULT)
+    assert few < progress.effort / 2
 
 
 def test_order_cost_of_large_crossing_product_counts_it_twice():

@@ -48,8 +48,8 @@ more cycles there.
 """
 HOPEFUL = 2.0
 """Cost of a contraction order, relative to the best one, up to which it is tried."""
-MORE_EFFORT = 75_000
-"""Alternatives of a search by ``SMALL`` after one by ``AUTO``."""
+MORE = 0.3
+"""Alternatives of a search by ``SMALL`` after one by ``AUTO``, relative to the effort."""
 BUSY = 0.8
 """Share of the multipliers' cycles below which ``AUTO`` tries ``SMALL``, too."""
 GAIN = 0.95
@@ -352,12 +352,12 @@ def compile_network(
     graph = in_digits(graph, p)
     if plan not in FOLLOWED:
         with followed(most=effort):
-            return _planned(network, graph, p, {}, plan)
+            return _planned(network, graph, p, {}, plan, effort)
     in_records = set[str]()
     while True:
         rows = rows_of(network, graph.whole, p.lanes, in_records)
         with followed(most=effort):
-            step = _planned(network, graph, p, rows, FOLLOWED[plan])
+            step = _planned(network, graph, p, rows, FOLLOWED[plan], effort)
         every = (*step.forward.lowered.outer.values(), *step.backward.lowered.outer.values())
         # Most programs read inputs in such rows by themselves, and are the faster for their choice.
         moved = without_records(network, graph.whole, every)
@@ -367,7 +367,7 @@ def compile_network(
 
 
 def _planned(
-    network: Network, graph: StepGraph, p: AcceleratorParameters, rows: Rows, plan: str
+    network: Network, graph: StepGraph, p: AcceleratorParameters, rows: Rows, plan: str, effort: int
 ) -> StepPrograms:
     """Compile a step by one of ``compiler.PLANS``. Raises ``CompileError``."""
     widths = {"word": between_width(network, p), "accumulator": p.accumulator_width}
@@ -380,7 +380,7 @@ def _planned(
         return replace(step, cost=cost)
     step = _cheapest(network, graph, p, widths, rows, plan)
     if plan == AUTO and _is_idle(step, graph):
-        with suppress(CompileError), followed(most=MORE_EFFORT):
+        with suppress(CompileError), followed(most=round(MORE * effort)):
             small = _cheapest(network, graph, p, widths, rows, SMALL)
             if small.cycles < GAIN * step.cycles:
                 return small
