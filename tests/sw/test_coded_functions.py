@@ -18,7 +18,7 @@ from trainwright.graph.ir import Einsum, Kernel
 from trainwright.graph.step import step_graph
 from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.elementwise import MASK
+from trainwright.program.elementwise import MASK, SUM
 
 POSITS, FLOATS = [kind.training for kind in KINDS.values()][:2]
 MIXED = (
@@ -43,7 +43,12 @@ def require_golden(network, batch, seed=0):
     return step
 
 
-@pytest.mark.parametrize("network", (small_encoder(), two_layers("gelu"), pooling(*POOLS[0])))
+RELU_AND_POOL = image_network({"pool": [2, 4], "function": "max_pool"}, [4, 16])
+
+
+@pytest.mark.parametrize(
+    "network", (small_encoder(), two_layers("gelu"), pooling(*POOLS[0]), RELU_AND_POOL)
+)
 def test_functions_have_fixed_point_and_products_of_two_coded_operands(network):
     step = step_graph(network.with_formats(FLOATS), 2)
     tensors, casts = step.whole.tensors, 0
@@ -62,6 +67,13 @@ def test_functions_have_fixed_point_and_products_of_two_coded_operands(network):
             assert formats[0].coded != formats[1].coded, op
     assert casts
     assert all(tensors[name].format.coded for name in ("l1.G1", step.whole.given[0]))
+
+
+def test_sum_that_rounds_reads_coded_operand_without_cast():
+    step = step_graph(small_encoder().with_formats(FLOATS), 2)
+    sums = [op for op in step.whole.ops if isinstance(op, Kernel) and op.body == SUM]
+    formats = {str(step.whole.tensors[op.operands[0]].format) for op in sums}
+    assert formats == {"fixed(16)", "float(2,3)", "float(4,3)"}
 
 
 def test_network_without_functions_has_no_tensor_in_fixed_point_but_biases():
@@ -96,7 +108,7 @@ OTHERS = {
     "causal attention": (decoder(padding=True), 2),
     "overlapping pool": (pooling(*POOLS[0]), 3),
     "padded pool": (pooling(*POOLS[1]), 3),
-    "pool": (image_network({"pool": [2, 4], "function": "max_pool"}, [4, 16]), 3),
+    "pool": (RELU_AND_POOL, 3),
     "function over channels": (image_network({"function": "batch_norm(0.25, 0.5)"}, [8, 64]), 3),
     "function of the image": (of_input({"function": "tanh"}), 5),
     "norm of the image": (of_input({"norm": "layer"}), 5),
