@@ -370,6 +370,22 @@ def test_tensor_that_saturates_without_a_jump_has_no_message_at_once() -> None:
         assert not list(health.observe({"l1.dy": then}))
 
 
+@pytest.mark.parametrize(("first", "then", "named"), [(30, 30, False), (1, 60, True)])
+@pytest.mark.parametrize("counts", [(1024, 65536), (65536, 1024)])
+def test_jump_is_measured_by_means_and_not_by_counts(first, then, named, counts) -> None:
+    health = TensorHealth()
+    assert not list(health.observe({"l1.dy": _normal(first, count=counts[0])}))
+    assert len(list(health.observe({"l1.dy": _normal(then, count=counts[1])}))) == named
+
+
+@pytest.mark.parametrize(("least", "named"), [(0, True), (1, False)])
+def test_growth_of_four_times_is_a_jump_and_less_is_none(least: int, named: bool) -> None:
+    health, s = TensorHealth(), _normal(30)
+    assert not list(health.observe({"l1.dy": replace(s, total=1 << 20, saturations=0)}))
+    grown = replace(s, total=(1 << 22) - least, saturations=s.count // 5)
+    assert len(list(health.observe({"l1.dy": grown}))) == named
+
+
 def test_jump_of_few_values_has_no_message() -> None:
     health = TensorHealth()
     assert not list(health.observe({"l1.db": _normal(1, count=63)}))

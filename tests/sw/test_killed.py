@@ -78,7 +78,7 @@ def check_kills(tmp_path: Path, tries: int, options: tuple[str, ...], seed: int)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("update", ["host", "chip"])
 def test_killed_and_resumed_on_the_golden_model(tmp_path, seed, update):
-    check_kills(tmp_path, 40, ("--steps", "40", "--update", update), seed)
+    check_kills(tmp_path, 40, ("--steps", "120", "--update", update), seed)
 
 
 @pytest.mark.slow

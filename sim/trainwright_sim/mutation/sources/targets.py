@@ -82,5 +82,31 @@ _ALL = (
          "program/reach.py"),
         ("program", "footprint", "validation"),
     ),
+    Target(
+        "kernels",
+        ("kernels/*.py", "functions/*.py"),
+        ("kernels", "vector_passes", "functions", "group_kernels", "lowering", "overlapping_pools"),
+    ),
+    Target(
+        "graph",
+        ("graph/casts.py", "graph/differentiate.py", "graph/fill.py", "graph/ir.py",
+         "graph/network.py", "graph/remake.py", "graph/step.py"),
+        ("graph", "network_graph", "sequences", "dropout", "coded_functions", "lowering",
+         "overlapping_pools"),
+    ),
+    Target(
+        "onchip",
+        ("onchip/*.py",),
+        ("onchip_loss", "onchip_update", "prior", "output_loss", "update_place", "samples",
+         "resident", "resident_prior", "resident_cuts", "resident_momentum", "resident_samples",
+         "onchip_functions", "onchip_training"),
+    ),
+    Target(
+        "exponents",
+        ("fixed/scale.py", "fixed/health.py", "nn/scales.py", "nn/overflow.py",
+         "nn/straight_through.py", "offload/values.py", "offload/padding.py"),
+        ("scale", "nn", "nn_conventions", "exponent_recovery", "exponents_of_layers",
+         "magnitude_jumps", "compile_padding", "compile_norms", "compile", "compile_calls"),
+    ),
 )  # fmt: skip
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
