@@ -1,9 +1,9 @@
-"""A netlist in the form in which two of them are compared: functions and connections alone.
+"""Netlists reduced to functions and connections, the form in which two of them are compared.
 
-Left out are places, names of nets, the net at an input where there is none, settings of a register
-that nothing asks for, and what the tools note about where a cell came from. A register inside a
-block RAM is a block RAM and a register behind it, as an ECP5's works: what the RAM gives goes
-through it in every cycle, and it begins as 0.
+The form omits places, names of nets, undefined nets at unused inputs, settings that have no effect
+on a register, and the tools' notes on the origin of a cell. A register inside a block RAM becomes a
+cell behind the block RAM, as an ECP5's works: the RAM's output passes it in every cycle, and it
+begins as 0.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ NOTES = frozenset(
 )
 """Attributes that say nothing of what a cell does."""
 NOTHING = "$scopeinfo"
-"""Cells that are notes themselves."""
+"""Type of cells that are mere notes."""
 REGISTER = "TRELLIS_FF"
 _DEFAULTS = {
     "CEMUX": "1",
@@ -43,7 +43,7 @@ class Cell(NamedTuple):
     """Input pins with their nets; pins without a net are left out."""
     outputs: tuple[tuple[str, Net], ...]
     pads: tuple[tuple[str, Net], ...]
-    """Pins that are both."""
+    """Pins that are input and output."""
 
 
 class Machine:

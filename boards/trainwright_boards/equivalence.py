@@ -7,7 +7,7 @@ end cannot be told apart: its cells begin in the same state, and get the same in
 driven from the same class in both. Copies of a register are in its class; cells that drive nothing
 do not count.
 
-The classes are found by hashes, and then looked at once more, exactly.
+The classes are found by hashes, and then checked exactly.
 """
 
 from collections import deque

@@ -20,7 +20,7 @@ from trainwright_boards.tools import BuildError
 
 ACCELERATOR = "soc.accelerator"
 PROGRAM_MEMORY = f"{ACCELERATOR}.sequencer.memory."
-"""How its block RAMs are called."""
+"""Prefix of the names of the program memory's block RAMs."""
 BEL = "BEL"
 """The attribute that ties a cell to its place."""
 

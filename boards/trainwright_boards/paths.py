@@ -1,9 +1,9 @@
-"""How long the paths of a placed ECP5 design are, by an estimate like that of nextpnr's placers.
+"""Delays of the paths of a placed ECP5 design, by an estimate like that of nextpnr's placers.
 
 A path begins at a register, a block RAM or a multiplier, goes through LUTs and carries, and ends at
-one of those. Delays are those of the slowest speed grade in ps, and a wire's follow from where its
-ends are alone. Against nextpnr's own estimate the longest paths of seven placements of
-``ecp5-85f-alone`` were 6 % shorter to 8 % longer.
+a register, a block RAM or a multiplier. Delays are those of the slowest speed grade in ps; that of
+a wire follows from the places of its ends alone. The longest paths of seven placements of
+``ecp5-85f-alone`` were 6 % shorter to 8 % longer than by nextpnr's own estimate.
 """
 
 import re
@@ -30,26 +30,26 @@ _CLOCKS = {"CLK", "CLKA", "CLKB", "CLK0", "WCK"}
 _HARD_WIRED = {"FCI", "F1", "FXA", "FXB"}
 """Inputs of a LUT from its neighbours in the same tile."""
 _TO_WIDE = {"M", "F1", "FXA", "FXB"}
-"""Inputs of what joins two LUTs."""
+"""Inputs of the multiplexer that joins two LUTs."""
 _WRITES = {"WRE", "WD", "WAD0", "WAD1", "WAD2", "WAD3"}
 """Inputs of a LUT that is a memory, at which a path ends."""
 WIDE = 420
-"""Through one of two joined LUTs."""
+"""Delay in picoseconds through one of two joined LUTs."""
 _LUT, _SELECT, _CARRY, _TO_CARRY, _FROM_CARRY = 240, 180, 40, 440, 450
 _PACKER = "PACKER_"
-"""In the names of cells that are constants."""
+"""Part of the names of cells that are constants."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """From an output to one of the inputs that it drives."""
+    """Connection from an output to one of the inputs that it drives."""
 
     source: int
     """The output's number."""
     cell: int
     port: str
     wired: bool
-    """By no wire of the device's own: it takes no time."""
+    """Whether the connection needs no routed wire, and so takes no time."""
     through: tuple[tuple[int, int], ...]
     """Outputs of the cell to which paths go on, and the delays to these."""
     ends: bool
@@ -130,7 +130,7 @@ class Paths:
         return wire(self.places[self.outputs[edge.source][0]], self.places[edge.cell])
 
     def look(self) -> float:
-        """Find all lengths; the longest one."""
+        """Compute all lengths; return the longest one."""
         delays = [self.delay(edge) for edge in self.edges]
         self.arrival = list(self._begin)
         for output in self._order:

@@ -1,10 +1,10 @@
-"""Cells of slow paths go to better places, far away if need be.
+"""Move cells of slow paths to better places, however far away.
 
-nextpnr's ``static`` placer leaves the shortest wires, and weighs no timing; what refines its result
-moves a cell by few tiles at a time. So the units of an accelerator lie well, and some logic between
-two of them on the wrong side of one. Here such cells are moved one at a time: a LUT, a register, or
-two of these that share a slice, to where the paths through them are shortest. The rest stays
-where it is, so that nearly all wires keep the length that they have.
+nextpnr's ``static`` placer minimises wires and ignores timing, and its refinement moves a cell by a
+few tiles at a time. So the units of an accelerator are placed well, but some logic between two
+units ends up on the far side of one. This module moves such cells one unit at a time, a LUT, a
+register, or several that share a slice, to where the paths through them are shortest. All other
+cells stay, so that nearly all wires keep their length.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ next one.
 """
 ROUNDS = 40
 GAIN = 15.0
-"""In ps, what a move has to win at least."""
+"""Least gain of a move, in ps."""
 FAR = 8
-"""Tiles around the best place in which a free one is looked for."""
+"""Distance from the best tile, in tiles, within which a free place is searched."""
 WIRES = 0.02
 """Weight of the delays of all wires of a cell; without it, wires would get longer for nothing."""
 SLICES = ("SLICEA", "SLICEB", "SLICEC", "SLICED")
@@ -54,13 +54,13 @@ class _Unit:
     outputs: tuple[int, ...]
     """Edges from the unit's LUTs and registers."""
     to_register: bool
-    """Whether they also go to the unit's own register."""
+    """Whether outputs of the LUTs also go to the unit's own register."""
     register_inputs: tuple[int, ...]
     register_outputs: tuple[int, ...]
 
 
 class _Sites:
-    """Which cell is where, and where a unit may go."""
+    """Map of the sites: the cell at each, and the free sites that a unit may take."""
 
     def __init__(self, paths: Paths):
         self._paths = paths
@@ -326,9 +326,9 @@ def _ends(paths: Paths, unit: _Unit) -> _Ends:
 
 
 def _round(paths: Paths, sites: _Sites, unit_of: Mapping[int, _Unit], limit: float) -> int:
-    """Move each unit with a path beyond ``limit`` once, the slowest first; how many were moved.
+    """Move units on paths beyond ``limit``, the slowest first; return how many were moved.
 
-    What is on such a path with one that was moved stays in this round: its times have changed.
+    A unit that shares such a path with a moved unit stays in this round: its times have changed.
     """
     slow: dict[_Unit, float] = {}
     for n, edge in enumerate(paths.edges):

@@ -48,7 +48,7 @@ Design = Callable[..., str]
 class Spent:
     """Cost of simulating: cycles, seconds of processor time, instructions of the processor.
 
-    ``instructions`` is None if the processor does not tell them.
+    ``instructions`` is None if the processor does not count them.
     """
 
     cycles: int

@@ -51,7 +51,7 @@ class Harness:
     folder: Path
     """Folder of the sources; ``NATIVE`` has the headers that all harnesses share."""
     needs: tuple[str, ...]
-    """Some ports of the designs that it drives."""
+    """Ports that a design must have, so that the harness can drive it."""
     what: str
     """Kind of the designs, as messages name it."""
     registered: bool = True
@@ -170,8 +170,8 @@ _ROUND = f"opt_muxtree; opt_reduce -full; opt_merge; opt_share; opt_dff; opt_cle
 _OPTIMISE = f"{_EXPR}; opt_merge; {3 * _ROUND}wreduce; opt_clean; memory_collect"
 YOSYS_PASSES = f"proc; flatten; {_OPTIMISE}"
 LEAF_PASSES = f"{YOSYS_PASSES}; opt_clean -purge; {EVERT}"
-"""Flip-flops get their enables back, so that the model skips what stands still. Three rounds of
-``opt -full``: until nothing changes it goes on for 19, four times as long, for nothing."""
+"""Passes that give flip-flops their enables back, so that the model skips idle registers. ``opt
+-full`` runs three times: 19 rounds, until nothing changes, take four times as long without gain."""
 VERILATOR_OPTIONS = (
     "-O3",
     "-Wno-WIDTH",

@@ -1,8 +1,8 @@
 """Headline figures that do not depend on the machine, held to a file.
 
-``python -m trainwright_sim.guards`` compares those that take seconds, ``--all`` the dear ones too;
-``--write`` puts what is measured into the file. A change for the worse needs its line there, and
-its reason in the commit.
+``python -m trainwright_sim.guards`` measures the quick figures and compares them with the file,
+``--all`` the slow ones too; ``--write`` puts the measured figures into the file. A figure that gets
+worse needs its new line in the file, and a reason in the commit.
 """
 
 import argparse
@@ -38,20 +38,21 @@ SECONDS = 600
 
 @dataclass(frozen=True)
 class Figure:
-    """Figure of which less is better. ``is_dear``: measuring takes more than a second or two."""
+    """Figure that is better the smaller it is."""
 
     name: str
     measure: Callable[[], int]
-    is_dear: bool = False
+    is_slow: bool = False
+    """Whether measuring takes more than a second or two."""
 
 
 class GuardError(RuntimeError):
-    """A figure cannot be measured, or the file is none."""
+    """Error: a figure cannot be measured, or the file of figures is malformed."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A step whose cycles pages give: a built-in network, and what differs from the defaults."""
+    """Step whose cycles pages of the docs quote: a built-in network, and options of the step."""
 
     network: str
     batch: int = BATCH
@@ -156,7 +157,7 @@ RANKS: dict[str, tuple[tuple[int, ...], ...]] = {
     "6": ((6, 6, 6), (6,)),
     "8": ((8, 8, 8), (8,)),
 }
-DEAR_CASES = {
+SLOW_CASES = {
     **{f"fashion-ranks-{ranks}": Case("fashion", ranks=RANKS[ranks]) for ranks in RANKS},
     "fashion-batch-32": Case("fashion", batch=32),
     "fashion-batch-32-small": Case("fashion", batch=32, plan="small"),
@@ -171,15 +172,15 @@ FIGURES: dict[str, Figure] = {
     for figure in (
         *(Figure(f"{n}.cycles", partial(_cycles, Case(n))) for n in NETWORKS),
         *(Figure(f"{name}.cycles", partial(_cycles, case)) for name, case in CASES.items()),
-        *(Figure(f"{n}.cycles", partial(_cycles, c), is_dear=True) for n, c in DEAR_CASES.items()),
+        *(Figure(f"{n}.cycles", partial(_cycles, c), is_slow=True) for n, c in SLOW_CASES.items()),
         *(Figure(f"{n}.bytes-moved", partial(_bytes_moved, n)) for n in NETWORKS),
         *(Figure(f"{n}.bits-stored", partial(_bits_stored, n)) for n in NETWORKS),
         *(Figure(f"{n}.program-bytes", partial(_program_bytes, n)) for n in NETWORKS),
         *(Figure(f"{n}.effort", partial(_effort, n)) for n in NETWORKS),
-        Figure("fashion-conv.effort", partial(_effort, "fashion-conv"), is_dear=True),
+        Figure("fashion-conv.effort", partial(_effort, "fashion-conv"), is_slow=True),
         Figure("arrays.state-bits", _state_bits),
-        *(Figure(f"{b}.luts", partial(_luts, b), is_dear=True) for b in BLOCKS),
-        *(Figure(f"{b}.flip-flops", partial(_flip_flops, b), is_dear=True) for b in BLOCKS),
+        *(Figure(f"{b}.luts", partial(_luts, b), is_slow=True) for b in BLOCKS),
+        *(Figure(f"{b}.flip-flops", partial(_flip_flops, b), is_slow=True) for b in BLOCKS),
     )
 }
 """A step of each built-in network, plan "auto", by the cycle model; a block's design is that of its
@@ -304,7 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = options.parse_args(arguments)
     try:
         recorded = load(args.file) if args.file.exists() else {}
-        chosen = [name for name, figure in FIGURES.items() if args.all or not figure.is_dear]
+        chosen = [name for name, figure in FIGURES.items() if args.all or not figure.is_slow]
         measured = measure(chosen)
         lines = compare(recorded, measured)
         print("\n".join(lines or [f"{amount(len(measured), 'figure')}, all as recorded"]))

@@ -148,7 +148,7 @@ def test_programs_that_no_accelerator_executes_are_not_begun(copying, parameters
     with pytest.raises(ProgramError, match="step 8 is not a multiple of the 16 bytes"):
         copying.run(program, ADDRESS)
     outside = replace(wrong, address=copying.memory_bytes - 16)
-    with pytest.raises(ProgramError, match="262159 of a memory of 262144 bytes"):
+    with pytest.raises(ProgramError, match="262159 are outside of a memory of 262144 bytes"):
         copying.run(replace(program, descriptors=(outside, *program.descriptors[1:])), ADDRESS)
     assert np.array_equal(copying.read(ADDRESS, 4096), before)
 

@@ -13,8 +13,8 @@ from trainwright.parameters import preset
 from trainwright_sim import guards
 from trainwright_sim.guards import FIGURES, GuardError, compare, load, main, measure, text_of
 
-CHEAP = [name for name, figure in FIGURES.items() if not figure.is_dear]
-DEAR = [name for name, figure in FIGURES.items() if figure.is_dear]
+QUICK = [name for name, figure in FIGURES.items() if not figure.is_slow]
+SLOW = [name for name, figure in FIGURES.items() if figure.is_slow]
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 HELD = ("README.md", "docs/results/boards.md", "docs/results/accelerator.md")
@@ -23,11 +23,11 @@ REMEDY = "python -m trainwright_sim.guards --all --write, and the reason in the 
 
 
 def test_figures_are_as_recorded():
-    assert not compare(load(), measure(CHEAP)), REMEDY
+    assert not compare(load(), measure(QUICK)), REMEDY
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DEAR)
+@pytest.mark.parametrize("name", SLOW)
 def test_dear_figures_are_as_recorded(name):
     assert not compare(load(), measure([name])), REMEDY
 
@@ -69,7 +69,7 @@ def test_cycles_guarded_for_boards_are_in_results_and_boards_page():
 def test_cycles_of_each_case_are_in_a_page():
     """So that a command that a page names cannot give other cycles than the page."""
     named = {mark.value for page in PAGES for mark in guards.marks(page.read_text())}
-    cases = {f"{name}.cycles" for name in guards.CASES | guards.DEAR_CASES}
+    cases = {f"{name}.cycles" for name in guards.CASES | guards.SLOW_CASES}
     assert sorted(cases - named) == []
 
 
@@ -107,13 +107,13 @@ def test_any_change_is_told():
 
 
 def test_written_figures_are_read_again(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(guards, "FIGURES", {name: FIGURES[name] for name in CHEAP[:2]})
+    monkeypatch.setattr(guards, "FIGURES", {name: FIGURES[name] for name in QUICK[:2]})
     path = tmp_path / "guards.toml"
     assert main(["--file", str(path)]) == 1
     assert "is not in the file" in capsys.readouterr().out
     assert main(["--file", str(path), "--write"]) == 0
     assert main(["--file", str(path)]) == 0
-    assert load(path) == measure(CHEAP[:2])
+    assert load(path) == measure(QUICK[:2])
     assert path.read_text() == text_of(load(path))
     path.write_text("[nonsense")
     with pytest.raises(GuardError, match=r"guards\.toml: "):

@@ -70,7 +70,7 @@ def test_samples_beyond_memory_are_one_error(accelerators):
             accelerator.run(program, 0)
         texts.append(str(error.value))
     assert texts[0] == texts[1]
-    assert "bytes 8192 to 248191 of a memory of 65536 bytes" in texts[0]
+    assert "bytes 8192 to 248191 are outside of a memory of 65536 bytes" in texts[0]
 
 
 def test_registers_are_there_where_samples_are(accelerators):

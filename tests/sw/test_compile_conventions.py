@@ -125,7 +125,7 @@ def test_parameter_that_is_not_finite_is_named_with_a_remedy(name, compiled, val
 @pytest.mark.parametrize("compiled", [False, True])
 def test_input_that_is_not_finite_is_an_error_with_a_remedy(compiled):
     model = compile(_module(), batch=16) if compiled else _module()
-    with pytest.raises(ValueError, match=r"inputs.*nan.*: look at the data, torch\.isfinite"):
+    with pytest.raises(ValueError, match=r"inputs.*nan.*: check the data with torch\.isfinite"):
         model(torch.full((2, 64), float("nan")))
 
 

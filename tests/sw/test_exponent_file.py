@@ -165,7 +165,7 @@ def test_exponent_file_rejects_scalars_out_of_range():
     assert "error" not in refused(code, d, exponents=[3, 3])
     outputs = refused(code, bias(1, 1, 4), d, exponents=[2, 3])
     assert outputs["error"] == (
-        "pass: a shift of -1 by the exponents of slots 1 and 2; it is at least 0"
+        "pass: a shift of -1 by the exponents of slots 1 and 2; it must be at least 0"
     )
 
 

@@ -328,7 +328,7 @@ def load_of(local: int, beats: int, address: int = 0, **options) -> Transfer:
 @pytest.mark.parametrize(
     ("descriptor", "message"),
     [
-        (load_of(0, 2, 4096), "t: bytes 4096 to 4127 of a memory of 4096 bytes"),
+        (load_of(0, 2, 4096), "t: bytes 4096 to 4127 are outside of a memory of 4096 bytes"),
         (load_of(16384, 2), r"t writes SCRATCHPAD\[16384\] to \[16384\]; it has 16384 rows"),
         (load_of(0, 2, target=Target.PROGRAM), "t: target = 3 is not from 0 to 0"),
         (
@@ -387,7 +387,7 @@ def test_golden_refuses_programs_of_other_accelerators():
 
 def test_golden_refuses_accesses_from_outside():
     golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=16)
-    with pytest.raises(ValueError, match="bytes 10 to 19 of a memory of 16"):
+    with pytest.raises(ValueError, match="bytes 10 to 19 are outside of a memory of 16 bytes"):
         golden.read(10, 10)
-    with pytest.raises(ValueError, match="bytes -1 to 0 of a memory"):
+    with pytest.raises(ValueError, match="bytes -1 to 0 are outside of a memory"):
         golden.write(-1, np.zeros(2, np.uint8))

@@ -142,10 +142,13 @@ REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
     ),
     "groups": ((replace(PE3, g=511),), r"reads SCRATCHPAD\[255\] to \[256\]"),
     "below": ((replace(BIAS, levels=(Level(2, x=-1),)),), r"reads SCRATCHPAD\[-1\] to \[0\]"),
-    "bytes": ((replace(LOAD, address=MEMORY - 496),), "bytes 3600 to 4111 of a memory of 4096"),
+    "bytes": (
+        (replace(LOAD, address=MEMORY - 496),),
+        "bytes 3600 to 4111 are outside of a memory of 4096",
+    ),
     "a register past the end": (
         (Loop(iterations=9), replace(LOAD, address_register=1), End(steps=((1, 512),))),
-        "bytes 0 to 4607 of a memory of 4096",
+        "bytes 0 to 4607 are outside of a memory of 4096",
     ),
     "a register after its loop": (
         (
@@ -158,7 +161,7 @@ REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
     ),
     "bytes below": (
         (Set(values=((1, -16),)), replace(LOAD, address_register=1)),
-        "bytes -16 to 495 of a memory of 4096",
+        "bytes -16 to 495 are outside of a memory of 4096",
     ),
     "deep loops": (nested(5, 2, LOAD), "4: loops nested 5 deep, the accelerator takes 4"),
     "no end": ((Loop(iterations=2), LOAD), "a LOOP has no END before HALT"),

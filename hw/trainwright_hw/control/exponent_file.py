@@ -101,8 +101,9 @@ class ExponentFile(wiring.Component):
     def _memory(self, m: Module):
         """Build the file; return functions to read and write it, and two flags of a write.
 
-        A read happens in this cycle, a write at its end. The flags make a write set ``above`` from
-        the shift, or clear it.
+        A read happens in this cycle, a write at its end. ``above`` is a flag of each slot: whether
+        its exponent is above its floor, so that it may go down. The two flags of a write set
+        ``above`` to whether the shift is not 0, or clear it.
         """
         slots = self._parameters.exponents
         width = exact_log2(slots)

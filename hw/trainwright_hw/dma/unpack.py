@@ -26,8 +26,7 @@ def target_ports(parameters: AcceleratorParameters) -> dict:
 WRITES = 4
 """Writes that may be under way at a time, which is the depth of both queues.
 
-A write that nothing delays gives its place back as many cycles after it began, so that one write
-can begin per cycle.
+A write that nothing delays takes four cycles, so four places allow one new write per cycle.
 """
 
 

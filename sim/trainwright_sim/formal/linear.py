@@ -1,8 +1,8 @@
-"""Blocks that only add modulo 2: what each bit is of registers and inputs, without a solver.
+"""Proofs, without a solver, on blocks that only add modulo 2: each bit as a sum of variables.
 
-A sum is an integer: bit 0 is added as it is, any other bit stands for a variable that is added. So
-``^`` adds, sums are equal for all values of the variables if they are the same integer, and the
-values 0 and 1 are sums, too.
+A sum is an integer. Bit 0 is the constant 0 or 1; every other bit that is set stands for a variable
+that is added. So ``^`` adds sums, and two sums are equal for all values of the variables if and
+only if they are the same integer. The values 0 and 1 are sums, too.
 """
 
 import json
@@ -28,7 +28,7 @@ PASSES = (
 
 
 class NotLinear(FormalError):
-    """The block does more than add: it cannot be looked at so. The message names a gate."""
+    """Error: the block does more than add. The message names the kind of gate."""
 
 
 @dataclass(frozen=True)

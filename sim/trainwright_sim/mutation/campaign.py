@@ -24,9 +24,10 @@ from trainwright_sim.bench.testbench import CLOCK_NS
 from trainwright_sim.mutation.netlist import SELECT
 
 SLACK, SPARE_CYCLES = 3, 1000
-"""A test that takes more than so many times its cycles, and so many more, found a hang."""
+"""Factor, and cycles added, by which a test may exceed its usual time; beyond that it has found a
+hang."""
 SECONDS = 60
-"""Longest time of a test that does not even let cycles pass."""
+"""Longest time in seconds of a test in which no simulated cycle passes."""
 
 
 @dataclass

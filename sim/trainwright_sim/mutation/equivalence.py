@@ -35,7 +35,8 @@ _DEFINED = re.compile(rf"^\(define-fun (\|[^|]+\|) \(\(state \|{TOP}_s\|\)\) ")
 _NEXT = re.compile(r"\(= (.*) \((\|[^|]+\|) next_state\)\)")
 _STEP = f"(define-fun |{TOP}_t|"
 SAME_MILLISECONDS, NEAR_MILLISECONDS = 10_000, 2_000
-"""For the question that decides, and for the one that only tells more of a survivor."""
+"""Solver time for the question whether a mutant is equivalent, and for the question whether a
+survivor differs soon after reset, which is for information only."""
 
 
 @dataclass(frozen=True)

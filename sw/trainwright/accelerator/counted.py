@@ -1,4 +1,4 @@
-"""How many bytes the host gives an accelerator: memory, programs and registers that a run reads."""
+"""Count of the bytes that a host writes to an accelerator: memory, programs, registers of a run."""
 
 from typing import Any, TypeVar, cast
 
@@ -17,9 +17,10 @@ Kind = TypeVar("Kind", bound=Accelerator)
 
 
 class CountedWrites:
-    """An accelerator that counts what is written to it, programs among it; else the same.
+    """Accelerator that counts the bytes written to it, and leaves everything to ``accelerator``.
 
-    An exponent counts as a byte, a repeated program not at all: it lies in the memory.
+    A program that is run counts with its descriptors, a repeated program does not, because it is in
+    memory already. An exponent counts as one byte.
     """
 
     def __init__(self, accelerator: Any) -> None:

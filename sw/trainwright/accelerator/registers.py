@@ -41,7 +41,7 @@ class RegisterField:
 
 @dataclass(frozen=True)
 class HostRegister:
-    """HostRegister of one or two words of 32 bits, or an array of them."""
+    """Register of one or two words of 32 bits, or an array of such registers."""
 
     name: str
     offset: int

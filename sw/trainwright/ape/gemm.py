@@ -46,7 +46,7 @@ def multiply(
 
 
 def _warn_out_of_range(dtype: str, *operands: Tensor) -> None:
-    """Check for operands below the range of ``dtype`` as a whole, or partly above it: a warning.
+    """Check for operands that lie below the range of ``dtype`` as a whole, or partly above it.
 
     An infinity is above every range: with a lower part it gives NaN, or the other infinity.
     """

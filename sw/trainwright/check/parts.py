@@ -1,4 +1,4 @@
-"""Run the programs of a training step on random operands, for whoever looks at a step.
+"""Run the programs of a training step on random operands, for commands that show a step.
 
 ``trainwright profile``, ``listing`` and ``trace`` look at the same step. Which programs it has
 depends on the place of loss and update.

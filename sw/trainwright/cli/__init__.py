@@ -10,7 +10,7 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``trainwright`` with these arguments (default: the process's); the exit status.
 
-    Imports are made here, so that Ctrl-C is told in one line while they take their time too.
+    Imports are made here, so that Ctrl-C gives one line even during the slow imports.
     """
     try:
         from trainwright.cli import core

@@ -1,6 +1,6 @@
-"""Contents of files that state their own size: that is what is read, and one byte more.
+"""Contents of files that state their own size: read that many bytes, and one more.
 
-So a file of a few megabytes that unpacks to many gigabytes is found out after what it promised.
+So a small file that unpacks to more than it states is found out before it fills the memory.
 """
 
 from typing import Protocol

@@ -74,7 +74,7 @@ def load_data_set(
         )
     if fetch and (name in (*OWN, "npz", "digits") or is_npz(root)):
         raise DataError(
-            f"--download fetches {' and '.join(SOURCES)}, data set {name!r} is no such one: omit it"
+            f"--download fetches {' and '.join(SOURCES)}, {name!r} is none of them: omit it"
         )
     if name in OWN:
         kind = None if root is None else own_kind(Path(root), sequences=name == "text")

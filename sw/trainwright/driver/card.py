@@ -80,7 +80,7 @@ def card_address(accelerator: Accelerator) -> int:
 
 
 def write_card(accelerator: Accelerator, card: Card | None) -> None:
-    """Put ``card`` in its place, or nothing: then the memory is no run's.
+    """Write ``card`` to the last page; None erases the page, and the memory belongs to no run.
 
     Raises ``AcceleratorError`` where the names of tensors are too long for a page.
     """

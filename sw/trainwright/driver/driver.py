@@ -131,12 +131,12 @@ class Driver(StepDriver):
             self.accelerator.write(buffer.address, buffer.pack(values))
 
     def _given_exponents(self) -> dict[str, int]:
-        """Return the exponents of inputs, and of what says which tokens and values count."""
+        """Return the exponents of the inputs, and of the masks of padding and dropout."""
         inputs = (node.name for node in self.network.nodes if not node.sources)
         return dict.fromkeys(("x", *inputs), self.input_exponent) | host_operands(self.network)
 
     def _put_inputs(self, inputs: torch.Tensor, masks: int | None) -> None:
-        """Write inputs (batch, I), and what says which of their tokens and values count."""
+        """Write inputs (batch, I), and their masks of padding and dropout."""
         if self._pads:
             present = present_tokens(self.network, inputs)
             self._occupied = TokenCounts(self.network, present).of

@@ -49,7 +49,7 @@ class Look:
     correct: int | None = None
     """Samples, or words, that were classified right in the steps of ``loss``."""
     samples: int | None = None
-    """Samples in the steps of ``loss``, or their words, counted by the mean of all lines."""
+    """Samples in the steps of ``loss``, or their words, estimated by the mean of all lines."""
 
 
 def look(accelerator: Observed) -> Look:

@@ -160,7 +160,7 @@ class Pass(Generic[D]):
     driver: D
     input_exponent: int
     operands: ForwardOperands
-    """Scales are a copy, as they were."""
+    """Operands, with a copy of the scales from before the pass."""
     result: ForwardResult
 
 

@@ -1,4 +1,6 @@
-"""Calibrate exponents of steps of several programs: each lets its exponents jump on its twin.
+"""Calibrate the exponents of a step of several programs.
+
+The exponents of each program jump on its *twin*: a driver of the program on the golden model.
 
 ``trainwright.compile`` is given the gradient after the forward pass; where the loss is known,
 ``StepDriver.calibrate`` repeats whole steps.

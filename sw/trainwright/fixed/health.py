@@ -37,7 +37,7 @@ class LostTensorWarning(UserWarning):
 
 @dataclass(frozen=True)
 class LossReason:
-    """Says how a tensor lost what it should say, in one step, and the remedy."""
+    """Reason why a tensor lost its information in a step, and the remedy."""
 
     what: str
     remedy: str

@@ -51,7 +51,7 @@ class Format(ABC):
     spelling: ClassVar[re.Pattern[str]]
     """Pattern of ``str``, spaces allowed; ``read`` takes its groups."""
     allowed: ClassVar[str]
-    """Description of the spellings there are, for error messages."""
+    """Description of the spellings, for error messages."""
 
     def __init_subclass__(cls) -> None:
         """Register a class that has a spelling."""
@@ -62,7 +62,7 @@ class Format(ABC):
     @classmethod
     @abstractmethod
     def read(cls, *groups: str) -> Self:
-        """Make the format that was spelled. Raises ``FormatError`` for sizes there are not."""
+        """Make the format that was spelled. Raises ``FormatError`` for sizes that do not exist."""
 
     @property
     @abstractmethod
@@ -106,7 +106,7 @@ class Format(ABC):
 
     @property
     def words_text(self) -> str:
-        """Description of the words there are, for error messages."""
+        """Description of the words, for error messages."""
         return f"words of {self}"
 
     @abstractmethod
@@ -120,9 +120,9 @@ class Format(ABC):
         """Return the words nearest to sums / 2^shift; which are saturated; which underflow.
 
         ``sums``: exact integers of up to ``SUM_WIDTH`` bits; ``shift``: 0 to ``MAX_SHIFT``. One
-        rounding, ties to the even word, what is beyond the greatest word saturating.
-        ``underflow`` is one of ``UNDERFLOWS``, and of no meaning in fixed point, where nothing
-        counts as an underflow. Raises ``ValueError`` for anything else.
+        rounding, ties to the even word; sums beyond the greatest word saturate. ``underflow`` is
+        one of ``UNDERFLOWS``, and has no meaning in fixed point, where nothing counts as an
+        underflow. Raises ``ValueError`` for anything else.
         """
 
     @abstractmethod

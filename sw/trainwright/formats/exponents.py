@@ -38,8 +38,8 @@ class ExponentRule:
     exact: bool = False
     """Whether nothing is rounded: the exponent is the floor."""
     grows: bool = False
-    """Whether g is a sum that grows by x: each part is shifted by what the hardware aligns, at
-    most, so that the result is at most so far above g."""
+    """Whether g is a running sum to which x is added: the hardware shifts each by at most
+    ``most_alignment`` bits, so the result's exponent is at most so far above that of g."""
 
     def floor(self, x: int, g: int) -> int:
         """Return the exponent of the exact result."""

@@ -15,7 +15,7 @@ WIDTHS = (2, 16)
 
 @dataclass(frozen=True)
 class Fixed(Format):
-    """Two's complement integers of ``bits`` bits. Raises ``FormatError`` for widths there are not.
+    """Two's complement integers of ``bits`` bits. Raises ``FormatError`` for impossible widths.
 
     ``encode`` is ``trainwright.formats.rounding.requantise``.
     """

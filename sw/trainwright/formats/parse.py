@@ -74,7 +74,7 @@ def parse_coded(text: str) -> list[Coded]:
     for fmt in parse_list(text):
         if not isinstance(fmt, Coded):
             raise FormatError(
-                f"formats names coded formats, fixed point is always there; leave out {fmt}"
+                f"formats lists coded formats only, fixed point is always there; leave out {fmt}"
             )
         formats.append(fmt)
     return formats

@@ -113,7 +113,7 @@ class Posit(Coded):
 
     @property
     def mean_range(self) -> tuple[float, float]:
-        """Range in which means seldom leave: 0.5 is the word of 1.
+        """Range that means seldom leave; 0.5 of full scale is the word of 1.
 
         Words are nearly logarithms: half the value has a word lower by 1/8 of full scale or so.
         """
@@ -135,16 +135,16 @@ class Posit(Coded):
 
     @property
     def step(self) -> float:
-        """A quarter of the posit 1, which is 4 steps, as it is of the posit(4,0).
+        """A quarter of the integer of 1: in every format, as in posit(4,0), 1 is 4 steps.
 
-        Of 4 bits both, half the values that a normal factor has lie below 1.7 steps.
+        The median of a fresh factor's magnitudes is 1.7 steps, in 4 bits of fixed point, too.
         """
         return 2.0 ** (self.scale - 2)
 
     def fitting_exponent(self, greatest: float) -> int:
         """Return the exponent at which the largest value is below 2^(2^es).
 
-        It has the most digits that there are there, and smaller values hardly fewer.
+        There it has the most digits that the format offers, and smaller values have hardly fewer.
         """
         return math.frexp(greatest)[1] - (1 << self.es) - self.scale
 
@@ -152,7 +152,7 @@ class Posit(Coded):
     def input_exponent(self) -> int:
         """-1 - S: an input of 1 is the posit 2.
 
-        Below 2 a posit(8,0) has 1/64 and less from one word to the next, in units of the input.
+        Below the posit 2, words of posit(8,0) are at most 1/64 apart, in units of the input.
         """
         return -1 - self.scale
 

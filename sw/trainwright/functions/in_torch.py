@@ -125,7 +125,9 @@ def fitting(values: torch.Tensor, bits: int) -> int:
     """Return the finest exponent at which words of ``bits`` bits hold all values."""
     greatest = float(values.detach().abs().max()) if values.numel() else 0.0
     if not greatest < float("inf"):
-        raise ValueError(f"a kernel takes finite values, not {greatest}: look at the data")
+        raise ValueError(
+            f"a kernel takes finite values, not {greatest}: check the data with torch.isfinite(x)"
+        )
     most, exponent = (1 << (bits - 1)) - 1, frexp(greatest)[1] + 1 - bits
     return exponent + (round(greatest * 2.0**-exponent) > most)
 

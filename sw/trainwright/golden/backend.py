@@ -57,7 +57,8 @@ class GoldenAccelerator:
     def _check(self, address: int, size: int) -> None:
         if not 0 <= address <= address + size <= self.memory_bytes:
             raise ValueError(
-                f"bytes {address} to {address + size - 1} of a memory of {self.memory_bytes}"
+                f"bytes {address} to {address + size - 1} are outside of a memory of "
+                f"{self.memory_bytes} bytes"
             )
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:

@@ -29,13 +29,13 @@ def with_casts(whole: Graph, fixed: Collection[str] = ()) -> Graph:
 
 
 def _coded(graph: Graph, names: Collection[str]) -> set[str]:
-    """Return the tensors in coded formats that tensors are, or are views of."""
+    """Return the coded ones among tensors, or among those that the tensors are views of."""
     origins = {graph.origins[name] for name in names}
     return {name for name in origins if graph.tensors[name].format.coded}
 
 
 def _alike(graph: Graph, op: Op) -> tuple[str, ...]:
-    """List the tensors of an operation that have one format, as nothing is rounded."""
+    """List the tensors of an operation that must have one format, because it rounds nothing."""
     if isinstance(op, Kernel) and op.body == MASK:
         return (op.operands[0], op.out)
     copied = isinstance(op, Einsum) and graph.tensors[op.out].exact
@@ -73,7 +73,7 @@ class _Casts:
 
     def __post_init__(self) -> None:
         self.tensors = dict(self.whole.tensors)
-        # What is raised by a bit, so that zeros of padding are the least, begins with one less.
+        # `_raised` adds a bit, so that zeros of padding are the least value: take a bit less first.
         functions = [op for op in self.whole.ops if _function(op) in ("_raised", "_lowered")]
         self.narrow = _coded(self.whole, [n for op in functions for n in (op.out, *op.operands)])
         # Tensors that the host writes keep the format in which it writes them.
@@ -93,7 +93,7 @@ class _Casts:
         ordered = list(self.casts[""])
         for op in ops:
             ordered += [op, *self.casts[op.out]]
-        # A view that only casts took the place of is read by nobody.
+        # Drop views that nothing reads, because casts have replaced them.
         return replace(self.whole, tensors=self.tensors, ops=tuple(ordered))
 
     def _plain(self, name: str) -> Tensor:

@@ -46,7 +46,7 @@ class Tensor:
     kind: TensorClass
     format: Format
     zero: bool = False
-    """Whether what underflows may become 0 (``Format.encode``)."""
+    """Whether values below the smallest number may become 0 (``Format.encode``)."""
     constant: tuple[int, int] | None = None
     """The word and the exponent of all values of a constant, which the host writes."""
     exact: bool = False
@@ -56,7 +56,7 @@ class Tensor:
 
     @property
     def underflow(self) -> str:
-        """The rule for what underflows, one of ``trainwright.formats.UNDERFLOWS``."""
+        """The rule for values below the smallest number: ``trainwright.formats.UNDERFLOWS``."""
         return "zero" if self.zero else "never"
 
     @property

@@ -19,7 +19,7 @@ def encode_frame(body: bytes) -> bytes:
 
 
 class FrameDecoder:
-    """Finds the frames in bytes as they come. ``bad`` counts what was not a whole frame."""
+    """Finder of frames in bytes as they arrive. ``bad`` counts damaged and incomplete frames."""
 
     def __init__(self) -> None:
         self.bad = 0

@@ -105,7 +105,7 @@ class Formatted:
 
     @property
     def host_underflow(self) -> str:
-        """The rule for what underflows where the host quantises: to the nearest word, 0 too."""
+        """The host's rule for values below the smallest number: to the nearest word, 0 included."""
         return "never" if self.underflow == "never" else "zero"
 
     def with_formats(self, given: str | Mapping[str, object]) -> Self:

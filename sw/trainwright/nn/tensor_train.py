@@ -86,9 +86,9 @@ ENTRY_BYTES = 1024
 class TensorTrain(torch.nn.Module):
     """A matrix W (``rows``, ``columns``) as factors G_n (R_{n-1}, J_n, I_n, R_n).
 
-    What is common to the layers of ``trainwright.nn``. J_1 ... J_d and I_1 ... I_d may be more than
-    rows and columns: what is beyond them is not used. ``factors`` are float32 master weights; in
-    fixed point a layer computes with these rounded, and their gradient passes straight through.
+    Base class of the layers of ``trainwright.nn``. J_1 ... J_d and I_1 ... I_d may multiply to more
+    than rows and columns: the excess is not used. ``factors`` are float32 master weights; in fixed
+    point a layer computes with their rounded values, and their gradient passes straight through.
     In training mode they are clipped to what their bits can represent. Factors and bias are made
     on ``device`` in ``dtype``; those in half precision are computed with in float32. Raises
     ``NetworkError`` for sizes, ranks or numbers that cannot be.
@@ -129,7 +129,7 @@ class TensorTrain(torch.nn.Module):
         self.rows, self.columns, self.numbers = rows, columns, formats_of(numbers)
         self.relu = relu
         if (outputs is None) != (inputs is None) or (outputs is not None and order is not None):
-            raise NetworkError("give both of outputs and inputs, or order, or none of them")
+            raise NetworkError("give outputs and inputs together, or order alone, or none of these")
         if outputs is None or inputs is None:
             most, order = likely(rank, order)
             outputs, inputs = factor_sizes(rows, columns, rank=most, order=order)
@@ -215,7 +215,7 @@ class TensorTrain(torch.nn.Module):
 
     @property
     def _is_rounded(self) -> bool:
-        """Whether factors are rounded: on the meta device no number is there to be."""
+        """Whether factors are rounded; not on the meta device, where they have no values."""
         return not self.is_float and not self.factor_exponents.is_meta
 
     @property
@@ -618,7 +618,9 @@ class TensorTrain(torch.nn.Module):
         if bias is None:
             return
         if self.bias is None:
-            raise NetworkError("this layer has no bias, the dense one has: make it with bias")
+            raise NetworkError(
+                "this layer has no bias, the dense one has: make this layer with bias=True"
+            )
         self.bias.copy_(bias.detach())
         self.warn_of_lost_bias(self._title, weight)
 

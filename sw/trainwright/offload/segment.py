@@ -75,9 +75,9 @@ class ForwardCall:
 class StepMoves:
     """Moves of exponents by the passes of one training step, several where layers are shared.
 
-    Each pass moves the exponents that all of them had; the highest wins. Moved one after another,
-    a call with small values would take back each time what one with large values needs, which
-    saturates for ever.
+    Every pass moves the exponents as they were before the first pass, and the highest result wins.
+    If each pass moved the result of the one before, a call with small values would lower an
+    exponent that a call with large values had raised, and the large values would always saturate.
     """
 
     begun: dict[str, int] = field(default_factory=dict)
@@ -120,7 +120,9 @@ def _naming_layers(method: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 class Segment:
-    """``layers`` as ``stretch`` says, of inputs of one size.
+    """Layers that run as the programs of one training step, for inputs of one size.
+
+    ``stretch`` says how ``layers`` follow one another.
 
     ``image`` are rows and columns of the inputs, where these are images. With ``input_gradients``
     its programs give the gradient to the inputs, too; both share exponents and ``moves``. The first
@@ -365,7 +367,7 @@ class Segment:
         if not greatest < float("inf"):
             raise ValueError(
                 f"inputs of {self.stretch.names[self.stretch.first]} have NaN or infinite values "
-                f"(the largest is {greatest}): look at the data, torch.isfinite(x)"
+                f"(the largest is {greatest}): check the data with torch.isfinite(x)"
             )
         exponent = self._quantiser.before(whole, follows=follows)
         if follows and bool(self._quantiser.calibrated):

@@ -292,7 +292,7 @@ def _functions_recorded(tracer: fx.Tracer) -> Generator[None]:
         if not proxies:
             return apply.__get__(None, cls)(*args, **kwargs)
         if any(isfunction(value) or ismethod(value) for value in args):
-            raise ValueError(f"what {cls.__name__} calls is not to be seen")
+            raise ValueError(f"operations inside {cls.__name__} cannot be recorded")
         return tracer.create_proxy("call_function", cls.apply, tuple(proxies), {}, name="apply")
 
     function.apply = classmethod(recorded)

@@ -1,4 +1,4 @@
-"""The update on the chip as an optimiser of torch, for models that have nothing else of it.
+"""The update on the chip as an optimiser of torch, for models that train in torch alone.
 
     optimiser = IntegerSGD(model.parameters(), lr=0.45, width=4)
 

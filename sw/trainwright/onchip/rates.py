@@ -77,7 +77,7 @@ def make_rates(
         middle = start + (min(steps, total - start) - 1) / 2
         rate, exponent = digits(rate_at(middle), RATE_WIDTH)
         if exponent > 0:
-            raise ValueError(f"a learning rate of {rate_at(middle)} is too large; it is under 16")
+            raise ValueError(f"a learning rate of {rate_at(middle)} is too large: use less than 8")
         if exponent < -GREATEST_SHIFT:
             rate, exponent = 0, 0
         entries.append(Entry(rate, -exponent, *digits(weight_at(middle), WEIGHT_WIDTH)))

@@ -202,29 +202,33 @@ class Compute(Header):
         most=_most_format, default=0,
     )  # fmt: skip
     g_format: int = bits(FORMAT_WIDTH, "number format of g", most=_most_format, default=0)
-    z_format: int = bits(FORMAT_WIDTH, "number format of z; `out_width` is of fixed point alone",
+    z_format: int = bits(FORMAT_WIDTH, "number format of z; `out_width` counts in fixed point only",
                          most=_most_format, default=0)  # fmt: skip
     underflow_zero: bool = bits(
         1,
-        "z closer to 0 than the smallest posit becomes the nearer of the two; with `digits`: "
+        "a result below the smallest posit becomes the nearer of 0 and that posit; with `digits`: "
         "the second summed level goes over digits, the outermost over those of the other operand",
         default=False,
     )
     digits: int = bits(
-        1, "the outermost summed level goes over digits: sums so far x 2^7 as it advances",
+        1, "the outermost summed level goes over digits: when it advances, sums so far are "
+        "multiplied by 2^7",
         most=lambda d, m: 2 if m.parameters.wide_tensors else 1, default=0,
     )  # fmt: skip
-    """1: the outermost summed level goes over digits, the highest first; 2: the second one does,
-    the outermost over those of the other operand. That gives each pair its weight where the second
-    level has two of them: from H to L it multiplies, from (H, L) to (L, H), of one weight, nothing
-    does. 0: no digits. Words of 8 bits alone."""
+    """Operands whose digits summed levels go over, the highest digit first; words of 8 bits only.
+
+    0: none. 1: the outermost summed level goes over the digits of one operand, and sums so far are
+    multiplied by 2^7 as it advances. 2: the outermost level goes over the digits of one operand,
+    the second level over the two digits of the other one, high (H) and low (L). Only an advance of
+    the second level multiplies: the pairs (H, L) and (L, H) have the same weight, so an advance of
+    the outermost level multiplies by nothing."""
     x_exponent: int = bits(EXPONENT_SLOT_WIDTH, "slot of x's exponent", resident=True, default=0,
                            most=last_slot)  # fmt: skip
     """Slots of the exponent file; 0 holds 0."""
-    g_exponent: int = bits(EXPONENT_SLOT_WIDTH, "slot of that of g", resident=True, default=0,
+    g_exponent: int = bits(EXPONENT_SLOT_WIDTH, "slot of g's exponent", resident=True, default=0,
                            most=last_slot)  # fmt: skip
     z_exponent: int = bits(
-        EXPONENT_SLOT_WIDTH, "slot of that of z; not 0: the shifts are those of the exponents",
+        EXPONENT_SLOT_WIDTH, "slot of z's exponent; not 0: all shifts follow from the exponents",
         resident=True, most=last_slot, default=0,
     )  # fmt: skip
     """Other than 0: the shifts are those of the exponents (``ExponentFile.shifts``)."""
@@ -232,7 +236,7 @@ class Compute(Header):
     grows: bool = bits(1, "the exponent of z is at most 15 above that of g", resident=True,
                        default=False)  # fmt: skip
     tensor: str = unencoded(default="")
-    """Name of the tensor written; for people and tests."""
+    """Name of the tensor written, for listings and tests."""
 
     @property
     def exponent_rule(self) -> ExponentRule:
@@ -313,11 +317,11 @@ class Transfer(Header):
         TRANSFER_LEVELS, "level", several="transfer levels", joint=True, default=()
     )
     eighth: int = bits(
-        4, "m + r, m = 1, 2, 4, 8: only in steps of number r modulo m; 0: in all",
+        4, "m + r, m = 1, 2, 4 or 8: only in steps whose number modulo m is r; 0: in all steps",
         most=2 * EIGHTH - 1, resident=True, default=0,
     )  # fmt: skip
     tensor: str = unencoded(default="")
-    """Name of the tensor moved; for people and tests."""
+    """Name of the tensor moved, for listings and tests."""
 
     @property
     def runs(self) -> int:

@@ -74,14 +74,14 @@ class Scalar(Described, kw_only=False):
         name="scalar", resident=True,
     )  # fmt: skip
     to: int = bits(
-        3, "number of the constant or shift that it gives", resident=True,
+        3, "number of the constant or shift that becomes the scalar", resident=True,
         most=lambda scalar, _: SHIFTS - 1 if scalar.kind is ScalarKind.SHIFT else 7,
     )  # fmt: skip
-    plus: int = bits(EXPONENT_SLOT_WIDTH, "slot that it begins with", resident=True, default=0,
+    plus: int = bits(EXPONENT_SLOT_WIDTH, "slot of an exponent to add", resident=True, default=0,
                      most=last_slot)  # fmt: skip
-    minus: int = bits(EXPONENT_SLOT_WIDTH, "slot that is subtracted", resident=True, default=0,
-                      most=last_slot)  # fmt: skip
-    offset: int = bits(7, "what is added, signed", signed=True, resident=True, default=0)
+    minus: int = bits(EXPONENT_SLOT_WIDTH, "slot of an exponent to subtract", resident=True,
+                      default=0, most=last_slot)  # fmt: skip
+    offset: int = bits(7, "number to add, signed", signed=True, resident=True, default=0)
     strict: bool = bits(
         1, "whether a scalar under 0 is an error", resident=True, default=False, before="to"
     )
@@ -95,12 +95,12 @@ class ScaleEntry(Described, kw_only=False):
     cleared.
     """
 
-    exponent: int = bits(16, "slot that moves; 0: none", most=last_slot)
+    exponent: int = bits(16, "slot whose exponent moves; 0: none", most=last_slot)
     statistics: int = bits(16, "statistics slot whose sum is taken",
                            most=lambda _, m: m.parameters.statistics_depth - 1)  # fmt: skip
     low: int = bits(INSTRUCTION_WIDTH, "sum under which the exponent goes down", most=MOST_SUM)
     """Unless the exponent is the tensor's floor."""
-    high: int = bits(INSTRUCTION_WIDTH, "sum over which it goes up", most=MOST_SUM)
+    high: int = bits(INSTRUCTION_WIDTH, "sum over which the exponent goes up", most=MOST_SUM)
     copy: int = bits(18, "slot that gets the exponent as it was; 0: none", most=last_slot,
                      default=0, before="low")  # fmt: skip
 
@@ -195,7 +195,7 @@ class ExponentFile:
             if scalar.strict and value < 0:
                 raise ProgramError(
                     f"{d.tensor or 'VECTOR'}: a shift of {value} by the exponents of slots "
-                    f"{scalar.plus} and {scalar.minus}; it is at least 0"
+                    f"{scalar.plus} and {scalar.minus}; it must be at least 0"
                 )
             if scalar.kind is ScalarKind.VALUE:
                 constants[scalar.to] = value

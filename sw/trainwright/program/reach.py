@@ -214,7 +214,8 @@ class _Walk:
         low, high = low + span.low, high + span.high
         if low < 0 or high > self.memory_bytes:
             raise ProgramError(
-                f"{named}: bytes {low} to {high - 1} of a memory of {self.memory_bytes} bytes"
+                f"{named}: bytes {low} to {high - 1} are outside of a memory of "
+                f"{self.memory_bytes} bytes"
             )
 
 

@@ -25,8 +25,8 @@ KINDS = tuple(dict.fromkeys(CLASSES.values()))
 """Classes of descriptors."""
 
 WORKING = ("overlaps", "repeats", "x_width", "g_width")
-"""Members of ``Compute`` for the results of validation, 0 at first: writes rows that it reads in
-another tile, writes a row twice, bits that the operands have at most."""
+"""Members of ``Compute`` that validation fills, 0 before: whether the command writes rows that it
+reads in another tile, whether it writes a row twice, and the most bits of each operand."""
 
 Member = tuple[str, int, type[Described] | None]
 """Name, elements of an array (0: one number), and the class of an element."""

@@ -14,7 +14,7 @@ from trainwright.program.errors import ProgramError
 from trainwright.program.vector import Vector
 
 SEEDS = 1 << 32
-"""A seed has so many values."""
+"""Number of different seeds."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,7 @@ def counts(d: Descriptor) -> TypeGuard[Compute | Vector]:
 
 
 def segments(program: Program, depth: int, stream_step: int = 0) -> tuple[ProgramSegment, ...]:
-    """Cut a program into segments that count at most ``depth`` tensors each.
-
-    One where that is enough.
+    """Cut a program into as few segments as count at most ``depth`` tensors each.
 
     ``stream_step`` is the advance of the stream of random bits with every compute descriptor: the
     bits are those of the whole program. Raises ``ProgramError`` for programs with loops or address

@@ -85,7 +85,7 @@ class Field(NamedTuple):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Least and greatest value of an attribute, as far as no machine counts."""
+        """Least and greatest value of an attribute that any accelerator can take."""
         half = 1 << (self.width - 1)
         low = -half if self.signed else max(self.least, self.lowest) - self.plus
         if isinstance(self.most, int):
@@ -121,7 +121,7 @@ class Attribute:
     derived: bool = False
     """Whether the attribute follows from others."""
     checked: bool = False
-    """Whether a derived attribute must be what the program file says."""
+    """Whether a program file is refused if its value of a derived attribute is another one."""
     stored: bool = True
     """Whether the value is encoded: else its field gives the range alone."""
     constant: Any = None

@@ -98,7 +98,7 @@ class Rounding(IntEnum):
     RANDOM = 3
     """By the random bits of the row and its lane."""
     RANDOM_NEXT = 4
-    """By those of the stream after that."""
+    """By the random bits of the next stream."""
 
 
 class When(IntEnum):
@@ -253,11 +253,11 @@ class Vector(Header):
     scalars: tuple[Scalar, ...] = repeated(SCALARS, "scalar", default=())
     """Constants and shifts by the exponent file."""
     eighth: int = bits(
-        4, "m + r, m = 1, 2, 4, 8: only in steps of number r modulo m; 0: in all",
+        4, "m + r, m = 1, 2, 4 or 8: only in steps whose number modulo m is r; 0: in all steps",
         most=2 * EIGHTH - 1, resident=True, default=0,
     )  # fmt: skip
     tensor: str = unencoded(default="")
-    """For people and tests."""
+    """Name of the pass, for listings and tests."""
 
     @property
     def steps(self) -> int:

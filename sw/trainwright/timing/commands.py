@@ -26,7 +26,8 @@ class Latency:
     start: Callable[[AcceleratorParameters], int]
     """Cycles from the acceptance of a command to its first step."""
     finish: Callable[[AcceleratorParameters], int]
-    """Cycles from the last step to the end, without rows that wait for it and coded formats."""
+    """Cycles from the last step to the end, without rows that wait for that step, and without the
+    cycles that coded formats add (``POSITS``)."""
 
 
 LATENCIES = {
@@ -57,7 +58,7 @@ NEST = 3
 ROWS_AHEAD = 16
 """Rows that an array fetches of each operand, and a STORE, before they are needed."""
 BEATS_AHEAD = 128
-"""Beats of a LOAD still to come when its last burst is requested: the places of the reader."""
+"""Beats of a LOAD still to come when its last burst is requested: as many as its queue holds."""
 
 RESULTS = -1
 """Port of the write-back unit, which takes a row a cycle from all arrays together."""

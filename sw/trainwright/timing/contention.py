@@ -97,9 +97,9 @@ def _most(engine: Engine, flying: float, timing: MemoryTiming) -> float:
 
 
 def _share(competing: list[tuple[float, float]]) -> float:
-    """Return the rows a cycle that a port leaves to one that always waits for it.
+    """Return the rows a cycle that a port leaves to a command that always waits for the port.
 
-    ``competing`` want some rows a cycle for a part of the time.
+    ``competing`` are other commands: the rows a cycle that each wants, and its part of the time.
     """
     left, waiting = 1.0, 1 + sum(part for _, part in competing)
     for rate, part in sorted(competing):

@@ -296,11 +296,11 @@ class _Fetch:
     length: int
     parameters: AcceleratorParameters
     again: bool = False
-    """Whether the program runs again: its first descriptors are there, and what is loaded last
-    are those of the next time."""
+    """Whether the program is repeated: its first descriptors are already in the program memory, and
+    the last load brings those of the next repetition."""
     asked: int = 0
     own: int = 0
-    """Descriptors up to the end; what is loaded beyond belongs to the next time."""
+    """Descriptors of this repetition; those loaded beyond belong to the next one."""
     needed: int | None = None
     """Number of the descriptor where the outermost loop begins."""
     _coming: tuple[int, float] = (0, 0.0)

@@ -108,7 +108,7 @@ def vocabulary_digits(network: Network) -> list[int]:
         node.columns[0] for node in inputs
     ):
         raise DataError(
-            f"network {network.name!r} cannot read words: each of its inputs is to be one row of "
+            f"network {network.name!r} cannot read words: each of its inputs must be one row of "
             "the image, a digit of a word's number, and to begin at column 0"
         )
     return [node.columns[1] for node in sorted(inputs, key=lambda node: node.rows)]

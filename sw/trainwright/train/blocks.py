@@ -1,10 +1,9 @@
 """Block scales of factors: powers of two along a bond that cost neither a bit nor hardware.
 
-Column r of bond n times 2^b in G_n and times 2^-b in G_{n+1} leaves W as it is, and with it all
-that the accelerator computes but for the quantisation of the two blocks G_n(:, :, :, r) and
-G_{n+1}(r, :, :, :). So that pair has a scale of its own, b, for which nothing is stored: the
-master weights are kept as they are quantised. A column that the rank prior shrinks, or that its
-neighbour has outgrown, keeps using its bits.
+Multiplying column r of bond n by 2^b in G_n and by 2^-b in G_{n+1} does not change W. Only the
+quantisation of the two blocks G_n(:, :, :, r) and G_{n+1}(r, :, :, :) changes. So each pair of
+blocks has a scale of its own, b, which needs no storage because the master weights are multiplied.
+A column that the rank prior shrinks, or that its neighbour has outgrown, keeps using its bits.
 """
 
 from collections.abc import Sequence
@@ -15,8 +14,8 @@ import torch
 from trainwright.train.adam import Parameter
 
 UNEVEN = 1.25
-"""Binary logarithm of the ratio of the two blocks' sizes, in quantisation steps, from which on they
-are moved; a move changes it by 2, so that they do not move back and forth."""
+"""Binary logarithm of the ratio of two blocks' sizes, in quantisation steps, above which blocks are
+moved. A move changes the logarithm by 2, so that blocks do not move back and forth."""
 
 
 def moves(left: torch.Tensor, right: torch.Tensor, exponents: tuple[int, int]) -> torch.Tensor:

@@ -14,7 +14,7 @@ FLAT_GROUPS = 32
 """Inputs / 16 above which the hidden layer has three modes in place of two: with two, the first
 factor alone would have more parameters than the rest of the network."""
 MOST_PADDING = 32
-"""Columns of zeros among which the most even split of the inputs into modes is looked for."""
+"""Columns of zeros, fewer than which may be added to the inputs for an even split into modes."""
 
 
 def fitting_network(data: DataSet, name: str) -> Network:

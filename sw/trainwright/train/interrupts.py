@@ -14,7 +14,7 @@ SIGNALS = (*_USUAL, *(getattr(signal, name) for name in ("SIGHUP",) if hasattr(s
 class Interrupts:
     """Catches `SIGNALS` while it is entered; only in the main thread.
 
-    A terminal that closes stays ignored where it was: ``nohup`` lets a run outlive it.
+    SIGHUP stays ignored if it was ignored before: under ``nohup`` a run outlives its terminal.
 
     The first signal asks for a stop after the present step (``requested()``). A second one raises
     ``KeyboardInterrupt`` at once where ``abandonable()``, and otherwise waits as the first.

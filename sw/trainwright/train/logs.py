@@ -31,7 +31,7 @@ from trainwright.train.interfaces import Observer
 
 
 class LogError(UserError, ValueError):
-    """A log that there is not, or that fails."""
+    """Error: an unknown log, or a log that fails."""
 
 
 # -- sinks of curves -------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """End, at least for now."""
+        """Close the log; a resumed run makes another one."""
         ...
 
 
@@ -265,7 +265,7 @@ class Curves(Observer):
                 self._sink.add(step, values)
 
     def close(self) -> None:
-        """End, at least for now."""
+        """Close the log; a resumed run makes another one."""
         sink, self._sink = self._sink, None
         if sink is not None:
             with self._complaints():

@@ -131,7 +131,7 @@ class Pe2(wiring.Component):
         )
         return elementwise, formats
 
-    # A word without a number beyond the rows that the array uses is no fault of the program.
+    # Words beyond those that the array uses may stand for no number; only used ones are checked.
     def _decode(self, m: Module, fetch, formats, array, vector) -> None:
         """Decode words to operands; the array uses only the first ``pe2_rows`` second operands."""
         invalid = {}

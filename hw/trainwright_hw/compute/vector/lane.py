@@ -33,7 +33,7 @@ INSTRUCTION_LAYOUT = data.StructLayout({field.name: field.width for field in Ins
 WORD = 16
 """Bits per word of a row."""
 OPERANDS, TERMS = 1, 2
-"""Cycles after the issue: operands are there; are in registers."""
+"""Cycles after the issue in which operands are read, and in which terms are in registers."""
 
 
 @dataclass(frozen=True)

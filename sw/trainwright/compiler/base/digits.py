@@ -46,8 +46,8 @@ def require_weights(name: str, x: int, g: int) -> None:
     """
     if min(x, g) > 2:
         raise CompileError(
-            f"{name}: both of its operands have {min(x, g)} digits of 7 bits, one of two can "
-            "have more than 2 on words of 8 bits: choose fixed(15) instead of 16 bits for either"
+            f"{name}: both of its operands have {min(x, g)} digits of 7 bits, on words of 8 bits "
+            "one must have 2 or less: choose fixed(15) instead of 16 bits for one of them"
         )
 
 

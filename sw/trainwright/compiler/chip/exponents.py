@@ -49,19 +49,23 @@ def moment_name(part: str) -> str:
 
 @dataclass(frozen=True)
 class FunctionExponents:
-    """Exponents that a function's passes need, by names, and what the passes are given of them."""
+    """Exponents that a function's passes need, by name, and the scalars made of these exponents."""
 
     fixed: Mapping[str, int]
     """Exponents that never move."""
     sums: tuple[tuple[str, str, str, bool], ...]
-    """Two names, the name of their sum, and whether it is the sum itself or at least that."""
+    """Additions: two names, the name of the result, and whether the result is exactly their sum;
+    otherwise the sum is the least value of the result."""
     scalars: tuple[tuple[int, str, str, int, bool], ...]
     """Constant, name to add, name to subtract, number to add, and whether below 0 is an error."""
 
     @classmethod
     @lru_cache(512)
     def of(cls, rule: Rule) -> "FunctionExponents":
-        """Return what a function needs. Raises ``FunctionError`` where that is no sum."""
+        """Return the exponents of a function.
+
+        Raises ``FunctionError`` if a constant or the result's exponent is no sum of exponents.
+        """
         assert rule.kernel is not None
         rules = scalars_of(rule.kernel, rule.z.width)
         names = [name for name in (rule.x, rule.g) if name is not None][: rule.kernel.operands]
@@ -107,7 +111,7 @@ class ExponentSlots:
     statistics: int
     """Slots that forward and backward pass count in."""
     fixed: Mapping[str, int] = field(default_factory=dict)
-    """Exponents that never move, of results of functions and of the terms of others."""
+    """Exponents that never move: of results of functions, and of numbers added to exponents."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Operand whose exponent the result of a function has, by the result."""
 
@@ -192,7 +196,10 @@ def slots_lacking(network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _floor(rule: Rule, sources: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the tensors whose exponents give the floor of a result; equal where floors are."""
+    """Return the tensors whose exponents give the floor of a result.
+
+    Results with equal tuples have equal floors.
+    """
     operands = [name for name in (rule.x, rule.g) if name is not None]
     if rule.exponents.adds:  # a sum that grows has at most the exponent of its parts
         operands = list(dict.fromkeys(name for name in operands if name != rule.z.name))

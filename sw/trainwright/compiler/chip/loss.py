@@ -28,8 +28,8 @@ GRADIENTS = "gradient of a sample"
 COUNTS = "classes of a sample"
 """Names of rows and passes, for people."""
 PIECE = 2
-"""Blocks, of a sample a lane, of a pass at most. The first pass takes one block, as nothing hides
-the transpose before it; and so does the last pass, where the batch has an even number of blocks."""
+"""Most blocks of a pass; a block has a sample in each lane. The first pass takes one, as nothing
+hides the transpose before it. The last pass takes one if the number of blocks is even."""
 
 CLASS, SEQUENCE, SAMPLE = "class", "sequence", "sample"
 """Axes of logits with classes in rows: two of rows, and that of the lanes."""

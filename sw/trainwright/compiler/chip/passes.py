@@ -100,7 +100,10 @@ class Passes:
 
     def load(self, name: str, *, first: int = 0, rows: int = 0, to: Region | None = None,
              bank: int | None = None, levels: Sequence[TransferLevel] = ()) -> Region:  # fmt: skip
-        """Load ``rows`` rows of a buffer from ``first`` on (0: all of them), ``to`` a region."""
+        """Load ``rows`` rows (0: all) of a buffer from row ``first`` on; return their region.
+
+        The region is ``to``, or new rows in a ``bank``.
+        """
         rows = rows or self.buffer(name).size // (self.buffer(name).element_bytes * self.p.lanes)
         region = to or self.rows(name, rows, bank)
         self._move(Operation.LOAD, name, first, region.start, rows, levels)
@@ -169,10 +172,11 @@ class Passes:
     def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
                  summed: Sequence[Level] = (), steps: tuple[int, int, int] = (1, 1, 1),
                  tensor: str, **rounding: Any) -> None:  # fmt: skip
-        """Emit z[r][l] = sum of x[r][k] * g[l][k] over k; fields of its ``rounding`` if there is.
+        """Emit z[r][l] = sum of x[r][k] * g[l][k] over k.
 
         There are ``rows`` rows for every index of ``levels``. ``steps`` are the rows from one x, g
-        and z to the next; the sum is also taken over ``summed``.
+        and z to the next; the sum is also taken over ``summed``. ``rounding`` are further fields of
+        the descriptor, such as its shift and width.
         """
         tile = min(TRANSPOSER.rows(self.p), rows)
         tiles = -(-rows // tile)

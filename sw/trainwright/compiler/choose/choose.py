@@ -52,17 +52,17 @@ WIDER = 4
 """Factor on the beam where given tensors lie in rows: states then differ in what they transpose
 first."""
 RECENT = 16
-"""Operations after the last reader for which states differ by the layout of a stored tensor.
+"""Operations after a stored tensor's last reader in which its layout still tells states apart.
 
-Without them a search of few operations has fewer different states, and worse results: 0.5 % more
+At 0 a search of few operations has fewer different states, and worse results: 0.5 % more
 cycles of `fashion-conv`. Layouts of all tensors, however old, are a third of the time of an
 encoder's search and lead to the same program.
 """
 SLACK = 0.25
 """Share of a program's least cycles by which a kept state may be worse than the best state."""
 SLICES = 16
-"""Slices of a tensor, where one array computes a slice while the other one reads the slice before.
-"""
+"""Slices that a tensor is assumed to have while one array computes a slice and the other array
+reads the slice before."""
 
 
 class _Candidate(NamedTuple):
@@ -389,8 +389,8 @@ class Chooser:
         """
         assert isinstance(op, Einsum)
         new, readable = state.copy(), list[float]()
-        # Operands of the array that transposes last: a transpose for the other one runs ahead of
-        # its own work.
+        # Fetch operands for the second array first: the first array transposes for both, so a
+        # transpose for the second one runs ahead of the first one's own work.
         for work in reversed(works):
             assert work.impl
             ready = self._fetched(new, work.impl, work.cut)

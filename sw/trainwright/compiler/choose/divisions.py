@@ -2,8 +2,8 @@
 
 ``Divisions`` lists the implementations of each contraction, and the pairs of two arrays that can
 divide it; ``choose.Chooser`` searches among them. ``balanced`` moves every division of a program
-until the arrays have as much to do, where blocks of samples follow each other: no array waits for
-another one then. ``variants`` divides along axes that slices are cut along, so that
+until all arrays have equally much to do; it is for programs of blocks of samples, in which no array
+waits for another one. ``variants`` divides along axes that slices are cut along, so that
 each array has slices of its own, and the arrays do not read the same rows at the same time.
 """
 
@@ -312,9 +312,9 @@ def _joints(graph: Graph, choices: Sequence[Choice], lanes: int) -> Iterator[_Jo
 
 
 def balanced(divisions: Divisions, state: SearchState) -> tuple[float, Chosen]:
-    """Return a state's choices, every division moved to where the arrays have as much to do.
+    """Move every division of a state to where all arrays have equally much to do.
 
-    Cycles of the busiest array, or of the loads, come first.
+    Return the cycles of the busiest array, or of the loads if these take longer, and the choices.
     """
     choices = list(state.choices)
 

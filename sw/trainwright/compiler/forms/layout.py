@@ -74,7 +74,7 @@ class Piece:
     first: int = 0
     """Rows of the storage before the piece's first row."""
     digits: int = 1
-    """Rows of a row of values, one behind the other: its digits, the highest first."""
+    """Rows that a row of values takes: one for each digit, the highest first."""
 
     @classmethod
     def new(
@@ -200,7 +200,7 @@ class Part:
 
     @property
     def digits(self) -> int:
-        """Rows of a row of values."""
+        """Rows that a row of values takes, one for each digit."""
         return self.piece.digits
 
     @property

@@ -1,8 +1,8 @@
 """Turn kernels into passes of the vector engine.
 
 ``tile`` asks for a kernel's instructions, ``emit`` for the descriptors of its passes. A pass has
-two nested levels of rows, and row n belongs to thread n modulo THREADS, which counts where a kernel
-works on groups of values. Rows of one group lie in one of two ways:
+two nested levels of rows, and row n belongs to thread n modulo THREADS, which matters where a
+kernel works on groups of values. Rows of one group lie in one of two ways:
 
 - *apart*: THREADS groups side by side are the inner level, the rows of a group the outer one. Each
   thread has a group. The last THREADS groups overlap those before where the count is no multiple.

@@ -216,7 +216,7 @@ class _Weaver:
                 queue.append(c)
         pairs = _Pairs(self.commands)
         for n in range(len(self.commands)):
-            # From the latest on, as the ancestors of a command need no look of their own.
+            # From the latest conflict on: its ancestors are added with it, and skipped afterwards.
             rest = (self._ancestors[n] | pairs.orders[n]) & (1 << n) - 1
             while rest:
                 before = self._ancestors[rest.bit_length() - 1]
@@ -299,8 +299,8 @@ class _Weaver:
     ) -> dict[Engine, float]:
         """Return when each array begins the last of its next commands.
 
-        Commands that they depend on are issued as well, and ``before`` first, if given. Never, once
-        one of them cannot begin at most ``most`` cycles after the time that ``then`` has.
+        Commands that these depend on are issued as well, and ``before`` first, if given. Results
+        are infinite if a command would begin more than ``most`` cycles later than ``then`` says.
         """
         machine, hazards, left = self.machine.fork(), self.hazards.fork(), self._left
         if before:

@@ -26,8 +26,8 @@ from trainwright.support.native.cache import default_folder, least_recent
 from trainwright.support.waiting import waiting
 
 TRIAL_EFFORT = 40_000
-"""Alternatives of each pass after which a remedy that was tried counts as fitting, or as not.
-"""
+"""Alternatives of each pass after which the trial of a remedy ends; without a program by then the
+remedy counts as one that does not fit."""
 MOST_TRIALS = 100_000
 """Alternatives after which no further remedy is tried.
 
