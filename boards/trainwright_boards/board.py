@@ -207,4 +207,4 @@ _PARTS = (
     *(LIFCL_40, XC7A35T, XC7A50T, XC7A100T, GW5AST_138),
 )
 PARTS = MappingProxyType({part.name: part for part in _PARTS})
-"""By name."""
+"""Parts by name."""

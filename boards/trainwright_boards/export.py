@@ -1,4 +1,4 @@
-"""For boards whose tools are the vendor's: Verilog, constraints and a script, to be built there."""
+"""Export Verilog, constraints and a script for boards that only the vendor's tools can build."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

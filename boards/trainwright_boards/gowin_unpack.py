@@ -1,4 +1,4 @@
-"""The way back on a Gowin part: the bitstream has the LUTs and the wires of the routed design."""
+"""Check that a Gowin bitstream has the LUTs and the wires of the routed design."""
 
 import json
 import re
@@ -13,11 +13,11 @@ from trainwright_boards.tools import INSTALL, BuildError
 
 LUT = re.compile(r"X(\d+)Y(\d+)/LUT(\d)")
 PIP = re.compile(r"X(\d+)Y(\d+)/([^/;]+)/([^/;]+)")
-"""Column, row, where to, where from."""
+"""A connection in nextpnr's ``ROUTING``: column, row, target wire, source wire."""
 LUT_BITS = 16
 ZERO = "0"
 NAMED = 3
-"""How many of what is missing an error names."""
+"""Missing LUTs and wires that an error names; it counts the others."""
 
 Place = tuple[int, int]
 """Row and column of a tile, or of a bit in one."""

@@ -22,9 +22,9 @@ RTLIL, NETLIST, TIMING = "top.il", "top.json", "timing.json"
 LOOK_SECONDS = 1.0
 """Seconds between two looks at a tool that may be stopped."""
 STALL_SECONDS = 900.0
-"""Processor time in which a placer or router that works says something. The longest silence of a
-build that ended was an iteration of the router on a GW5AST-138, about 100 s; where nextpnr's
-legalisation finds no place it goes on for ever without a word."""
+"""Processor time without output after which a placer or router is stopped. The longest silence of a
+build that ended was an iteration of the router on a GW5AST-138, about 100 s; nextpnr's legalisation
+goes on for ever without output where it finds no place."""
 LOGIC_SHARE = 0.6
 """Share of a cycle for LUTs and nets, as the mapping to LUTs estimates them."""
 REPORT_IT = "If the tools are those that `pip install 'trainwright[boards]'` brings, report it."
@@ -71,7 +71,7 @@ class Build:
 class Steps:
     """Runs the tools in a folder; each has a log of its own, and its seconds are kept.
 
-    ``checks`` of what is changed between them.
+    ``checks`` compares a netlist that is changed between two tools with the one before.
     """
 
     def __init__(self, folder: Path, progress: Progress, *, check: bool = True):
@@ -149,7 +149,7 @@ class Steps:
 
 
 class Stalled(Exception):
-    """A tool works and says nothing."""
+    """A tool used ``STALL_SECONDS`` of processor time without output."""
 
 
 def _wait(
@@ -199,4 +199,4 @@ def processor_seconds(pid: int) -> float:
 def _complaint(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()
     errors = [line for line in lines if "ERROR" in line or "Error" in line]
-    return (errors or lines or ["it said nothing"])[-1].strip()
+    return (errors or lines or ["no output"])[-1].strip()

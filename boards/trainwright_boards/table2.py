@@ -18,8 +18,8 @@ RESOURCES = {"luts": "LUT", "flip_flops": "FF", "multipliers": "DSP", "block_ram
 NETWORKS = ("digits", "fashion")
 BATCH = 64
 SDRAM_BYTES = 1.96
-"""A cycle, of the 2 that the chip's pins carry: what the controller moves in long bursts of one
-direction, refreshes and rows included (docs/results/boards.md)."""
+"""Bytes a cycle, of the 2 that the chip's pins carry, that the controller moves in long bursts of
+one direction, refreshes and changes of row included (docs/results/boards.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,7 @@ def test_leaf_combinational_output_rejects_other_readers():
         placed(top_text(flat(*lines, *linked)), KINDS), KINDS
     )
     models = placed(top_text(flat(*lines, "  connect \\other \\sum")), KINDS)
-    with pytest.raises(AcceleratorError, match="what is no model takes value"):
+    with pytest.raises(AcceleratorError, match="logic outside of models takes value"):
         header(models, KINDS)
 
 

@@ -105,7 +105,7 @@ X, W = torch.ones(1, 2, 8, 8), torch.ones(4, 2, 3, 3)
         ({"x": [1]}, "x must be a tensor of float32, not list"),
         ({"x": X[0, 0]}, "cannot convolve"),
         ({"x": torch.ones(1, 2, 0, 8)}, "does not fit 0 pixels"),
-        ({"bias": torch.ones(3)}, r"a bias of \(3,\) is not one of 4 outputs"),
+        ({"bias": torch.ones(3)}, r"bias has shape \(3,\), not \(4,\): one value"),
     ],
 )
 def test_convolutions_that_cannot_be(options, message):

@@ -98,9 +98,9 @@ def test_convolutions_that_cannot_be(geometry, shape, message):
     fmt = PositFormat(16, 2)
     with pytest.raises(PositError, match=message):
         conv2d(torch.ones(1, 2, 8, 8), torch.ones(shape), None, geometry, fmt)
-    with pytest.raises(PositError, match=r"a bias of \(3,\) is not one of 1 output$"):
+    with pytest.raises(PositError, match=r"bias has shape \(3,\), not \(1,\): one value"):
         conv2d(torch.ones(1, 2, 8, 8), torch.ones(1, 2, 3, 3), torch.ones(3), Geometry(), fmt)
-    with pytest.raises(PositError, match=r"a bias of \(3,\) is not one of 4 outputs"):
+    with pytest.raises(PositError, match=r"bias has shape \(3,\), not \(4,\): one value"):
         conv2d(torch.ones(1, 2, 8, 8), torch.ones(4, 2, 3, 3), torch.ones(3), Geometry(), fmt)
 
 

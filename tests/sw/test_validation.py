@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
     "tile level": ((replace(PE4, tile_level=1),), "tile.level (= 1|9) is not "),
     "a moving result": (
         (replace(PE4, levels=(Level(2), Level(2, z=1))),),
-        "its result moves in a level that is summed",
+        "stride z is not 0 in a summed level",
     ),
     "element bytes": ((replace(LOAD, element_bytes=3),), "element_bytes = 3 is not from 1 to 2"),
     "no element bytes": ((replace(LOAD, element_bytes=0),), "element_bytes = 0 is not from 1"),

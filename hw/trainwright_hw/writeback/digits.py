@@ -61,7 +61,6 @@ def digits_of(
 ) -> Value:
     """Select a digit of each value of a whole row, as a row of words.
 
-    # Fixed shifts behind a switch instead of a shifter by a variable distance.
     The highest digit is signed; lower digits are never negative.
     """
     assert parameters.word_width == DIGIT_WIDTH + 1
@@ -70,6 +69,7 @@ def digits_of(
     for lane in range(parameters.lanes):
         value = integer(Value.cast(row[lane]))
         word = Signal(signed(parameters.word_width), name=f"digit_{lane}")
+        # Fixed shifts behind a switch instead of a shifter by a variable distance.
         with m.Switch(level):
             for number in range(levels):
                 with m.Default() if number == levels - 1 else m.Case(number):

@@ -26,7 +26,7 @@ from trainwright.program.fields import Engine, Operation
 from trainwright.program.footprint import Touch, footprint
 
 SPARE_BYTES = 4096
-"""At the end of external memory, which no program uses: what the flips are made from."""
+"""Bytes at the end of external memory, which no program uses; flips load their rows from there."""
 MOST_FLIPS = 32
 """Flips that one program can have: each needs spare bytes of its own."""
 Bytes = npt.NDArray[np.uint8]

@@ -231,7 +231,7 @@ LEAVES = (
     DRAIN,
     ENCODED_LANES,
 )
-"""In the order in which what they give without a clock is passed on."""
+"""Leaf blocks, each after those whose outputs it needs in the same cycle."""
 KINDS = tuple(leaf.model for leaf in LEAVES)
 SETTLED = {"scratchpad": ("read_valid", "read_address", "write_banks")}
 """Inputs, by how their names begin, that outputs of the same cycle depend on, where these go to

@@ -11,7 +11,7 @@ from trainwright_sim.leaves.leaf import PREFIX
 
 SEPARATOR = "__"
 EVERT = f"expose -evert -sep {SEPARATOR} t:{PREFIX}*"
-"""Makes ports of a flattened design's top module of what is connected to models."""
+"""Command of yosys that turns the pins of models into ports of a flattened design's top module."""
 
 _NAME = rf"\\((?:\S+\.)?({PREFIX}\w+?){SEPARATOR}(\w+))"
 _PORT = re.compile(rf"^  wire (?:width (\d+) )?(input|output) \d+ {_NAME}$", re.MULTILINE)
@@ -152,7 +152,10 @@ def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
         (settle if early else before).extend([*(links[port] for port in early), f"{name}.comb();"])
         for port, (outer, width) in model.outputs.items():
             if port in COMBINATIONAL.get(model.kind(kinds), ()):
-                raise AcceleratorError(f"{model.cell}: what is no model takes {port}")
+                raise AcceleratorError(
+                    f"{model.cell}: logic outside of models takes {port}, which depends on inputs "
+                    "of the same cycle"
+                )
             after.append(f"leaf::store<{width}>(top.{member(outer)}, {name}.{port});")
     clocks = [f"{name}.clock();" for name in number.values()]
     return "\n".join(

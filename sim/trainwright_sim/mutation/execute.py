@@ -27,7 +27,7 @@ _SAME = "equal states stay equal, for any inputs"
 _OPEN = "survived", ""
 """Status of a mutant that passed all tests and that the solver has not been asked about yet."""
 CYCLES = 4
-"""In which a survivor's outputs are compared with those of the block as it is."""
+"""Clock cycles over which the solver compares a survivor's outputs with the original block's."""
 _NEAR = {
     True: f"some inputs show it within {CYCLES} cycles",
     False: f"no inputs show it within {CYCLES} cycles",

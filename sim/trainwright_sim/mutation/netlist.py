@@ -24,7 +24,8 @@ _PASSES = (
     "opt_expr",
     "opt_clean",
 )
-"""Enough that few faults are in what does nothing; the cells are those of the source."""
+"""Passes that remove cells without effect, so that few faults are in these; others stay as in the
+source."""
 _CLOCKS = ("CLK", "RD_CLK", "WR_CLK")
 _STATE = (("dff", "Q"), ("memrd", "DATA"), ("memrd", "EN"), ("memrd", "ARST"), ("memrd", "SRST"))
 """Outputs of registers and memories, and unused pins of read ports, which get no faults.
@@ -36,7 +37,7 @@ An unused pin of a read port is a constant, and yosys insists on that.
 _CONSTANT = "meminit"
 """Cells of what a memory holds at first: yosys insists on constants."""
 _SURPLUS = 4
-"""Candidates for each mutant wanted: some are excluded, or the same once more."""
+"""Candidates drawn for each mutant wanted: some are excluded, some drawn twice."""
 
 SECONDS = 300
 """Longest time of a run of yosys."""
@@ -66,7 +67,7 @@ class NetlistMutant:
 
     @property
     def fault(self) -> str:
-        """In a few words."""
+        """The fault in a few words: what, where and depending on which bit."""
         where = f"{self.wire or 'a signal'} at {self.cell}.{self.port}[{self.bit}]"
         control = "" if self.control is None else f" by bit {self.control}"
         return f"{self.mode}{control}: {where}"

@@ -24,9 +24,9 @@ from trainwright_sim.mutation.packed import MutantModel, Packed, compiled
 ROOT = Path(__file__).parents[3]
 """The checkout: tests are no part of a package."""
 SLACK, SPARE_SECONDS = 3.0, 10.0
-"""A mutant gets so many times the tests' processor time, and so much more."""
+"""A mutant may use SLACK times the tests' usual processor time plus SPARE_SECONDS."""
 WALL = 10.0
-"""So many times more may pass on the clock, on a machine with other work."""
+"""Elapsed time that a mutant may take, as a multiple of its processor time: others work too."""
 _FEW_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 

@@ -181,7 +181,7 @@ def gemm(
     b = b.mT if transpose_b and b.ndim > 1 else b
     _check(a, b, dtype)
     if beta and c is None:
-        raise ValueError(f"beta is {beta} but there is no c")
+        raise ValueError(f"beta is {beta} but there is no c: give c, or omit beta")
     if c is not None and (c.is_complex() or c.dtype is torch.uint64):
         raise TypeError(f"c must be of real numbers that int64 or float64 holds, not {c.dtype}")
     if a.shape[:-2] != b.shape[:-2]:

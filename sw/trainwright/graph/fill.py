@@ -1,4 +1,4 @@
-"""Share of the arrays that products of two fill: a contraction order's worth in array cycles."""
+"""Share of an array's multipliers that a product of two keeps busy, to rank contraction orders."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -13,10 +13,11 @@ from trainwright.program.engines import ARRAYS
 class Arrays:
     """Arrays of an accelerator, which compute products.
 
-    A product of two sums over ``inner`` axes, and has ``first`` and ``second`` axes of one operand
-    alone. An array that sums along the lanes takes rows of the first operand, ``lanes`` values of
-    an inner axis and ``lanes`` entries of the second; any other one ``lanes`` values of the first
-    and a row's of the second, and at least as many summed values a tile as it has rows.
+    A product of two operands sums over their ``inner`` axes; ``first`` axes belong to the first
+    operand alone, ``second`` axes to the second. An array that sums along the lanes is full with as
+    many entries of the first operand as it has rows, ``lanes`` of the second and ``lanes`` summed
+    values. The other array is full with ``lanes`` entries of the first, as many of the second as it
+    has rows, and at least that many summed values a tile.
     """
 
     p: AcceleratorParameters

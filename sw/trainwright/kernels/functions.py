@@ -30,8 +30,8 @@ ROOT_ERROR = 2**-15.6
 LOG2_ERROR = 2**-14.77
 """Most that log2 is wrong for arguments of at most MANTISSA bits."""
 TRUNCATION_ERROR = 2**-15
-"""Relative error of a longer argument's mantissa, always downwards: so much more for reciprocals,
-half of it for the root, and 1.4427 of it for log2."""
+"""Relative error, always downwards, of cutting a longer argument's mantissa to MANTISSA bits. It
+adds as much to the error of a reciprocal, half of it to a root's, and 1.4427 of it to log2's."""
 
 
 @cache

@@ -401,7 +401,10 @@ class _Allocation:
             ready = [n for n, (number, _) in enumerate(moves)
                      if number not in sources[:n] + sources[n + 1 :]]  # fmt: skip
             if not ready:
-                raise KernelError("registers exchange their values; keep them in another order")
+                raise KernelError(
+                    "registers exchange their values, so that any move would overwrite one: keep a "
+                    "value in another register"
+                )
             number, step = moves.pop(ready[0])
             self.drafts.append(_Draft({"a": self.register[step], "keep": True, "d": number}))
         return self.drafts

@@ -284,7 +284,10 @@ def _cut_in_two(body: Body, at: int) -> tuple[Body, Body]:
                 later.add(v.register.number)
             else:
                 if not free:
-                    raise KernelError(f"{v.line}: too few registers between two passes")
+                    raise KernelError(
+                        f"{v.line}: no register is free for a value that the second pass needs: "
+                        "keep fewer registers"
+                    )
                 register = Register(free.pop(0), v.low, v.high)
                 first.keep(register, early[v])
                 rest[v] = second.take(register)

@@ -15,9 +15,9 @@ class Slot(IntEnum):
     EXP2 = 0
     RECIPROCAL = 1
     ROOT = 2
-    """For mantissas in [1, 2)."""
+    """Reciprocal root of mantissas in [1, 2)."""
     ROOT_ABOVE = 3
-    """For those in [2, 4)."""
+    """Reciprocal root of mantissas in [2, 4), for odd exponents."""
     LOG2 = 4
 
 

@@ -11,30 +11,30 @@ from trainwright.link.frames import MOST_BYTES, FrameDecoder, encode_frame
 from trainwright.link.protocol import MOST_WORDS, VERSION, WORD_BYTES, Hello, Request, Status
 
 BITS_A_BYTE = 10
-"""On the line, start and stop bit included."""
+"""Bits that a byte takes on the line, start and stop bit included."""
 
 MOST_UNASKED = 32 * MOST_BYTES
-"""Bytes that may come before an answer: late ones, and no endless talk."""
+"""Bytes accepted before an answer: late replies to earlier requests; a line with more is faulty."""
 
 
 class Way(Protocol):
-    """Way to a board that may fail and be tried again."""
+    """A connection to a board, which may fail and be opened again."""
 
     @property
     def name(self) -> str:
-        """Name of the way, for people."""
+        """Name of the connection in messages, such as the path of its device."""
         ...
 
     def drain(self) -> None:
-        """Forget what has come."""
+        """Discard the bytes that have come."""
         ...
 
     def reopen(self) -> None:
-        """Try again, where the way failed; ``LinkError`` where it still does."""
+        """Open a connection that failed again. Raises ``LinkError`` where that fails."""
         ...
 
     def close(self) -> None:
-        """Give the way back; idempotent."""
+        """Close the connection; idempotent."""
         ...
 
 
@@ -56,7 +56,7 @@ class Line(Way, Protocol):
 
 
 class HostLink(Way, Protocol):
-    """Way to the registers and the memory of an accelerator, in words of 32 bits."""
+    """Access to the registers and the memory of an accelerator, in words of 32 bits."""
 
     memory_bytes: int
     """Bytes of the accelerator's memory, known after ``hello``."""
@@ -74,7 +74,7 @@ class HostLink(Way, Protocol):
         ...
 
     def rest(self, seconds: float, /) -> None:
-        """Let the accelerator be for a while."""
+        """Pass time without asking the accelerator anything."""
         ...
 
 

@@ -116,7 +116,7 @@ class MappedLink:
             self._registers.write(address + WORD_BYTES * number, words[number : number + 1])
 
     def rest(self, seconds: float) -> None:
-        """Let the bus be for a while."""
+        """Pass time without traffic on the bus."""
         time.sleep(seconds)
 
     def close(self) -> None:

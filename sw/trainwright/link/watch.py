@@ -1,4 +1,4 @@
-"""A host that looks on: what a board does alone, over a line that may be gone for a while."""
+"""Wait for a board that works without its host, over a line that may be unplugged for a while."""
 
 import time
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.link.host import HostLink, LinkError
 
 SHARE = 64
-"""Between two looks passes a part of the time that the run has taken so far, one of so many."""
+"""The pause before the next look is 1/SHARE of the pauses so far, up to ``MOST_SECONDS``."""
 MOST_SECONDS = 0.5
-"""Between two looks, at most."""
+"""Longest pause between two looks."""
 LOST_SECONDS = 60.0
-"""For which a line may be gone."""
+"""Longest time without an answer, by default."""
 
 
 def await_run(
@@ -20,9 +20,9 @@ def await_run(
 ) -> None:
     """Look until ``is_busy`` is false, more and more seldom.
 
-    Where the board does not answer the line is tried again. Raises ``LinkError`` after
-    ``lost_seconds`` of that, ``AcceleratorError`` after ``seconds`` in all, and what ``is_busy``
-    raises otherwise, ``AcceleratorReset`` among it.
+    Where the board does not answer, the line is opened again. Raises ``LinkError`` after
+    ``lost_seconds`` without an answer, ``AcceleratorError`` after ``seconds`` in all, and whatever
+    else ``is_busy`` raises, such as ``AcceleratorReset``.
     """
     begin = time.perf_counter()
     rested, lost = 0.0, 0.0
@@ -38,16 +38,15 @@ def await_run(
             lost = lost or time.perf_counter()
             _try_again(link, error, time.perf_counter() - lost, lost_seconds)
         if time.perf_counter() - begin > seconds:
-            raise AcceleratorError(f"not done after {seconds:g} s")
+            raise AcceleratorError(f"the board at {link.name} is not done after {seconds:g} s")
 
 
 def _try_again(link: HostLink, error: LinkError, gone: float, most: float) -> None:
     if gone >= most:
         raise LinkError(
-            f"the board at {link.name} is out of reach for {gone:.2g} s ({error}); what it does it "
-            "does without its host: plug it in, and run `trainwright train --resume` with the same "
-            "--out"
+            f"the board at {link.name} is out of reach for {gone:.2g} s ({error}), and goes on "
+            "without its host: plug it in, and run `trainwright train --resume` with the same --out"
         ) from error
     time.sleep(min(1.0, most / SHARE))
-    with suppress(LinkError):  # the next look says so
+    with suppress(LinkError):  # the next look fails then, and reports it
         link.reopen()

@@ -1,9 +1,10 @@
 """Linear algebra of torch on ``MCTensor``: solve, inv, pinv, det, cholesky, qr, lstsq, eigh, svd.
 
 Numbers are converted to float64 components with at least ``GUARD`` digits more, exactly, and
-results are rounded once at the end. ``solve`` refines: from a float64 factorisation where that
-converges, from unit in expansions otherwise, with residuals in one component more. Gradients are
-those of torch's function on the leading components, as everywhere.
+results are rounded once at the end. ``solve`` refines a first solution with residuals of one
+component more: that of a float64 factorisation where this converges, that of a factorisation in
+expansions otherwise. Gradients are those of torch's function on the leading components, as
+everywhere.
 """
 
 import math

@@ -145,7 +145,11 @@ class _Quantiser(torch.nn.Module):
 
     @property
     def present(self) -> int:
-        """Exponent that was chosen, 0 before; also the one of averages with states from before."""
+        """Exponent that was chosen; 0 before calibration.
+
+        A model averaged with states from before its calibration has averaged ``calibrated`` and
+        ``exponent`` alike; their quotient is the chosen exponent still.
+        """
         chosen = float(self.calibrated)
         return round(float(self.exponent) / chosen) if chosen else 0
 
@@ -405,7 +409,7 @@ class InputQuantiser(_Quantiser):
         """Return the exponent for values of at most ``greatest`` in magnitude."""
         if not greatest < float("inf"):
             raise ValueError(
-                f"cannot quantise inputs whose largest value is {greatest}: look at the data, "
+                f"cannot quantise inputs whose largest value is {greatest}: check the data with "
                 "torch.isfinite(x)"
             )
         mantissa, exponent = frexp(greatest)
@@ -458,7 +462,7 @@ class OutputQuantiser(_Quantiser):
         if not greatest < float("inf"):
             raise ValueError(
                 f"outputs of {self.owner} overflow {values.dtype} (the largest is {greatest}): "
-                "lower the learning rate, or look at the scale of inputs and weights"
+                "lower the learning rate, or check the scale of inputs and weights"
             )
         return greatest
 

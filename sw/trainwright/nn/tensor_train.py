@@ -273,7 +273,7 @@ class TensorTrain(torch.nn.Module):
 
     @property
     def used_outputs(self) -> list[int]:
-        """How many of the first slices of each J_n rows of the matrix read; padding reads more."""
+        """Number of each factor's first slices along J_n that rows without padding read."""
         return _read_slices(self.rows, self.outputs)
 
     @property
@@ -397,8 +397,8 @@ class TensorTrain(torch.nn.Module):
     def guarded_weight(self) -> torch.Tensor:
         """Return ``weight`` as a tensor that refuses to be written.
 
-        By its class torch's fused kernels for transformers, which would leave the rounding of
-        activations out, are passed over.
+        Its class also makes torch pass over its fused kernels for transformers, which would leave
+        out the rounding of activations.
         """
         return computed(self.plain_weight(), type(self).__name__)
 

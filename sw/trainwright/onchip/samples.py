@@ -88,7 +88,8 @@ def require_labels(labels: npt.NDArray[np.generic], classes: int, *, every: bool
     # A label beyond the classes is a byte or a digit of another class, or of none.
     if labels.size and not least <= int(labels.min()) <= int(labels.max()) <= most:
         raise ValueError(
-            f"labels from {labels.min()} to {labels.max()} of {amount(classes, 'class')}"
+            f"labels from {labels.min()} to {labels.max()} of {amount(classes, 'class')}: "
+            f"give labels from {least} to {most}"
         )
 
 

@@ -46,7 +46,7 @@ def matmul_rounded(a: torch.Tensor, b: torch.Tensor, format: PrecisionFormat) ->
             else:
                 total = format.round(total + product)
     if total is None:
-        raise ValueError("a product over no elements")
+        raise ValueError("a product of matrices needs at least one element to sum over")
     return total.to(a.dtype)
 
 
@@ -71,7 +71,7 @@ def matmul_exact_products(
         product = column * row
         total = high.round(product) if total is None else high.round(total + product)
     if total is None:
-        raise ValueError("a product over no elements")
+        raise ValueError("a product of matrices needs at least one element to sum over")
     return total
 
 

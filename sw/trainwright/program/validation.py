@@ -181,7 +181,9 @@ def _check_nest(d: Compute, p: AcceleratorParameters) -> None:
         )
     _check_digits(d, p)
     if any(level.z and level.count > 1 for level in d.reduction):
-        raise ProgramError(f"{name}: its result moves in a level that is summed")
+        raise ProgramError(
+            f"{name}: stride z is not 0 in a summed level, whose steps all add to one result"
+        )
     if d.stochastic and not p.stochastic_rounding:
         raise ProgramError(
             f"{name} is to be rounded stochastically, which this accelerator cannot; use one with "

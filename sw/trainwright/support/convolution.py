@@ -45,8 +45,8 @@ def check_convolution(
     if x[1] != weight[1] * groups or weight[0] % groups:
         raise ValueError(f"cannot convolve {shapes}: each group has as many channels and outputs")
     if bias is not None and tuple(bias) != (weight[0],):
-        outputs = amount(weight[0], "output")
-        raise ValueError(f"a bias of {tuple(bias)} is not one of {outputs}")
+        wanted = (weight[0],)
+        raise ValueError(f"bias has shape {tuple(bias)}, not {wanted}: one value an output")
     left, right, top, bottom = padding
     for size, side, kernel, spread in (
         (x[2] + top + bottom, "high", weight[2], dilation[0]),

@@ -140,7 +140,7 @@ def load_model(path: Path) -> TrainedModel:
         # The file's own checksum proves that it arrived as written; this digest proves that the
         # factors are those that training ended with.
         if digest(model) != metadata["digest"]:
-            raise ValueError("its factors do not have the digest that it states")
+            raise ValueError("its factors and biases are not those of its digest")
         origin = metadata["origin"]
         return TrainedModel(
             model,

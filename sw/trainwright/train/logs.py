@@ -106,7 +106,7 @@ def own(names: Iterable[str] | None) -> list[str]:
 
 
 def check_curves(names: Iterable[str] | None) -> None:
-    """Raise ``LogError`` where a sink is not there."""
+    """Raise ``LogError`` for a sink that is unknown or not installed."""
     for name in names or ():
         find_sink(name)
         if name == "tensorboard" and find_spec("tensorboard") is None:

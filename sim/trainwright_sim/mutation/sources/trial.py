@@ -24,13 +24,13 @@ from trainwright_sim.mutation.sources.fault import Fault
 from trainwright_sim.mutation.sources.targets import ROOT, Target
 
 HEAVY = ("numpy", "torch", "scipy", "hypothesis", "sklearn.datasets", "safetensors.numpy", "pytest")
-"""Imported once, where they are there."""
+"""Slow modules that are imported once, if installed."""
 SLACK, SPARE_SECONDS = 3.0, 20.0
 """Factor and seconds added to the usual processor time: a child that takes more is hanging."""
 WALL = 20.0
-"""So many times more may pass on the clock, on a machine with other work."""
+"""Elapsed time that a child may take, as a multiple of its processor time: others work too."""
 C_OPTIONS = ("-O1", "-g0")
-"""Quick to build, and wherever the source lies the same library."""
+"""Quick to build; without debug information the library does not depend on the source's path."""
 PASSED = 0
 
 

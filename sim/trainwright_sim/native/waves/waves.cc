@@ -1,7 +1,7 @@
-// The harness with a waveform: Verilator's model, whose clock() looks whether a window is open.
+// The harness with a waveform: a Model whose clock() also records while a window is open.
 //
-// This file is one unit with ../harness.cc, which sees the Model of here in place of its own, so
-// that simulators without waveforms stay as they are.
+// This file includes ../harness.cc, which then uses this Model instead of its own; simulators
+// without waveforms are built from harness.cc alone.
 #define ENGINE_VERILATOR
 #define Model PlainModel
 #include "../model.h"
@@ -22,7 +22,7 @@ constexpr size_t CODES = 1 << 22;  // more than the words of all signals of a de
 
 }  // namespace
 
-// An explicit instantiation may name a private member: its owner shows it to nobody.
+// Access to a private member of Verilator's: an explicit instantiation may name one.
 template <auto Member>
 struct Opened {
     friend Model &model_of(Harness &harness) { return *(harness.*Member); }

@@ -88,7 +88,7 @@ Progress = Callable[[Trial, int, int], None]
 
 # -- processes -------------------------------------------------------------------------------------
 MOST_KILLS = 3
-"""Times that a trial goes on after its process was killed; further kills are no accident."""
+"""Times that a trial goes on after its process was killed; more kills have a lasting cause."""
 INTERRUPTED = 130
 _KILLED = (128 + signal.SIGKILL, 128 + signal.SIGTERM)
 """Exit statuses of a process whose shell or handler reports a signal."""
@@ -144,7 +144,7 @@ def _is_busy(trial: Trial) -> bool:
 def _session(
     trial: Trial, data: str | None, progress: Progress, where: Path | None
 ) -> tuple[int, str]:
-    """Run one process; its exit status and the last line that it wrote."""
+    """Run one process; return its exit status and the last line that it wrote."""
     command = [sys.executable, "-m", "trainwright.cli", "train", "--json"]
     command += ["--out", str(trial.folder)]
     if (trial.folder / CHECKPOINT).is_file():

@@ -201,8 +201,8 @@ def _spread(
             f"{amount(groups, 'group')} to an image of {(depth, height, width)}"
         )
     if bias is not None and tuple(bias.shape) != (weight.shape[1] * groups,):
-        outputs = amount(weight.shape[1] * groups, "output")
-        raise PositError(f"a bias of {tuple(bias.shape)} is not one of {outputs}")
+        wanted = (weight.shape[1] * groups,)
+        raise PositError(f"bias has shape {tuple(bias.shape)}, not {wanted}: one value an output")
     return to_input(x, weight, (depth, height, width), geometry, fmt, bias)
 
 
