@@ -22,7 +22,7 @@ class Oracle(ABC):
     """Words of a format by its definition, one at a time and in fractions."""
 
     integers: dict[int, int]
-    """By word, of all words that are numbers."""
+    """Integer of each word that is a number."""
     integer_of_one: Fraction
     """Integer of the value 1."""
 

@@ -80,7 +80,7 @@ class Board:
     not_routed: tuple[str, ...] = ()
     """Presets that fit by count, and for which no routing was found with the tools as they come."""
     memory_bytes: int
-    """On-chip memory as the accelerator's memory, with that preset."""
+    """Bytes of on-chip memory that serve as the accelerator's memory, with the default preset."""
     sdram: Sdram | None = None
     """Another memory for the accelerator."""
     design_hz: int

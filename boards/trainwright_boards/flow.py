@@ -29,7 +29,7 @@ from trainwright_hw.link.uart import divisor
 from trainwright_hw.soc import Soc
 
 FAMILIES = MappingProxyType({"ecp5": Ecp5(), "gw5a": Gowin(), "nexus": Nexus(), "xc7": Artix()})
-"""By ``Part.family``."""
+"""Tools of each ``Part.family``."""
 YOSYS_BUG = "ERROR: Assert"
 SYSTEM = "system.json"
 KEPT = "top.json.gz"

@@ -74,7 +74,7 @@ class Netlist:
             bit: name
             for name, net in sorted(module["netnames"].items(), key=lambda n: -len(n[0]))
             for bit in net["bits"]
-            if isinstance(bit, int)  # the name of a net with a constant bit is none of the constant
+            if isinstance(bit, int)  # a net with a constant bit does not name the constant
         }
 
     @classmethod

@@ -10,7 +10,7 @@ from trainwright_hw.soc import Soc
 CLOCK = "clk_in"
 RX, TX, LAMP = "rx", "tx", "lamp"
 RESET_CYCLES = 16
-"""In which everything stays in reset after the clock has become steady."""
+"""Cycles of reset after the clock has become steady."""
 
 
 class BoardTop(Elaboratable, ABC):

@@ -37,7 +37,7 @@ DEFAULT = tuple(
 """Benches that the default suite runs under Verilator, and those beside."""
 _POINT = re.compile(r"\x01(\w+)\x02([^\x01']*)")
 _CODE = re.compile(r"__0([0-9A-Fa-f]{2})")
-"""A character that is none of a name in Verilator, by its code."""
+"""The code that stands in Verilator's names for a character that they cannot have."""
 _SHOWN = 12
 """Signals named in the text."""
 

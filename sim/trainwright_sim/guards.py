@@ -235,7 +235,7 @@ def unmarked(page: str) -> list[tuple[int, float]]:
 
 
 def wrong_marks(page: str, recorded: Mapping[str, int]) -> list[str]:
-    """Describe each figure that is not the one of the file that its mark names."""
+    """Describe each figure that differs from the one in the file that its mark names."""
     lines = []
     for mark in marks(page):
         if mark.kind == "guard" and recorded.get(mark.value) != mark.number:

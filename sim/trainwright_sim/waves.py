@@ -75,7 +75,7 @@ def selected(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     short = {name: _ROOT.sub("", name, 1) for name in names if _ROOT.match(name)}
     chosen = {name for name in short if not (patterns or _LANES.search(name))}
     for pattern in patterns:
-        # a name as it is printed may have brackets, which a pattern has for one of several letters
+        # a printed name may have brackets, which in a pattern stand for one of several letters
         matching = {n for n, i in short.items() if i == pattern or fnmatchcase(i, pattern)}
         if not matching:
             raise ValueError(_unmatched(pattern, short.values()))

@@ -404,7 +404,7 @@ class Preset:
 
 
 PRESETS = {name: Preset(**entry) for name, entry in packaged(__file__, "presets.toml").items()}
-"""By the name of the device."""
+"""Parameters of the accelerators built for boards, by the name of the device."""
 
 
 def preset(name: str) -> AcceleratorParameters:

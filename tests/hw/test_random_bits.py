@@ -40,7 +40,7 @@ def test_random_bits_match_definition(units):
 
 @pytest.mark.parametrize("cycles", (2, 4, 8))
 def test_random_bits_of_serial_key_match_definition(cycles):
-    """A key in so many cycles or more, and its bytes, by lanes of any number, until the next."""
+    """A key takes ``cycles`` cycles or more; its bytes, for any lanes, last until the next one."""
     random = Random(f"in turn {cycles}")
     dut = RandomState(cycles=cycles)
     widths = [1 << n for n in range(5)]

@@ -16,7 +16,7 @@ SHORT = SdramTiming(power_up_ns=2000)
 """A power-up that a bench has the time for."""
 ROW_BYTES = 1024
 SETTLE_CYCLES = 100
-"""In which the last write, which was answered, comes into the chip."""
+"""Cycles until the last write, which was answered already, is in the chip."""
 
 
 class Bench:

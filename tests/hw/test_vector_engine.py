@@ -56,7 +56,7 @@ SCALARS_OF_EVERY_KIND = (
     (ScalarKind.SHIFT, 3, 0, 0, 3),
     (ScalarKind.SHIFT, 3, 0, 0, 2),
 )
-"""With exponents of 127 and -128 in slots 1 and 2."""
+"""Scalars of every kind; the exponents in slots 1 and 2 are 127 and -128."""
 
 
 def parameters_of(

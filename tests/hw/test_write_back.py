@@ -74,7 +74,7 @@ class Tile:
     kept: bool
     """Whether its values stay until they are taken."""
     values: list[list[int]]
-    """By row and lane; of PE1 also the rows that are not written."""
+    """Values by row and lane; those of PE1 include the rows that are not written."""
 
 
 @dataclass
@@ -162,7 +162,7 @@ class Bench:
         self.cycle = 0
         self.row_lead, self.column_lead = (lead(lane_format(p)) for lead in (row_lead, column_lead))
         self.due: list[dict[int, list[tuple[int, int]]]] = [{}, {}]
-        """By cycle: (lane, value) of either port."""
+        """For either port, the (lane, value) pairs due in each cycle."""
         self.window = 0  # cycles of PE1's slot to come
         self.drain: deque[list] = deque()  # tiles of PE2: [tile, start, rows taken]
         self.landed = 0

@@ -117,7 +117,7 @@ def random_kernel(seed: int, over: str = "") -> Function:
 
 
 def image_network(table: dict[str, object], size: list[int]) -> Network:
-    """Describe a convolution to 8 channels, a table behind it and a layer of so many inputs."""
+    """Describe a convolution to 8 channels, ``table`` behind it and a layer of ``size`` inputs."""
     layers = [
         {"outputs": [2, 4], "inputs": [9, 1], "ranks": [2], "kernel": [3, 3], "padding": [1, 1]},
         table,

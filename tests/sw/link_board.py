@@ -40,7 +40,7 @@ class Board:
         }
 
     def begin(self, count: int):
-        """Begin a run that is under way for so many looks at STATUS."""
+        """Begin a run that is busy for the next ``count`` reads of STATUS."""
         self.registers[registers.STATUS] = registers.STATUS_BUSY
         self.looks_left = count
 

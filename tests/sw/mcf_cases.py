@@ -24,7 +24,7 @@ def _units(value):
 
 
 def _cut(value, digits):
-    """Return the nearest integer of so many digits, ties to even."""
+    """Return the nearest integer of at most ``digits`` significant bits, ties to even."""
     size = abs(value)
     drop = size.bit_length() - digits
     if drop <= 0:

@@ -75,7 +75,7 @@ def test_compiled_encoder_layer_of_torch_keeps_its_causal_mask(norm_first):
 
 def test_compile_of_attention_alone_names_the_remedy():
     attention = torch.nn.MultiheadAttention(16, 2)
-    with pytest.raises(CompileError, match="leaves MultiheadAttention as it is: project q, k and"):
+    with pytest.raises(CompileError, match="does not convert MultiheadAttention: project q, k and"):
         trainwright.compile(attention, batch=8)
 
 

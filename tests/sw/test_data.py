@@ -192,7 +192,7 @@ def test_data_sets_of_disk_have_known_sizes(data_root, name, means):
 
 
 def bomb(path, unpacked: int, *, stated: int, magic: int = LABELS) -> None:
-    """Write a header that states so many bytes, and zeros behind the header."""
+    """Write a header that states ``stated`` items, and ``unpacked`` zero bytes behind it."""
     with gzip.open(path, "wb", compresslevel=9) as file:
         file.write(struct.pack(">2I", magic, stated))
         for _ in range(unpacked >> 20):

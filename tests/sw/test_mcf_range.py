@@ -25,7 +25,7 @@ KINDS = [
 SOME_KINDS = [(torch.float32, 1), (torch.float32, 2), (torch.float32, 4), (torch.float64, 2),
               (torch.bfloat16, 3)]  # fmt: skip
 SLACK = 64
-"""Results may err by so many times half the last place of nc components, or of subnormals."""
+"""Greatest error of results, in halves of the last place of nc components, or of subnormals."""
 
 
 def _least(dtype):

@@ -213,7 +213,7 @@ SUMS_OF_512 = network_from_dict(
         ],
     }
 )
-"""In a batch of 32."""
+"""A network with sums of 512 products in a batch of 32."""
 
 
 @pytest.mark.parametrize(

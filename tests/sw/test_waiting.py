@@ -9,7 +9,7 @@ from trainwright.support.waiting import last_line, waiting
 
 
 def wait_for(lines: list[str], count: int) -> None:
-    """Wait until there are so many lines."""
+    """Wait until there are ``count`` lines."""
     end = time.monotonic() + 30
     while len(lines) < count and time.monotonic() < end:
         time.sleep(0.005)

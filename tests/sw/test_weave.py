@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("programs_once")
 MEMORY = 1 << 21
 TABLE = RateTable((Entry(11, 5, 200, -13), Entry(9, 3, 160, -11)), steps=2)
 STEPS = (0, 3, 7)
-"""In one the prior's coefficients are renewed, in one its sums are taken; one of the others."""
+"""A step that renews the prior's coefficients, one that takes its sums, and an ordinary one."""
 
 
 def driver_of(network, batch, accelerator, case=None, cuts=None):

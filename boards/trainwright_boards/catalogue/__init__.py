@@ -23,7 +23,7 @@ _ALL = (
     *(ARTY_A7_35T, ARTY_A7_100T, NEXYS_A7_100T, COLORLIGHT_I9PLUS),
 )
 BOARDS = MappingProxyType({board.name: board for board in _ALL})
-"""By name."""
+"""Boards by name."""
 
 
 def find_board(name: str, *, also: Iterable[str] = ()) -> Board:

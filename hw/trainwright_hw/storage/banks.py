@@ -50,7 +50,7 @@ class Banks(wiring.Component):
             self._write(m, bank, memory.write_port())
             port = memory.read_port()
             given.append(Signal.like(port.data, name=f"given{bank}", reset_less=True))
-            # A second register behind that of the block RAM: the way to the readers is long.
+            # A second register behind the block RAM's own: the wires to the readers are long.
             m.d.sync += given[-1].eq(port.data)
             m.d.comb += [port.en.eq(self.read[bank]), port.addr.eq(self.read_place[bank])]
         for reader in range(self._readers):

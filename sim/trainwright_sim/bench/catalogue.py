@@ -29,7 +29,7 @@ class Bench:
     """Name of the tests' module in ``trainwright_sim.bench.blocks``."""
     parameters: AcceleratorParameters
     convert: Convert
-    """From the parameters to the design; the flag: with the source of each cell."""
+    """Converts the parameters to the design; the flag adds the source of each cell."""
     simulators: tuple[str, ...] = ("verilator", "icarus")
     slow: tuple[str, ...] = ()
     """Simulators under which it is left out unless asked for: Verilator's builds take time, and

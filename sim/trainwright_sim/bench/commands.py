@@ -19,7 +19,7 @@ SPACE = 1024
 """Scratchpad rows: operands below ``RESULTS``, results above."""
 RESULTS = 512
 SMALL_WORDS = 256
-"""From here to ``RESULTS`` words are small enough for sums of products of two of them."""
+"""Rows from here to ``RESULTS`` have words so small that sums of their products do not overflow."""
 
 
 def command_bits(d: Compute) -> int:

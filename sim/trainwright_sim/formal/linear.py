@@ -24,7 +24,7 @@ PASSES = (
     "simplemap",
     "opt_clean",
 )
-"""To gates of one bit, and registers with neither enable nor reset."""
+"""Passes that leave gates of one bit, and registers with neither enable nor reset."""
 
 
 class NotLinear(FormalError):

@@ -54,4 +54,4 @@ _FILES = (
 PROOFS: dict[str, Proof | LinearProof] = {
     proof.name: proof for file in _FILES for proof in file.PROOFS
 }
-"""In the order of the table."""
+"""Proofs by name, in the order of the table in docs/results/verification.md."""

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser("mutants", description=DESCRIPTION, allow_abbrev=False)
     options.add_argument("blocks", nargs="*", metavar="BLOCK", help="default: all; see --list")
     options.add_argument(
-        "--sample", type=int, metavar="N", help="only so many, of blocks drawn at random"
+        "--sample", type=int, metavar="N", help="only N mutants, of blocks drawn at random"
     )
     options.add_argument("--seed", type=int, default=1, metavar="S", help="chooses the mutants")
     options.add_argument(

@@ -52,7 +52,7 @@ class Twins:
     definitions: tuple[str, ...]
     """The other functions, each after those that it uses."""
     following: dict[str, str]
-    """By register or memory: what it is a cycle later."""
+    """Term of each register's or memory's value a cycle later."""
     outputs: tuple[str, ...]
     memories: tuple[str, ...]
     """Names of the memories in the design."""

@@ -38,7 +38,7 @@ class NetlistDesign:
     family: str
     """Device family, as ``trainwright_hw.arith.multiplier.DevicePlatform`` names it."""
     passes: str
-    """From ``RTLIL`` to cells."""
+    """Passes of yosys that map ``RTLIL`` to cells."""
     models: str
     """Verilog of the cells that yosys has as black boxes."""
     replacement: str

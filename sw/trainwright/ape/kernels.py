@@ -19,7 +19,7 @@ FP16, BF16, TF32, BYTES = 0, 1, 2, 3
 
 @triton.jit
 def _rounded(x, CUT: tl.constexpr):
-    """Cut float32 by so many bits, to nearest even: the bits' order is that of the magnitudes."""
+    """Round ``CUT`` last bits of float32 away, to nearest even: bits are ordered as magnitudes."""
     bits = x.to(tl.int32, bitcast=True)
     near = bits + ((1 << (CUT - 1)) - 1) + ((bits >> CUT) & 1)
     near = (near & -(1 << CUT)).to(tl.float32, bitcast=True)

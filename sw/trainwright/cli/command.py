@@ -15,7 +15,7 @@ from trainwright.support.errors import one_line
 
 GROUP = "trainwright.commands"
 ALL = "*"
-"""In place of a command's name: every command."""
+"""Stands for every command where a command's name is asked for."""
 BENCHES = "trainwright.benches"
 """Entry-point group of the parts of ``trainwright bench``."""
 

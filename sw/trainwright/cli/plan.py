@@ -29,10 +29,10 @@ class PlanCommandOptions(StepOptions, WideOptions, JsonOptions):
     the factors left and right of a bond, both sides of a bond without W, and the paper's. The line
     of an order says whether it was chosen, or why not.
 
-    Then come the stages of each program: a stage is computed as a whole, in slices of so many
-    values of an axis, by the arrays PE1 and PE2. The last table has cycles, multiply-accumulates
-    (MACs) and memory of each program, by the cycle model. Utilisation is the useful MACs (without
-    padding and copies) over multipliers times cycles.
+    Then come the stages of each program: a stage is computed as a whole by the arrays PE1 and PE2,
+    in slices of as many values of an axis as its line says. The last table has cycles,
+    multiply-accumulates (MACs) and memory of each program, by the cycle model. Utilisation is the
+    useful MACs (without padding and copies) over multipliers times cycles.
 
     If nothing fits, the exit status is 2 and one line says what is lacking and what to change.
 

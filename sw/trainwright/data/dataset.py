@@ -82,7 +82,7 @@ class DataSet:
     full_scale: int
     class_names: tuple[str, ...]
     preparation: Mapping[str, Any] | None = None
-    """How `data.own` made bytes of samples; None where samples are bytes from the start."""
+    """How `data.own` turned samples into bytes; None where samples are bytes from the start."""
     channels: int = 1
     """Values of a pixel, side by side in an image's row: 1 for grey, 3 for RGB."""
     scale: tuple[float, float] | None = None

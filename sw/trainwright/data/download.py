@@ -46,7 +46,7 @@ SOURCES = {
     name: Source(entry["mirrors"], [RemoteFile(**file) for file in entry["files"]])
     for name, entry in PUBLISHED.items()
 }
-"""By the name of the data set."""
+"""Mirrors and files of each data set, by its name."""
 
 
 def tell_progress(name: str, done: int, total: int) -> None:

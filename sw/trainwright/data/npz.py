@@ -330,7 +330,7 @@ def _labels(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def cut_off_test(path: Path, samples: int) -> tuple[npt.NDArray[np.int64], int]:
-    """Return an order of so many samples, and how many at its end are the test split.
+    """Return an order of ``samples`` samples, and how many at its end are the test split.
 
     Raises `DataError` where there are too few.
     """

@@ -426,7 +426,7 @@ def _present_targets(cells: Cells, target: str) -> list[str]:
 
 
 def _target_values(cells: Cells, target: str) -> list[float]:
-    """Return the numbers of a column of targets. Raises `DataError` for what is none."""
+    """Return the numbers of a column of targets. Raises `DataError` for other text."""
     values = []
     for row, text in enumerate(_present_targets(cells, target)):
         value = number(text)

@@ -74,7 +74,7 @@ class TensorHealth:
     """Latest steps in which each tensor was lost; reports a tensor once."""
 
     lost: dict[str, int] = field(default_factory=dict)
-    """By tensor: a bit for each of the latest steps, 1 where it was lost."""
+    """For each tensor, a bit for each of the latest steps: 1 where the tensor was lost."""
     reported: set[str] = field(default_factory=set)
     sizes: dict[str, float] = field(default_factory=dict)
     """Logarithm to base 2 of each tensor's mean in the latest step that had any."""
@@ -86,8 +86,8 @@ class TensorHealth:
     ) -> Iterator[str]:
         """Yield a message for each tensor that was lost in LOST_STEPS of the latest steps.
 
-        ``statistics`` are those of each of so many ``steps``, or means of these. A tensor that
-        jumped in a single step has a message at once.
+        ``statistics`` are those of one step, or means that stand for each of the last ``steps``. A
+        tensor that jumped in a single step has a message at once.
         """
         if steps == 1:
             yield from self._jump(statistics)

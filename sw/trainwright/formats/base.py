@@ -179,7 +179,7 @@ class Format(ABC):
         """The exponent of inputs of 0 to 1."""
 
     def _checked(self, words: npt.ArrayLike) -> Integers:
-        """Return the words as int64; ``FormatError`` for what is no integer of ``width`` bits."""
+        """Return words as int64; ``FormatError`` unless they are integers of ``width`` bits."""
         given = np.asarray(words)
         if given.dtype.kind not in "iu":
             raise FormatError(f"words of {self} are integers, not {given.dtype}")

@@ -61,7 +61,7 @@ def stochastic_shift(value: Integers, shift: npt.ArrayLike, random: Integers) ->
 
     ``value`` (of at most 62 bits and a sign) and ``random`` have one shape. Multiples of 2^shift
     do not change. Otherwise q is floor + 1 with the probability of the fraction if ``shift`` is at
-    most ``RANDOM_WIDTH``, else of the fraction rounded to so many bits (half up). Raises
+    most ``RANDOM_WIDTH``, else of the fraction rounded to RANDOM_WIDTH bits (half up). Raises
     ``ValueError`` for a shift that is not from 0 to MAX_SHIFT.
     """
     shifts = np.asarray(shift)

@@ -40,7 +40,7 @@ def evaluated(function: Function, x: torch.Tensor, bits: int = OPERAND_BITS) -> 
 
 
 def _require_numbers(function: Function, x: object) -> None:
-    """Raise ``TypeError`` for what is no tensor of real numbers in rows.
+    """Raise ``TypeError`` unless ``x`` is a dense tensor of real numbers.
 
     Raises ``RuntimeError`` where torch hides the numbers that exponents are chosen by.
     """

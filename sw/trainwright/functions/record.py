@@ -346,7 +346,7 @@ class FunctionKernel:
         return trace(function_pass, **options)
 
     def lowered(self, widths: Sequence[int], width: int) -> "tuple[VectorPass, ...]":
-        """Lower an element-wise kernel for operands and a result of so many bits to its passes."""
+        """Lower an element-wise kernel to passes for operands and a result of these bits."""
         return _lowered(self, tuple(widths), width)
 
     def passes(

@@ -21,10 +21,10 @@ Exponents = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ExponentSum:
-    """Sum of exponents, each with the sign 1, 0 or -1, and a number, held between two bounds."""
+    """Sum of exponents, each times 1, 0 or -1, and ``offset``, clamped to least .. most."""
 
     signs: tuple[int, ...]
-    """Signs of the operands' exponents, in order; for a constant, then that of the result's."""
+    """Sign of each operand's exponent, in order; for a constant also that of the result's, last."""
     offset: int
     least: int
     most: int

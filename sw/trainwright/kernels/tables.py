@@ -29,7 +29,7 @@ REST_WIDTH = FRACTION - INDEX_WIDTH
 WORD_WIDTH = 18
 """Bits of base and slope, two's complement; 18 x 18 is the multiplier of the device."""
 SLOPE_SHIFT = 16
-"""A slope has so many bits more below the point than a base."""
+"""Bits that a slope has below the point in addition to those of a base."""
 
 
 @dataclass(frozen=True)

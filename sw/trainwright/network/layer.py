@@ -29,7 +29,7 @@ class Layer:
     ``window`` it is a convolution: W is applied to every window of an image, J are its channels
     and the columns of W are (rows of the kernel, columns of it, channels); I_1 is the kernel's
     size (Garipov et al., "Ultimate tensorization", 2016). Without one it reads an image in the
-    order rows, columns, channels; with ``leading`` the first so many of ``inputs`` are the
+    order rows, columns, channels; with ``leading`` the first ``leading`` of ``inputs`` are the
     channels, the others rows and columns: the order in which torch flattens images.
     """
 

@@ -112,7 +112,7 @@ class Formatted:
         """Return a copy with the formats of ``trainwright.formats.parse_formats``.
 
         A format, such as ``fixed(8)``, is that of a class of tensors or of a tensor that is named.
-        A table may also have ``underflow``. Raises ``NetworkError`` for what is no format.
+        A table may also have ``underflow``. Raises ``NetworkError`` for a format that is unknown.
         """
         underflow: object = self.underflow
         singles = dict(self.singles)
@@ -164,7 +164,7 @@ def _flat(given: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 @dataclass(frozen=True)
 class NumberFormats(Formatted):
-    """Formats of all classes of tensors, of what is no whole network.
+    """Formats of all classes of tensors, without a network that has them.
 
     >>> NumberFormats().with_formats("activation=posit(8,0)").formats["activation"]
     'posit(8,0)'

@@ -101,7 +101,7 @@ def unwritable(owner: str, attempt: str) -> str:
 
 
 def _name(func: Callable[..., Any]) -> str:
-    """Return a function's name; that of the attribute for the setter of one."""
+    """Return a function's name, or "setting NAME" for the setter of an attribute."""
     name = getattr(func, "__name__", str(func))
     owner = getattr(func, "__self__", None)
     return f"setting {getattr(owner, '__name__', 'an attribute')}" if name == "__set__" else name

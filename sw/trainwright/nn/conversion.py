@@ -451,7 +451,7 @@ def from_torch(
     Types, devices, ``requires_grad``, training mode, hooks and shared layers and weights are kept.
     Warns where no layer was converted, or where values of a bias round to 0 that matter next to
     the weights of their outputs. Raises ``ValueError`` for weights that are not finite and
-    ranks that cannot be, ``TypeError`` for what is no module.
+    ranks that cannot be, ``TypeError`` for anything but a module.
 
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Tanh())
     >>> tt = from_torch(mlp, rank=4)

@@ -17,7 +17,7 @@ from trainwright.train.stored import load_trained
 
 
 def trains(model: torch.nn.Module) -> Iterator[TensorTrain]:
-    """Return the tensor-train layers of a model, each once; ``TypeError`` for what is no module."""
+    """Return the tensor-train layers of a model, each once; ``TypeError`` unless it is a module."""
     require_module(model)
     return (module for module in model.modules() if isinstance(module, TensorTrain))
 

@@ -369,7 +369,7 @@ class InputQuantiser(_Quantiser):
             )
 
     def _clipped(self, values: torch.Tensor, exponent: int, *, times: int = 1) -> LossReason | None:
-        """Describe the values beyond so many ``times`` the greatest word; None without any."""
+        """Describe the values beyond ``times`` times the greatest word; None without any."""
         limit, greatest = self.fmt.most * 2.0**exponent, largest(values)
         if greatest <= times * limit:
             return None

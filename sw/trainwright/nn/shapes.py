@@ -202,6 +202,6 @@ def bond_ranks(
 
 
 def _require_rank(rank: object) -> None:
-    """Raise ``NetworkError`` for what is no rank; ranks of a list are compared with bounds."""
+    """Raise ``NetworkError`` unless ``rank`` is one; ranks of a list are compared with bounds."""
     if not (is_size(rank, 1) or rank == "auto" or isinstance(rank, list | tuple)):
         raise NetworkError(f'rank must be at least 1, a list of ranks or "auto", not {rank!r}')

@@ -39,7 +39,7 @@ def is_parameter(value: object) -> bool:
 
 
 def require_module(value: object) -> None:
-    """Raise ``TypeError`` for what is no module."""
+    """Raise ``TypeError`` unless ``value`` is a module."""
     if not isinstance(value, torch.nn.Module):
         raise TypeError(f"a torch.nn.Module is wanted, not {value!r}, a {type(value).__name__}")
 

@@ -415,8 +415,8 @@ def compile(
 
     Raises ``CompileError`` for a back end, a batch, an effort or formats that cannot be, for a
     module without such a layer or with a compiled part, and for a layer that does not fit the
-    accelerator or has formats that it lacks; ``TypeError`` for what is no module. The module then
-    is as it was.
+    accelerator or has formats that it lacks; ``TypeError`` for anything but a module. The module
+    then is as it was.
 
     >>> import trainwright.nn as tnn
     >>> model = torch.nn.Sequential(
@@ -537,7 +537,7 @@ def _own_matrices(module: torch.nn.Module) -> str:
     if not any(isinstance(part, torch.nn.MultiheadAttention) for part in module.modules()):
         return ""
     return (
-        "; from_torch leaves MultiheadAttention as it is: project q, k and v by Linear layers of "
+        "; from_torch does not convert MultiheadAttention: project q, k and v by Linear layers of "
         "your own, and attend by scaled_dot_product_attention"
     )
 

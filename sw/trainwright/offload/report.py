@@ -51,8 +51,9 @@ class Report:
     cycles: int
     """Counted by the hardware; 0 on the golden model, which takes none."""
     bytes_read: int
+    """Bytes that the accelerator read from external memory."""
     bytes_written: int
-    """Between accelerator and external memory."""
+    """Bytes that the accelerator wrote to external memory."""
     saturations: int
     """Values that were saturated, inputs included."""
     values: int

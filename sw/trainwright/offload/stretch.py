@@ -34,7 +34,7 @@ class Use:
     """A layer, with what is computed in its place."""
 
     name: str
-    """In the module."""
+    """Name of the layer in the module."""
     relu: bool = False
     leading: int = 0
     """Number of first inputs that are the channels of an image, as in a network's layer."""

@@ -425,7 +425,7 @@ _MODULES: dict[type[torch.nn.Module], str] = {
 def operation_of(
     function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Operation, tuple[Any, ...]] | None:
-    """Return the operation of a program that a call is, and its operands; None where it is none."""
+    """Return the operation that a program has for a call, and its operands; None without one."""
     if isinstance(function, Definition):
         return _kernel_called(function.make(*args[1:]), **kwargs), args[:1]
     kind = _FUNCTIONS.get(function)

@@ -388,7 +388,7 @@ def _applied(
 
 
 def _function(x: torch.Tensor, function: Function, *of_torch: Any) -> torch.Tensor:
-    """Apply a function, or the one of torch's that it stands for: a mark, and an epsilon."""
+    """Apply a function, or the one of torch's that ``of_torch`` marks, with its epsilon if any."""
     if not of_torch:
         return function(x)
     if len(of_torch) == 1:

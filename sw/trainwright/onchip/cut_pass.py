@@ -50,7 +50,7 @@ BOND_FIELDS = LEFT, BEFORE_COST, AFTER_COST, OWN_COST, COST
 
 
 def look_kernel(k: Body, interval: int) -> None:
-    """Put the steps since the last look into COUNTER, and write that of the next step.
+    """Put the steps since the last look into COUNTER, and write the count for the next step.
 
     No sums are gathered yet.
     """

@@ -40,7 +40,7 @@ class WeightPart:
     index: int
     """Index of the factor in its layer, from 0; -1 for a bias."""
     shape: tuple[int, ...]
-    """At the start: (R_{n-1}, J_n, I_n, R_n), or (J,) of a bias."""
+    """Shape before any column is cut: (R_{n-1}, J_n, I_n, R_n), or (J,) for a bias."""
     width: int
     """Bits of the factor or bias as the state has it."""
     exponent: int
@@ -53,7 +53,7 @@ class WeightPart:
     lanes: int = LANES
     """Words of the rows that are counted."""
     code: FactorCode | None = None
-    """How words that programs read are made of a factor; None: it is read as it is."""
+    """How a factor becomes the words that programs read; None if these are the factor's own."""
 
     @property
     def read_exponent(self) -> int:

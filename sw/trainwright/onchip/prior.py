@@ -50,8 +50,8 @@ def sums_of_squares(layout: WeightLayout, weights: Words) -> Words:
 def elements_per_column(layout: WeightLayout) -> Words:
     """Return the numbers that ``column_costs`` adds up for each bond, (3, bonds).
 
-    A column of a bond has so many elements for each column of the bond before, so many for each
-    column of the bond behind, and so many, in a layer's first and last factor, whatever the ranks.
+    The three rows are the elements that a column of a bond has for each column of the bond before,
+    for each column of the bond behind, and, in a layer's first and last factor, whatever the ranks.
     """
     elements = [(0, 0, 0)] * len(layout.bonds)
     for number, bond in enumerate(layout.bonds):

@@ -130,7 +130,7 @@ def renew_kernel(k: Body) -> None:
 
 
 def require_cost(cost: int) -> None:
-    """Raise ``ValueError`` for a column of so many elements that a word does not count them."""
+    """Raise ``ValueError`` where a column has more elements than a word can count."""
     if cost.bit_length() > COST_WIDTH:
         raise ValueError(
             f"a column of {cost} elements; the chip's prior takes up to {(1 << COST_WIDTH) - 1}: "

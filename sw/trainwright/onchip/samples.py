@@ -136,7 +136,8 @@ def digit_rows(labels: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int6
 def target_rows(labels: npt.NDArray[np.int64], classes: int, lanes: int) -> npt.NDArray[np.int64]:
     """Return a row a sample: 1 at its label, 0 at other classes, -1 where there is no class.
 
-    A label of -1 is none. Raises ``ValueError`` for labels that are no classes.
+    The label -1 says that a sample has no class. Raises ``ValueError`` for other labels that are
+    not those of classes.
     """
     require_labels(labels, classes)
     targets = np.where(np.arange(lanes) < classes, 0, -1) * np.ones((len(labels), 1), np.int64)

@@ -48,7 +48,7 @@ class PartUpdate:
     rate: int
     rate_shift: int
     moved: int = 0
-    """By how much the gradient's exponent is higher than the moments'."""
+    """The gradient's exponent minus the moments'."""
     left: bool = True
     """Whether a rank prior pulls the columns of a bond on the left."""
     right: bool = True

@@ -49,7 +49,10 @@ class Explanation:
 
 
 def _of_hexadecimal(text: str) -> Fraction:
-    """Read digits that a float64 may not hold; ``float.fromhex`` says what is none, and too far."""
+    """Read digits that a float64 may not hold.
+
+    ``float.fromhex`` raises the errors for text that is no number, or one out of range.
+    """
     float.fromhex(text)
     digits, _, power = text.replace("0x", "").partition("p")
     whole, _, rest = digits.partition(".")

@@ -83,9 +83,9 @@ def product(
     """Multiply expansions (m, k, n) by (k, p, n'), none empty, to (m, p, nc).
 
     ``exponents`` are int32 (e, d, f) of rows, terms and columns, with |a_ik| <= 2^(e_i + d_k) and
-    |b_kj| <= 2^(f_j - d_k). Elements become integers: a_ik 2^(bits - e_i - d_k), rounded. Their
-    product is exact where that of the ``moduli`` exceeds twice its largest element, and is rounded
-    to nc components, after ``passes`` of error-free summation.
+    |b_kj| <= 2^(f_j - d_k). Elements become integers: a_ik 2^(bits - e_i - d_k), rounded. The
+    product of these matrices is exact if the product of the ``moduli`` exceeds twice its largest
+    element; it is rounded to nc components, after ``passes`` of error-free summation.
     """
     rows, terms, columns = exponents
     left = encode(a, rows, terms, bits, moduli)

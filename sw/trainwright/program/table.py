@@ -125,7 +125,7 @@ class Attribute:
     stored: bool = True
     """Whether the value is encoded: else its field gives the range alone."""
     constant: Any = None
-    """Only value of the attribute."""
+    """The only value that the attribute may have; None: any in range."""
     before: str = ""
     """Attribute before whose fields these are; default: the order of declarations."""
     fields: tuple[Field, ...] = ()
@@ -370,7 +370,7 @@ def decoded(kind: type[T], f: Mapping[str, int], *, suffix: str = "") -> T:
     """Return the descriptor of fields that passed ``check_codes``; an element's have ``suffix``.
 
     Raises ``ProgramError`` where fields contradict each other, ``ValueError`` for a number that
-    is none of an enumeration.
+    an enumeration does not have.
     """
     values: dict[str, Any] = {}
     for row in kind.table:

@@ -49,7 +49,7 @@ _ELEMENTWISE = (Operation.BIAS, Operation.MASK)
 def check_program(
     program: Program, p: AcceleratorParameters, *, memory_bytes: int = 1 << REGISTER_WIDTH
 ) -> None:
-    """Raise ``ProgramError`` for what an accelerator with so much external memory cannot execute.
+    """Raise ``ProgramError`` if an accelerator with ``memory_bytes`` cannot execute the program.
 
     Refused are fields out of range, loops that do not match or are too deep, addresses outside of
     the memories, runs that are not whole beats and rows, and more work than

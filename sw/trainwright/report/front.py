@@ -18,7 +18,7 @@ class Setting:
     """Finished trials that differ only in their seed: means, and the worst and best accuracy."""
 
     values: Mapping[str, Any]
-    """Value of each axis but that of the seeds."""
+    """Value of each axis except the seed's."""
     trials: int
     test_accuracy: float
     """Fraction of the test samples that the last epoch's model gets right."""

@@ -13,10 +13,10 @@ class Locked(Exception):
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the lock of the file ``path``, which is made where it is not; its folder exists.
+    """Hold the lock of the file ``path``, which is created if need be; its folder exists.
 
     Without ``wait`` a lock that is held raises ``Locked``. Where the system or the file system has
-    no locks there is none. Raises ``OSError`` where the file cannot be opened.
+    no locks, nothing is locked. Raises ``OSError`` where the file cannot be opened.
     """
     while True:
         with path.open("a") as file:

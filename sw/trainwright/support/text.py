@@ -8,7 +8,7 @@ MOST_SHOWN = 100
 
 
 def shortened(text: str, most: int) -> str:
-    """Limit text to so many characters: its start, and its end, where the remedy is."""
+    """Limit text to ``most`` characters: its start, and its end, where the remedy is."""
     if len(text) <= most:
         return text
     gap = f" ... ({len(text):,} characters) ... "

@@ -36,7 +36,7 @@ class LogError(UserError, ValueError):
 
 # -- sinks of curves -------------------------------------------------------------------------------
 EVENTS = "tensorboard"
-"""Folder of the event files in that of the run."""
+"""Folder of the event files, in the run's folder."""
 CURVES = "curves.csv"
 
 

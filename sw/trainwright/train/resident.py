@@ -186,7 +186,7 @@ class ResidentEngine:
     def _open(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
         """Open a driver whose programs have these columns of each bond.
 
-        The test set gives way where programs and test set together do not fit the memory.
+        Where programs and test set together do not fit the memory, the test set is left out.
         """
         driver = self._opened(columns)
         if self._test and driver.bytes_needed > self._test.address:
@@ -320,7 +320,7 @@ class ResidentEngine:
             self.begin(scales, step)
         task.state.scales = scales.copy()
         # The accelerator outlives this process here: exponents and state have to be on disk before
-        # it starts, or a later process could not tell from where it went on.
+        # it starts, or a later process could not tell at which step it began.
         if self.unattended and not attended:
             task.save()
         task.begun()

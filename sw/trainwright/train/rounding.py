@@ -42,8 +42,8 @@ def rounded_model(
 
     Moments start at 0. The arithmetic is that of ``numbers`` (default: float64).
     """
-    # Round the quantised factors, not the master weights: those are the network whose accuracy is
-    # known, and what a user who has only the model file can round.
+    # Round the quantised factors, not the master weights: the accuracy that is known is theirs, and
+    # a user with only the model file has no others.
     quantised = model.quantised()
     layers = []
     for number, factors in enumerate(quantised.factors):

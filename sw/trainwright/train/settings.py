@@ -85,7 +85,7 @@ class TrainSettings(SettingsModel):
     schedule: Annotated[str, OneOf(SCHEDULES)] = "cosine"
     """course of the learning rate"""
     steps: Positive | None = None
-    """stop after so many steps, where the schedules end too (default: all epochs)"""
+    """number of steps to stop after, where the schedules end too (default: all epochs)"""
     scale_range: Annotated[str, OneOf(tuple(PRESETS))] = "default"
     """range of full scale in which means of tensors are held"""
     scales: Annotated[str, OneOf(SCALES)] = "automatic"

@@ -79,9 +79,9 @@ def round_8bit(
 ) -> torch.Tensor:
     """Round float32 ``values`` stochastically to 8 bits; with ``floor`` none of them to 0.
 
-    The exponents reach down from that of the largest value; below the least of them the spacing
-    stays, as in subnormal numbers. With ``floor``, what rounds to 0 becomes the least positive
-    number: the second moment divides.
+    The largest value's exponent is the greatest of the format; below its least exponent the
+    spacing stays, as in subnormal numbers. With ``floor``, values that round to 0 become the least
+    positive number, as the update divides by the second moment.
     """
     greatest = values.abs().max()
     if not greatest > 0:

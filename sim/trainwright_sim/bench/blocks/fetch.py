@@ -17,7 +17,7 @@ OPERATIONS = (Operation.PE3, Operation.BIAS, Operation.MASK)
 
 
 class FetchBench(TestBench):
-    """Memories on one side; takes steps on the other and compares each as it is taken."""
+    """Answers reads as the memories on one side; takes and compares the steps on the other."""
 
     def __init__(self, dut, seed: object, stall: str):
         super().__init__(dut, seed)

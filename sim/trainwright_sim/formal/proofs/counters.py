@@ -10,7 +10,7 @@ from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
 EVENT_CYCLES = 2
-"""From an event to the cycle that counts it."""
+"""Cycles from an event to its count."""
 
 
 def counted(bench: ProofBench, block: Any) -> None:

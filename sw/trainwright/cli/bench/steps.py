@@ -47,7 +47,7 @@ class CyclesOptions(shared.JsonOptions, shared.AcceleratorOptions):
     batch: Positive = 64
     """samples of a batch"""
     random: Natural = 0
-    """measure so many random networks instead"""
+    """number of random networks to measure instead"""
     seed: Annotated[Natural, Option(metavar="S")] = 0
     """seed of the random networks"""
     predict: bool = False

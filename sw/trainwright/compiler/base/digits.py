@@ -23,7 +23,7 @@ Values = TypeVar("Values", "torch.Tensor", npt.NDArray[np.int64])
 
 
 def most_bits(digits: int, p: AcceleratorParameters) -> int:
-    """Return the bits of the widest values of so many digits that are written."""
+    """Return the bits of the widest values that are written in ``digits`` digits."""
     return min(p.result_width, 1 + DIGIT_WIDTH * digits)
 
 

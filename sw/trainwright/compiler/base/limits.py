@@ -83,7 +83,7 @@ def refuse_memory(
 def require_accumulator(
     terms: int, operands: tuple[Format, Format], p: AcceleratorParameters, name: str
 ) -> None:
-    """Raise ``ResourceError`` where a sum of so many products of these formats could overflow."""
+    """Raise ``ResourceError`` where a sum of ``terms`` products of ``operands`` could overflow."""
     # The bound holds for any operands: hardware does not notice an overflow of an accumulator.
     bits = sum_width(terms, *operands)
     if bits <= p.accumulator_width:
@@ -101,7 +101,7 @@ def require_accumulator(
 
 
 def require_memory(needed: int, p: AcceleratorParameters) -> None:
-    """Raise ``ResourceError`` where so many bytes of external memory cannot be addressed."""
+    """Raise ``ResourceError`` where ``needed`` bytes of external memory cannot be addressed."""
     if needed >= 1 << p.address_width:
         raise ResourceError(
             f"the step needs {needed} bytes of external memory, addresses of {p.address_width} "
@@ -111,7 +111,7 @@ def require_memory(needed: int, p: AcceleratorParameters) -> None:
 
 
 def require_batch(batch: int) -> None:
-    """Raise ``CompileError`` for a batch that is none."""
+    """Raise ``CompileError`` for a batch without samples, or of more than ``MOST_SAMPLES``."""
     if not 1 <= batch <= MOST_SAMPLES:
         raise CompileError(f"the batch must be from 1 to {MOST_SAMPLES} samples, not {batch!r}")
 

@@ -143,7 +143,7 @@ class LocalMemory:
         self._used.remove(region)
 
     def has_room(self, counts: Sequence[int]) -> bool:
-        """Return whether regions of so many rows fit, one after the other."""
+        """Return whether regions of ``counts`` rows fit together, allocated in that order."""
         regions: list[Region] = []
         try:
             for count in counts:

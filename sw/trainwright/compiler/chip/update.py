@@ -40,7 +40,7 @@ class UpdateRule:
     pulled: bool
     """Whether there is a rank prior."""
     cut_rule: CutRule | None
-    """When columns are cut."""
+    """Rule by which columns are cut; None if none ever is."""
     optimiser: str
 
     def of(self, part: WeightPart, memory: ChipMemory) -> PartUpdate:

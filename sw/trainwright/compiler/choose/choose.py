@@ -173,8 +173,8 @@ class Chooser:
             # can fall below what it has to do alone.
             even = max(sum(clocks) / len(clocks), *map(sub, clocks, shared))
             return max(even, loads) + self.mode.weight * loads
-        # The least busy array counts a little: of states with equal maxima, the one with idle time
-        # has room for what comes.
+        # The least busy array counts a little: of states with equal maxima, the one with more idle
+        # time has room for the operations that follow.
         return max(clocks) + LESSER * min(clocks) + self.mode.weight * loads
 
     def _pruned(self, op: Op, candidates: Sequence[_Candidate], n: int) -> list[SearchState]:

@@ -45,7 +45,7 @@ class External:
         cls, graph: Graph, name: str, layout: Layout, ranges: Ranges, lanes: int,
         *, digits: int = 1, view_of: str = "", again: bool = False,
     ) -> "External":  # fmt: skip
-        """Describe ``ranges`` of a tensor in a layout, in rows of so many digits each."""
+        """Describe ``ranges`` of a tensor in a layout, each row of values as rows of ``digits``."""
         counts = counts_of((*layout.rows, *layout.lanes), graph.sizes, ranges)
         piece = Piece.new(name, layout, counts, ranges, lanes, digits=digits)
         tensor = graph.tensors[name]

@@ -216,7 +216,7 @@ class Pieces:
         mine |= {a: halo.values for a, halo in places.items() if halo.values != (0, halo.size)}
         # Without zeros around or between values, the tensor itself has the rows.
         if all(halo.plain for halo in places.values()):
-            # An index over positions is none of the source; the windows are checked for it below.
+            # The source has no index over positions; the windows are checked for it below.
             own = group if set(group) <= set(self.graph.tensors[op.x].axes) else ()
             base = self.ensure(op.x, lanes, mine, own, pad=pad)
         else:
@@ -447,9 +447,9 @@ class Pieces:
         return piece
 
     def broadcast(self, name: str, samples: str, count: int, ranges: Ranges, digits: int) -> Piece:
-        """Return a tensor repeated along ``count`` lanes of the samples, in so many digits.
+        """Return a tensor of ``digits`` digits, repeated along ``count`` lanes of the samples.
 
-        The host writes it repeated, so it is loaded as it is.
+        The host writes it repeated, so it is loaded without change.
         """
         label = f"{name}*{count}"
         if piece := self.existing(label, (samples,), ranges):
