@@ -1,4 +1,4 @@
-"""Each change of a netlist is held to what was there before it: what is built is what was written.
+"""Check that no change of a netlist changes the machine: what is built is what was written.
 
 Nothing here knows what a change was meant to do (``equivalence``).
 """

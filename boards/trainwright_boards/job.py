@@ -43,7 +43,7 @@ class Build:
     memory: str = BLOCK
     """The external memory, a key of ``Board.memories``."""
     check: bool = True
-    """Whether each change of the netlist is held to what was there before."""
+    """Whether each changed netlist is proved to be the same machine as the one before."""
     relaxed: bool = False
     """Whether LUTs are saved where the clock leaves time, instead of mapping all for speed."""
     line_baud: int | None = None

@@ -87,7 +87,7 @@ def reasons(path: Path = REASONS) -> list[Reason]:
 
 
 class Verilog:
-    """A design that yosys wrote; its branches, by line, and whether it is that of an ``else``."""
+    """A design that yosys wrote; its branches by line and by whether the ``else`` is meant."""
 
     def __init__(self, text: str):
         self.branches: dict[tuple[int, bool], Branch] = {}

@@ -204,8 +204,8 @@ LEAST_HELD = 1000
 class Mark:
     """A figure in a page, and the comment behind it.
 
-    ``guard NAME``: it is that figure of the file; ``at COMMIT``: it was measured at that commit;
-    ``part NAME``: it is a property of a part that can be bought.
+    ``guard NAME``: the figure NAME in the file of figures; ``at COMMIT``: measured at that commit;
+    ``part NAME``: a property of a part that can be bought.
     """
 
     line: int

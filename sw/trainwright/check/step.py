@@ -201,8 +201,8 @@ def check_step(
 ) -> StepCheck:
     """Run a training step of random operands on golden model and ``accelerator``; compare.
 
-    Where ``accelerator`` is the golden model it is compared with its interpreter. Raises
-    ``AcceleratorError`` where it is that interpreter itself, for want of a C compiler.
+    A golden model as ``accelerator`` is compared with its interpreter. Raises ``AcceleratorError``
+    where the golden model is interpreted already, because there is no C compiler.
     """
     itself = is_kernel(accelerator)
     with twins(accelerator, network, batch, plan, interpreted=itself) as (reference, driver):

@@ -224,7 +224,7 @@ class Runner(Generic[D]):
         return self._driver
 
     def keep(self, wanted: object) -> None:
-        """Forget the driver, unless it is the one that ``at`` would give."""
+        """Forget the driver, unless ``at`` would return it for ``wanted``."""
         if self._made_for != wanted:
             self._driver = self._made_for = None
 

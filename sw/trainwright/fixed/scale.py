@@ -324,7 +324,8 @@ class Scales:
             return step
         if s.saturations > self._most_saturated(s):
             return max(step, 1)
-        # no further down once any do: a step that lets too many saturate would be taken back
+        # once any value saturates the exponent goes no further down: too many would saturate, and
+        # the next step would go up again
         return max(step, 0) if s.saturations else step
 
     def _most_saturated(self, s: TensorStatistics) -> float:

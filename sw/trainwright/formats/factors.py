@@ -21,7 +21,7 @@ class FactorCode:
 
     @classmethod
     def of(cls, fmt: Format, underflow: str, bits: int) -> "FactorCode | None":
-        """Return the way to a format; None for fixed point, which factors have already."""
+        """Return the code of factors in a format; None for fixed point, which they have already."""
         return cls(fmt, underflow, bits) if fmt.coded else None
 
     @property

@@ -64,8 +64,8 @@ class PassExecution:
     def register(self, number: int, threads: int, place: int) -> Integers:
         """Read a register of the first ``threads`` threads, (threads, lanes)."""
         held = self.state.vector
-        # Every thread has registers of its own: a block of more rows than any before it reads
-        # threads that nothing wrote.
+        # Every thread has registers of its own: a block with more rows than any block before it
+        # would read registers that no instruction wrote.
         for thread in range(threads):
             if (number, thread) not in held:
                 name = self.d.tensor or "VECTOR"

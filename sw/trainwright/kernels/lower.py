@@ -369,8 +369,8 @@ class _Allocation:
                 self.last.setdefault(v, -1)
         busy = {*self.register.values(), *work.body.preserved}
         self.free = [n for n in range(REGISTERS) if n not in busy]
-        # Prefer other registers to those that a value must end in, so that the latter are free
-        # when that value is computed.
+        # Prefer registers that no value must end in, so that the others are free when their value
+        # is computed.
         self.free.sort(key=lambda number: (number in self.keeps, number))
         self.drafts: list[_Draft] = []
 

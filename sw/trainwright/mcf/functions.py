@@ -103,7 +103,8 @@ def _reduced(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return (n, r) with x = n ln 2 + r and |r| <= ln 2 / 2; clamps x to the range of exp."""
     nc = x.shape[-1]
     limit = math.log(torch.finfo(x.dtype).max) * 1.6
-    # The series of what is left of a larger number would diverge: e^-700 was infinite in float32.
+    # A larger x would leave an r beyond ln 2 / 2, whose series diverges: e^-700 was infinite in
+    # float32.
     clamped = padded(x[..., :1].clamp(-limit, limit), nc)
     x = torch.where(x[..., :1].abs() > limit, clamped, x)
     n = torch.round(x[..., 0] / math.log(2))

@@ -232,7 +232,7 @@ class TTConv2d(TensorTrain):
     ) -> Self:
         """Take over the TT-SVD of a kernel (O, C, kh, kw), or of W (O, kh kw C); returns itself.
 
-        ``rank`` and ``tolerance`` as in ``TensorTrain.load_dense``, and so are the errors.
+        ``rank``, ``tolerance`` and errors are those of ``TensorTrain.load_dense``.
         """
         if tuple(weight.shape) == (self.rows, self.in_channels, *self.kernel_size):
             weight = weight.permute(0, 2, 3, 1).reshape(self.rows, -1)

@@ -247,8 +247,8 @@ def _key(
 class ProgramRun:
     """Results of one run of a program, handed out as the module comes to them.
 
-    ``alone`` applies a layer by a program of its own, ``left`` is told of a value that the module
-    needs although the program keeps it.
+    ``alone`` applies a layer by a program of its own. ``left`` is called with a value that the
+    module needs although the program does not output it.
     """
 
     def __init__(

@@ -152,7 +152,8 @@ class Attribute:
 
 
 Range = tuple[str, int, int, Callable[[Any, Limits], int] | None]
-"""Attribute, least and greatest value, and what gives the latter for a machine."""
+"""Attribute, least and greatest value, and a function of descriptor and machine that returns the
+greatest value instead; None: it is the same for all machines."""
 
 # ---- Declarations ------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def cross_entropy(
     """Return the mean cross-entropy over the first ``classes`` outputs, and its derivative.
 
     ``logits`` float64 (batch, outputs), ``labels`` int64 (batch,). The derivative has the shape of
-    ``logits``; it is that of the mean, and 0 at the outputs beyond the classes.
+    ``logits`` and includes the mean's division; it is 0 at the outputs beyond the classes.
     """
     batch = len(labels)
     kept = logits[:, :classes]

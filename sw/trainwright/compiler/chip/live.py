@@ -60,7 +60,7 @@ class Live:
 
 
 def live_parts(layout: WeightLayout, kept: Kept) -> list[Live]:
-    """Return what is left of every part of a layout."""
+    """Return the columns and rows of every part of a layout that the kept columns leave."""
     bonds, selecting = [*zip(layout.bonds, kept, strict=True)], select_rows(layout, kept)
     names = {layout.bonds[n].left.part: select_name(n) for n in selecting}
     # The part on the right of a bond has the bond's columns along its first axis, the part on its

@@ -119,7 +119,7 @@ class StepAdapter:
         return self.step.graph.whole.origins.get(name, name)
 
     def _outer(self, emitted: Emitted) -> list[External]:
-        """List what a program reads and writes of external memory, and what is there always."""
+        """List tensors in external memory: those that a program uses, and those of every step."""
         every = (*emitted.lowered.outer.values(), *self.step.always.values())
         return list({outer.name: outer for outer in every}.values())
 
