@@ -18,13 +18,15 @@ from group_cases import (
 
 from trainwright.compiler.base.errors import CompileError
 from trainwright.functions import definition_of
+from trainwright.functions.groups import product
+from trainwright.functions.library import gelu
 from trainwright.golden import vector as golden_vector
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.state import MachineState
-from trainwright.kernels import KernelError, evaluate
+from trainwright.kernels import Body, KernelError, evaluate
 from trainwright.kernels.phases import STORED, GroupLayout, Role, lower_groups
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.vector import THREADS, Stream
+from trainwright.program.vector import THREADS, Kind, Stream, Total
 
 ENGINE = AcceleratorParameters(vector_engine=1)
 LANES = 16
@@ -231,6 +233,35 @@ def test_passes_of_a_group_kernel_equal_its_reference(function, across, joined):
         words, total = engine.run(operands, scaling.constants)
         np.testing.assert_array_equal(words, reference)
         assert total == np.abs(reference).sum()
+
+
+def sweeps(kernel, widths, result, *, joined=True):
+    """Return the passes of a kernel, and the instructions of its passes over rows."""
+    phases = kernel.passes(widths, result, GroupLayout(across=False, joined=joined))
+    return phases, [p.code.instructions for p in phases if p.role is Role.SWEEP]
+
+
+@pytest.mark.parametrize("joined", (False, True))
+def test_sizes_of_a_counted_result_are_summed_over_lanes_once(joined):
+    """A row takes an instruction to negate its words, and one to add the sizes."""
+    phases, (rows,) = sweeps(product.make().sized(32).forward, (16, 8), 16, joined=joined)
+    assert len(rows) == 5 and all(i.kind is not Kind.SUM for i in rows)
+    (total,) = phases[-1].code.instructions
+    assert (total.kind, total.total, phases[-1].role) == (Kind.SUM, Total.SUM, Role.FINISH)
+
+
+def test_values_that_all_rows_share_are_computed_before_the_rows():
+    """A register has the shift that an exponent gives: no row makes it from a lane's number."""
+    phases, (rows,) = sweeps(gelu.make().forward, (8,), 8)
+    assert phases[0].role is Role.FINISH and not phases[0].code.streams
+    assert len(rows) == 16 and all(i.kind is not Kind.LANE for i in rows)
+
+
+def test_limit_that_the_range_proves_takes_no_step():
+    k = Body()
+    v = k.read("x", 3, 9)
+    assert v.at_least(3) is v and v.at_least(4) is not v and (0 - v).kind is Kind.PRODUCT
+    assert len(k.steps) == 3
 
 
 def test_kernel_that_keeps_too_much_names_its_line():

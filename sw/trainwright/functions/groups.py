@@ -113,7 +113,7 @@ def _powers(k: Body, z: Value, scale: float) -> Value:
     """Return 2^(z - the greatest z), with z in units of ``scale`` log2(e)."""
     # An argument of exp2 has 16 bits below the point, as the factor has.
     below = (z - k.greatest(z)) * -normalised(LOG2_E * scale)[0]
-    return exp2(below.rounded(_shift(k, 0), EVEN)).at_least(0)
+    return exp2(below.rounded(_shift(k, 0), EVEN))
 
 
 def _shared(k: Body, powers: Value) -> Value:

@@ -81,9 +81,8 @@ def tanh(k: Body, x: Value) -> Value:
     """
     scaled = k.scaled(x, TANH_FRACTION)
     size = where(scaled.negative, 0 - scaled, scaled)
-    t = exp2((size * TWO_LOG2_E).rounded(11, EVEN)).at_least(0)
-    twice = t + t + (1 << 16)
-    quotient = ((t * -1 + 32767) * reciprocal(twice)).rounded(33 - k.bits, EVEN)
+    t = exp2((size * TWO_LOG2_E).rounded(11, EVEN))
+    quotient = ((t * -1 + 32767) * reciprocal(t + t)).rounded(33 - k.bits, EVEN)
     return where(scaled.negative, 0 - quotient, quotient)
 
 
@@ -107,10 +106,12 @@ def _sigmoid(negative: Condition, size: Value) -> tuple[Value, Value]:
     t = 2^-size the sigmoid is high = 1 / (1 + t), or low = t / (1 + t) where the argument is
     negative; the derivative is their product, which loses no bits where t is small.
     """
-    t = exp2(size).at_least(0)
-    inverse = reciprocal(t + t + (1 << 16))
+    t = exp2(size)
+    # The table takes the bits of 1 + t below the point.
+    inverse = reciprocal(t + t)
     high, low = inverse.rounded(2, EVEN), (t * inverse).rounded(17, EVEN)
-    return where(negative, low, high), (low * high).rounded(15, EVEN)
+    slope = (low * high).rounded(15, EVEN)
+    return where(negative, low, high), slope
 
 
 def _absolute(x: Value) -> Value:
@@ -120,6 +121,13 @@ def _absolute(x: Value) -> Value:
 def _square(x: Value) -> Value:
     """Return x^2 in units of 2^-9."""
     return (x * x).rounded(15, EVEN).clip(FACTOR_WIDTH)
+
+
+def _cubed(square: Value) -> Value:
+    """Return 1 + CUBE x^2 in units of 2^-13, given x^2."""
+    # All rows share the 1, and the instruction of the product adds it before the shift.
+    constant_term = square.body.constant(1 << 13) * (1 << 14)
+    return (square * round(CUBE * 2**18) + constant_term).rounded(14, EVEN)
 
 
 def _silu_gate(x: Value) -> tuple[Value, Value]:
@@ -147,10 +155,9 @@ def sigmoid(k: Body, x: Value) -> Value:
     return k.fixed(_silu_gate(k.scaled(x, GATE_FRACTION))[0], 15)
 
 
-def _gelu_gate(x: Value) -> tuple[Value, Value]:
+def _gelu_gate(x: Value, square: Value) -> tuple[Value, Value]:
     """Return the sigmoid at u = 2 sqrt(2 / pi) (x + CUBE x^3), and its derivative by u."""
-    factor = (_square(x) * round(CUBE * 2**18)).rounded(14, EVEN) + (1 << 13)
-    size = (_absolute(x) * factor).rounded(13, EVEN).clip(FACTOR_WIDTH)
+    size = (_absolute(x) * _cubed(square)).rounded(13, EVEN).clip(FACTOR_WIDTH)
     return _sigmoid(x.negative, (size * GELU_LOG2_E).rounded(11, EVEN))
 
 
@@ -158,7 +165,7 @@ def _silu_gradient(k: Body, upper: Value, x: Value) -> Value:
     """Multiply by s + x s (1 - s), where s is the sigmoid of x."""
     scaled = k.scaled(x, GATE_FRACTION)
     gate, gate_slope = _silu_gate(scaled)
-    slope = gate + (scaled * gate_slope).rounded(GATE_FRACTION, EVEN)
+    slope = (scaled * gate_slope).rounded(GATE_FRACTION, EVEN) + gate
     return (upper * slope.clip(FACTOR_WIDTH)).rounded(15, EVEN)
 
 
@@ -174,15 +181,13 @@ def silu(k: Body, x: Value) -> Value:
 def _gelu_gradient(k: Body, upper: Value, x: Value) -> Value:
     """Multiply by s + x s (1 - s) 2 sqrt(2 / pi) (1 + 3 CUBE x^2), where s is the gate."""
     scaled = k.scaled(x, GATE_FRACTION)
-    # An engine has 8 constants: adding three squares saves the constant 3. The sum saturates only
-    # where the slope of the gate is 0.
     square = _square(scaled)
-    triple = (square + square + square).clip(FACTOR_WIDTH)
-    factor = ((triple * round(CUBE * 2**18)).rounded(14, EVEN) + (1 << 13)).clip(FACTOR_WIDTH)
+    # Three squares saturate only where the slope of the gate is 0.
+    factor = _cubed((square * 3).clip(FACTOR_WIDTH)).clip(FACTOR_WIDTH)
     inner = (scaled * factor).rounded(14, EVEN).clip(FACTOR_WIDTH)
-    gate, gate_slope = _gelu_gate(scaled)
+    gate, gate_slope = _gelu_gate(scaled, square)
     steep = (inner * gate_slope).rounded(11, EVEN).clip(FACTOR_WIDTH)
-    slope = gate + (steep * GELU_SLOPE).rounded(15, EVEN)
+    slope = (steep * GELU_SLOPE).rounded(15, EVEN) + gate
     return (upper * slope.clip(FACTOR_WIDTH)).rounded(15, EVEN)
 
 
@@ -193,7 +198,8 @@ def _real_gelu(x: "torch.Tensor") -> "torch.Tensor":
 @kernel(gradient=_gelu_gradient, real=_real_gelu, gain=2.0, torch_class="GELU", calls=("gelu",))
 def gelu(k: Body, x: Value) -> Value:
     """Return GELU of x by its tanh approximation, at most 0.0005 from torch's default."""
-    return (x * _gelu_gate(k.scaled(x, GATE_FRACTION))[0]).rounded(15, EVEN)
+    scaled = k.scaled(x, GATE_FRACTION)
+    return (x * _gelu_gate(scaled, _square(scaled))[0]).rounded(15, EVEN)
 
 
 # -- batch normalisation with frozen statistics ------------------------------------------------

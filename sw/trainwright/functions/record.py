@@ -16,7 +16,7 @@ from trainwright.support.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-    from trainwright.kernels import Body, Value, VectorPass
+    from trainwright.kernels import Body, Value
     from trainwright.kernels.phases import GroupLayout, GroupPass
 
 # Importing kernels takes seconds, and descriptions of networks do not need them: import inside
@@ -345,18 +345,12 @@ class FunctionKernel:
             return trace_groups(function_pass, self.group, **options)
         return trace(function_pass, **options)
 
-    def lowered(self, widths: Sequence[int], width: int) -> "tuple[VectorPass, ...]":
-        """Lower an element-wise kernel to passes for operands and a result of these bits."""
-        return _lowered(self, tuple(widths), width)
-
     def passes(
         self, widths: Sequence[int], width: int, layout: "GroupLayout"
     ) -> "tuple[GroupPass, ...]":
         """Lower a kernel for operands of ``widths`` bits in a layout to its passes."""
-        from trainwright.kernels.phases import GroupPass, Role, lower_groups
+        from trainwright.kernels.phases import lower_groups
 
-        if not self.group:
-            return tuple(GroupPass(Role.SWEEP, code) for code in self.lowered(widths, width))
         with located(self.body, self.text):
             return lower_groups(
                 function_pass, self.group, layout, function=self, widths=tuple(widths), width=width
@@ -425,16 +419,6 @@ def function_pass(k: "Body", function: FunctionKernel, widths: tuple[int, ...], 
     # Omit the clip, which takes an instruction, if the value is clipped already.
     result = result.clip(width) if result.width > width else result
     k.write("z", result, counted=function.automatic)
-
-
-@lru_cache(512)
-def _lowered(
-    kernel: FunctionKernel, widths: tuple[int, ...], width: int
-) -> "tuple[VectorPass, ...]":
-    from trainwright.kernels.phases import lower_rows
-
-    with located(kernel.body, kernel.text):
-        return lower_rows(kernel.traced(widths, width))
 
 
 @lru_cache(512)

@@ -21,12 +21,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from trainwright.kernels.lower import VectorPass, lower_body
 from trainwright.kernels.trace import (
     REDUCTIONS,
+    WIDTH,
     WORD_WIDTH,
     Body,
     Condition,
@@ -36,6 +37,7 @@ from trainwright.kernels.trace import (
     Register,
     Value,
     fits,
+    trace,
     trace_groups,
     where,
 )
@@ -88,15 +90,18 @@ def _phases(
     options: tuple[tuple[str, Any], ...],
 ) -> tuple[GroupPass, ...]:
     # First with constants in registers; if registers run out, every row makes its constants.
+    traced = partial(trace_groups, kernel, group) if group else partial(trace, kernel)
     with suppress(KernelError):
-        return _Cut(trace_groups(kernel, group, **dict(options)), layout).run()
+        return _Cut(traced(**dict(options)), layout).run()
+    if not group:
+        return tuple(GroupPass(Role.SWEEP, code) for code in lower_rows(traced(**dict(options))))
     return _Cut(trace_groups(kernel, group, **dict(options)), layout, constants=False).run()
 
 
 def lower_groups(
     kernel: Callable[..., None], group: int, layout: GroupLayout, **options: Any
 ) -> tuple[GroupPass, ...]:
-    """Compile a kernel over groups of ``group`` values to its passes, in order.
+    """Compile a kernel over groups of ``group`` values to its passes, in order; 0: element-wise.
 
     Raises ``KernelError`` where a pass needs more registers, constants or instructions than the
     engine has.
@@ -355,6 +360,12 @@ class _Cut:
             own = own or not (constants or v.operands)
             self.varies[v] = not reduces and (own or any(self.varies[o] for o in v.operands))
         self.last = max(self.depth[effect.value] for effect in self.effects)
+        self.sizes = [
+            Value(body=body, low=0, high=(1 << (WIDTH - 5)) - 1, line=effect.value.line)
+            for effect in self.effects
+            if effect.counted
+        ]
+        """Sums of the sizes of what lanes write: 16 of them fit a register, too."""
         # The host binds a program by its first constants, which all passes of a kernel share.
         self.reserved = body.reserved
         needed = _closure(body, (effect.value for effect in self.effects))
@@ -364,6 +375,10 @@ class _Cut:
     def _reduced(self, sweep: int) -> list[Value]:
         """List the reductions that a sweep accumulates."""
         return [v for v in self.values if v.kind in REDUCTIONS and self.depth[v] == sweep + 1]
+
+    def _started(self, sweep: int) -> list[Value]:
+        """List the sums that start before a sweep."""
+        return [*self._reduced(sweep), *(self.sizes if sweep == self.last else ())]
 
     def _stored(self, sweep: int) -> list[Value]:
         return [v for v in self.values if v.kind is Op.STORED and self.depth[v] == sweep]
@@ -416,7 +431,7 @@ class _Cut:
                     self.until[v, n] = 2 * n + 1
             for v in self._held_by_finish(n, [v for v, _ in self.computed[n]]):
                 self._hold(v, 2 * n)
-            for v in self._reduced(n):
+            for v in self._started(n):
                 self.until[v, ACCUMULATED] = 2 * n + 2
 
     def _hold(self, v: Value, stage: int) -> None:
@@ -439,6 +454,12 @@ class _Cut:
             self._end(2 * n + 1)
             if self.layout.joined and self._reduced(n):
                 phases += self._joins(n)
+        if self.sizes:
+            # A sum over the lanes takes an instruction: once for all rows, not in every row.
+            body = Body(reserved=self.reserved)
+            key, stage = (self.sizes[0], ACCUMULATED), 2 * self.last + 2
+            body.total(self._held(body, key, stage).sum_lanes())
+            phases.append(GroupPass(Role.FINISH, lower_body(body)))
         return tuple(phases)
 
     def _end(self, stage: int) -> None:
@@ -464,7 +485,7 @@ class _Cut:
         self._preserve(body)
         keys = sorted(self.computed[n], key=lambda key: (self.values.index(key[0]), key[1]))
         results = [(key, self._completed(body, key[0], stage, known)) for key in keys]
-        starts = self._reduced(n)
+        starts = self._started(n)
         for key, result in results:
             self._begin(key, body, result)
         zero = body.constant(0) if starts else None
@@ -528,7 +549,9 @@ class _Cut:
             value = inside(taken(effect.value), 0)
             body.steps.append(replace(effect, value=value))
             if effect.counted:
-                body.total(value.at_least(value * -1).sum_lanes())
+                register = self.registers.numbers[self.sizes[0], ACCUMULATED]
+                sizes = body.held(register) + value.at_least(value * -1)
+                body.keep(register, sizes.within(register.low, register.high))
         return body
 
     def _swept(self, body: Body, v: Value, n: int, taken: Callable[[Value], Value]) -> Value:

@@ -167,7 +167,8 @@ class Value:
 
     def __rsub__(self, other: int) -> "Value":
         if fits((self.low, self.high), FACTOR_WIDTH):
-            return self * -1 + other  # one instruction; a constant would take another one
+            # One instruction; a constant in a register would take another one.
+            return self * -1 + other if other else self * -1
         return self.body.constant(other) - self
 
     def __mul__(self, other: "Value | Constant | int") -> "Value":
@@ -199,6 +200,8 @@ class Value:
     def at_least(self, other: "Value | int") -> "Value":
         """Return the greater of both."""
         low, high = _range(other)
+        if high <= self.low:
+            return self  # a limit that the range proves takes no instruction
         reach = max(self.low, low), max(self.high, high)
         return self._limited(Kind.MAXIMUM, other, reach)
 
