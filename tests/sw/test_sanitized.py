@@ -12,14 +12,19 @@ OPTIONS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 
 def _runtime() -> str:
-    """Return the address sanitizer's library of gcc, for a process built without."""
+    """Return the libraries that a process without sanitizers loads first.
+
+    The sanitizer looks up C++'s `throw` when it starts; libraries such as matplotlib's throw later.
+    """
     if sys.platform != "linux" or (gcc := which("gcc")) is None:
         pytest.skip("no gcc with sanitizers")
-    asked = [gcc, "-print-file-name=libasan.so"]
-    path = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
-    if not Path(path).is_file():
-        pytest.skip("gcc has no AddressSanitizer")
-    return path
+    paths = []
+    for library in ("libasan.so", "libstdc++.so.6"):
+        asked = [gcc, f"-print-file-name={library}"]
+        paths.append(subprocess.run(asked, capture_output=True, text=True).stdout.strip())
+        if not Path(paths[-1]).is_file():
+            pytest.skip(f"gcc has no {library}")
+    return " ".join(paths)
 
 
 @pytest.mark.slow

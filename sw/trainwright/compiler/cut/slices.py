@@ -113,8 +113,9 @@ def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = (
     choices, along = [], block_axis(graph)
     for choice in stage.choices:
         summed = graph.summed(choice.op)
-        cells: list[Cell] = []
-        # Each block adds its own parts: a sum over samples is complete only after the last block.
+        # Each block adds its own parts to a sum over samples, which is complete only after the last
+        # block. Other sums are complete in each block, and have the same parts in all of them.
+        cells: dict[Cell, None] = {}
         for block in blocks if stage.blocked else (None,):
             cut = [
                 chunks_of(graph, stage, axis, step, lanes, block)
@@ -125,7 +126,7 @@ def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = (
                 cut.insert(0, [(along, block)])
             if both := divided_sum(graph, choice, stage):
                 cut.append(both)
-            cells += product(*cut) if cut else ()
+            cells |= dict.fromkeys(product(*cut) if cut else ())
         if len(cells) > 1 and isinstance(choice.op, Einsum):
             choice = replace(choice, op=replace(choice.op, parts=tuple(cells)))
         choices.append(choice)
