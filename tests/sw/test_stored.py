@@ -5,17 +5,25 @@ import pickle
 import re
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
+import numpy as np
 import pytest
+import torch
+from function_networks import kernels_dropped, two_layers
 
+import trainwright
+import trainwright.nn as tnn
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError
 from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step import stored
 from trainwright.compiler.step.compile import StepPrograms
 from trainwright.compiler.step.stored import SWITCH, StepCache, cached_step
-from trainwright.network import load_network
+from trainwright.formats import Minifloat
+from trainwright.network import Widths, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.waiting import waiting
 
@@ -190,3 +198,123 @@ def test_phases_name_both_programs_of_a_step_in_order(monkeypatch):
     stored.compile_network(DIGITS, 4, P)
     assert [text.split()[0] for text in phases if "search" in text] == ["forward", "backward"]
     assert re.fullmatch(r"backward program: draft \d of at most \d placed and timed", phases[-1])
+
+
+# -- kernels and formats of users ------------------------------------------------------------------
+@pytest.fixture
+def registered():
+    """Drop the kernels that a test registers."""
+    with kernels_dropped():
+        yield
+
+
+def own_kernel(shift=1, back=1, reads=False, **options):
+    """Register a kernel as a file does that was edited: always the same name and line."""
+
+    def gradient(k, upper):
+        return upper >> back
+
+    def reading(k, upper, x):
+        return upper >> back
+
+    options = {"gradient": reading if reads else gradient} | options
+
+    @trainwright.kernel(name="own", **options)
+    def own(k, x):
+        return x >> shift
+
+    return own
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shift": 2}, {"back": 2}, {"reads": True}, {"gradient": "straight-through"},
+        {"whole_bits": 1}, {"over": "features"},
+    ],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+def test_changed_kernel_of_the_same_name_and_line_compiles_again(compiled, registered, change):
+    networks = []
+    for options in ({}, change, {}):
+        own_kernel(**options)
+        networks.append(two_layers("own"))
+        cached_step(networks[-1], 4, P)
+    assert len(compiled) == 2  # the first one is found again
+    place = re.compile(r", group=\d+")
+    assert len({place.sub("", repr(network)) for network in networks}) == 1
+
+
+def test_changed_operand_of_a_gradient_of_the_same_text_compiles_again(compiled, registered):
+    for gradient in (lambda k, upper, x: upper, lambda k, upper, result: upper):
+        own_kernel(gradient=gradient)
+        cached_step(two_layers("own"), 4, P)
+    assert len(compiled) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("width", 7), ("scale", 5), ("zero_only", False), ("words", lambda fmt: np.arange(-3, 4)),
+        ("knot", lambda fmt, place: Fraction(1 << place)),
+    ],
+)  # fmt: skip
+def test_changed_format_of_the_same_name_compiles_again(compiled, monkeypatch, name, value):
+    network = DIGITS.with_formats("activation=float(3,2)")
+    monkeypatch.setattr(stored, "LIBRARY", "elsewhere.")  # so that the format counts as a user's
+    for _ in range(2):
+        cached_step(network, 4, P)
+    monkeypatch.setattr(Minifloat, name, value)
+    cached_step(network, 4, P)
+    assert len(compiled) == 2
+
+
+def outputs_with(function, layers, x):
+    """Return what a compiled model makes of ``x`` with a function between two layers."""
+    model = torch.nn.Sequential(layers[0], function.module(), layers[1])
+    model = trainwright.compile(model, batch=16)
+    for _ in range(4):
+        y = model(x)
+        y.square().mean().backward()
+    assert len(model.chains) == 1  # the function is in the program
+    return y.detach()
+
+
+@pytest.fixture
+def linear(monkeypatch, tmp_path):
+    """Return two layers without a bias and a batch, with programs stored in an empty folder."""
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.delenv(SWITCH, raising=False)
+    torch.manual_seed(0)
+    layers = (
+        tnn.TTLinear(32, n, rank=4, bias=False, numbers=Widths(activation=16)) for n in (32, 16)
+    )
+    return list(layers), torch.randn(16, 32)
+
+
+def test_edited_kernel_under_its_name_gives_outputs_of_the_new_text(linear, registered):
+    layers, x = linear
+    # All else is linear: shifts by 1 and by 3 make outputs that differ by a factor of 4.
+    half, eighth = (outputs_with(own_kernel(shift), layers, x) for shift in (1, 3))
+    assert torch.linalg.norm(half - 4 * eighth) < 0.01 * torch.linalg.norm(half)
+
+
+def test_kernel_reading_a_changed_name_gives_outputs_of_its_new_value(linear, registered):
+    layers, x = linear
+    shift = [1]
+
+    @trainwright.kernel(gradient="straight-through")
+    def shifted(k, value):
+        return value >> shift[0]
+
+    half = outputs_with(shifted, layers, x)
+    shift[0] = 3
+    eighth = outputs_with(shifted, layers, x)
+    assert torch.linalg.norm(half - 4 * eighth) < 0.01 * torch.linalg.norm(half)
+
+
+def test_copied_model_keeps_its_kernel_when_another_one_takes_the_name(registered):
+    module = own_kernel(1).module()
+    own_kernel(3)
+    x = torch.tensor([1.0, -0.5])
+    assert deepcopy(module)(x).tolist() == module(x).tolist() == [0.5, -0.25]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Importing kernels takes seconds, and descriptions of networks do not need them: import inside
 # functions.
+LIBRARY = "trainwright."
+"""First part of the names of the library's modules."""
 MOST_SHIFT = 63
 """Greatest shift of an instruction."""
 STRAIGHT_THROUGH = "straight-through"
@@ -110,6 +112,11 @@ class Definition:
     def place(self) -> str:
         """File and line of the function."""
         return place_of(self.body)
+
+    @property
+    def is_library(self) -> bool:
+        """Whether the function belongs to trainwright, not to a user."""
+        return self.body.__module__.startswith(LIBRARY)
 
     @cached_property
     def defaults(self) -> dict[str, float]:
@@ -243,6 +250,10 @@ class Function:
         keys = dict(zip(entry.attributes.values(), self.given, strict=False))
         return getattr(torch.nn, entry.torch_class)(**keys)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Function":
+        """Return itself: by its name a copy would become a kernel of the same name."""
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Return names for pickle, which cannot store the code of a kernel."""
         from trainwright.functions.registry import restored
@@ -345,6 +356,14 @@ class FunctionKernel:
             return trace_groups(function_pass, self.group, **options)
         return trace(function_pass, **options)
 
+    def text_of(self, widths: Sequence[int], width: int) -> str:
+        """Return what a kernel of the user's records, for caches; "" for one of the library.
+
+        The kernel's own text does not tell: it may read names that change from run to run.
+        """
+        library = self.function.definition.is_library
+        return "" if library else self.traced(widths, width).text
+
     def passes(
         self, widths: Sequence[int], width: int, layout: "GroupLayout"
     ) -> "tuple[GroupPass, ...]":
@@ -353,8 +372,9 @@ class FunctionKernel:
 
         with located(self.body, self.text):
             return lower_groups(
-                function_pass, self.group, layout, function=self, widths=tuple(widths), width=width
-            )
+                function_pass, self.group, layout, function=self, widths=tuple(widths), width=width,
+                text=self.text_of(widths, width),
+            )  # fmt: skip
 
     @property
     def real(self) -> "Callable[..., torch.Tensor]":
@@ -400,8 +420,13 @@ def place_of(body: Callable[..., Any]) -> str:
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
-def function_pass(k: "Body", function: FunctionKernel, widths: tuple[int, ...], width: int) -> None:
-    """Write stream ``z`` from streams ``x0``, ``x1``, .. by a kernel."""
+def function_pass(
+    k: "Body", function: FunctionKernel, widths: tuple[int, ...], width: int, text: str = ""
+) -> None:
+    """Write stream ``z`` from streams ``x0``, ``x1``, .. by a kernel.
+
+    ``text`` tells the records of a kernel apart in caches of passes.
+    """
     from trainwright.kernels.trace import KernelError, Value
 
     k.bits, k.whole_bits = width, function.whole_bits

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from trainwright.functions.record import (
     AXES,
+    LIBRARY,
     STRAIGHT_THROUGH,
     Definition,
     Function,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     import torch
 
 _TEXT = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*")
-_LIBRARY = "trainwright."
-"""First part of the names of the library's modules."""
 
 _DEFINITIONS: dict[str, Definition] = {}
 _FILES: dict[str, str] = {}
@@ -105,7 +104,7 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
         raise FunctionError(
             f"{place}: a kernel needs a name, not {shown(name)}: define it by def, or give name="
         )
-    over, own = options.get("over", ()), body.__module__.startswith(_LIBRARY)
+    over, own = options.get("over", ()), body.__module__.startswith(LIBRARY)
     over = (over,) if isinstance(over, str) else tuple(over)
     for axis in over:
         if axis not in AXES:
@@ -142,7 +141,7 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
                 f"which {name} does not have"
             )
     before = _DEFINITIONS.get(name)
-    if before is not None and not own and before.body.__module__.startswith(_LIBRARY):
+    if before is not None and not own and before.is_library:
         raise FunctionError(f"{place}: trainwright has a function {name}: choose another name")
     source = _reading.get()
     if before is not None and source and before.source and source != before.source:

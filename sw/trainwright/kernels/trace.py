@@ -8,7 +8,7 @@ beyond ``FACTOR_WIDTH`` is an error that names the line of the kernel.
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -367,6 +367,24 @@ class Body:
     exponent file gives them as the first constants."""
 
     @property
+    def text(self) -> str:
+        """Everything that was recorded, but for lines: bodies of equal texts compute the same."""
+        places = {id(step): n for n, step in enumerate(self.steps)}
+
+        def named(part: object) -> object:
+            if isinstance(part, Condition):
+                return places[id(part.value)], part.when
+            return places[id(part)] if isinstance(part, Value) else part
+
+        return repr(
+            [
+                [named(getattr(step, f.name)) for f in fields(step) if f.name not in _UNSEEN]
+                for step in self.steps
+            ]
+            + [self.lanes, self.reduced, self.reserved, self.bits, self.whole_bits, self.scales]
+        )
+
+    @property
     def group(self) -> int:
         """Number of values of a group. Raises `KernelError` if the kernel is element-wise."""
         self._require_group("group")
@@ -557,6 +575,8 @@ def _low_bits(reach: Range, width: int) -> Range:
 
 
 _PACKAGE = str(Path(__file__).parent)
+_UNSEEN = "body", "line"
+"""Fields of a step that change no value."""
 
 
 @cache

@@ -18,7 +18,7 @@ from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.compiler.emit.emit import Emitted
 from trainwright.compiler.forms.external import Bytes, External, constant
 from trainwright.compiler.step.compile import StepPrograms
-from trainwright.compiler.step.stored import cached_step
+from trainwright.compiler.step.stored import cached_step, own_parts
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.formats.exponents import ExponentRule
@@ -221,7 +221,6 @@ class StepAdapter:
         )
 
 
-@cache
 def compiled(
     network: Network,
     batch: int,
@@ -232,6 +231,15 @@ def compiled(
     effort: int = MOST_EFFORT,
 ) -> CompiledStep:
     """Return a training step compiled from its graph, for the driver. Raises ``CompileError``."""
+    own = own_parts(network, batch)  # a kernel may read names that have other values by now
+    return _compiled(network, batch, p, plan, input_gradients, effort, own)
+
+
+@cache
+def _compiled(
+    network: Network, batch: int, p: AcceleratorParameters, plan: str, input_gradients: bool,
+    effort: int, own: str,
+) -> CompiledStep:  # fmt: skip
     step = cached_step(network, batch, p, inputs=input_gradients, plan=plan, effort=effort)
     adapter = StepAdapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)

@@ -20,6 +20,10 @@ from trainwright.compiler.base.errors import CompileError, DoesNotFitError, Reso
 from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed, is_spent
 from trainwright.compiler.step.compile import StepPrograms, compile_network
+from trainwright.formats import Coded
+from trainwright.functions.record import LIBRARY, FunctionKernel
+from trainwright.graph.ir import Kernel
+from trainwright.graph.step import step_graph
 from trainwright.network import Network, UserNames
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.native.cache import default_folder, least_recent
@@ -115,6 +119,28 @@ def _code() -> bytes:
         digest.update(str(path.relative_to(folder)).encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.digest()
+
+
+def own_parts(network: Network, batch: int) -> str:
+    """Describe a user's kernels and formats, whose names in ``network`` outlive their changes."""
+    formats = [fmt for _, fmt in (*network.coded, *network.singles) if isinstance(fmt, Coded)]
+    parts: list[object] = [
+        (
+            fmt, fmt.width, fmt.scale, fmt.zero_only, fmt.words().tolist(),
+            [fmt.knot(place) for place in range(fmt.most.bit_length() + 1)],
+        )
+        for fmt in formats
+        if not type(fmt).__module__.startswith(LIBRARY)
+    ]  # fmt: skip
+    if all(function.definition.is_library for function in network.functions):
+        return repr(parts)
+    graph = step_graph(network, batch).whole
+    for op in graph.ops:
+        if isinstance(op, Kernel) and isinstance(op.body, FunctionKernel):
+            widths = [graph.tensors[name].width for name in op.operands]
+            text = op.body.text_of(widths, graph.tensors[op.out].width)
+            parts.append((op, text))
+    return repr(parts)
 
 
 class StepCache:
@@ -218,5 +244,6 @@ def cached_step(
 
     if os.environ.get(SWITCH) == "0":
         return make()
-    asked = repr((network, batch, p, inputs, plan, effort)).encode()
+    own = own_parts(network, batch)
+    asked = repr((network, batch, p, inputs, plan, effort, own)).encode()
     return StepCache().step(hashlib.sha256(_code() + asked).hexdigest(), make)
