@@ -469,7 +469,7 @@ def test_compile_output_that_others_use_leaves_the_accelerator():
     both.load_state_dict(model.state_dict())
     model = compile(both, batch=16).eval()
     assert [layer.where for layer in model.report().layers] == ["program 1", "program 2"]
-    first = next(iter(model.chains.values()))(x)
+    (first,) = next(iter(model.chains.values()))(x)
     assert (model(x) + first - y).norm() < 0.05 * y.norm()
 
 

@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 import trainwright.nn as tnn
 from trainwright import CompiledModule, compile
 from trainwright.compiler import CompileError
+from trainwright.network import Widths
+from trainwright.parameters import AcceleratorParameters
 
 
 @pytest.fixture(autouse=True)
@@ -395,3 +397,34 @@ def test_regression_in_compiled_python_learns_as_in_torch():
             optimiser.step()
             losses.append(loss.item())
         assert sum(losses[-9:]) / 9 < 0.1 * y.var().item()
+
+
+class _Paths(torch.nn.Module):
+    """Layers whose values meet values of other types under autocast."""
+
+    def __init__(self):
+        super().__init__()
+        numbers = Widths(activation=16)
+        self.a, self.b, self.c = (tnn.TTLinear(32, 32, rank=4, numbers=numbers) for _ in range(3))
+        self.norm, self.attention = tnn.TTLayerNorm(32, numbers=numbers), tnn.TokenAttention(2)
+
+    def forward(self, x):
+        added = self.b(torch.relu(self.a(x))) + x  # an output of a program, of float32 in torch
+        last = self.c(torch.tanh(added))
+        normal = self.norm(x)
+        query, key, value = (x + layer(normal) for layer in (self.a, self.b, self.c))
+        attended = self.attention(query, key, value)
+        return added, last, attended, attended + x, torch.softmax(self.a(x), -1)
+
+
+def test_values_under_autocast_have_the_types_of_torch_and_all_their_bits():
+    torch.manual_seed(0)
+    plain, x = _Paths(), torch.randn(4, 4, 32)
+    vector = AcceleratorParameters(vector_engine=1)
+    model = compile(copy.deepcopy(plain), batch=16, accelerator=vector).eval()
+    expected = model(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        values, types = model(x), [value.dtype for value in plain(x)]
+    assert types == [torch.float32, torch.bfloat16, torch.bfloat16, torch.float32, torch.bfloat16]
+    assert [value.dtype for value in values] == types
+    assert torch.equal(values[0], expected[0])  # was rounded to bfloat16 on the way

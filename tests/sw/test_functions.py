@@ -653,6 +653,16 @@ def test_kernel_gradient_of_gradient_is_one_error_and_no_constant(quarter):
     assert torch.autograd.grad(quarter(x * x).sum(), x)[0].tolist() == [0.5, -0.25]
 
 
+def test_kernel_gradient_that_overflows_passes_to_the_scaler_of_losses(quarter):
+    layer = torch.nn.Linear(2, 2)
+    optimizer, scaler = torch.optim.SGD(layer.parameters(), 0.1), torch.amp.GradScaler("cpu")
+    before = layer.weight.tolist()
+    scaler.scale((quarter(layer(torch.ones(3, 2))) * torch.inf).sum()).backward()
+    assert bool(layer.weight.grad.isnan().all())
+    scaler.step(optimizer)
+    assert layer.weight.tolist() == before
+
+
 def test_kernel_in_torch_keeps_shapes_down_to_no_dimension(quarter):
     for shape in ((), (0,), (1,), (2, 0, 3), (2, 3)):
         x = torch.ones(shape, requires_grad=True)

@@ -137,27 +137,30 @@ class Chain:
         """Cycles of a step for the latest images, by the cycle model; 0 before any call."""
         return 0 if self._latest is None else self._latest.driver.step.predicted_cycles
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Map (..., I) to (..., J), or images (n, C, H, W) to the stretch's outputs.
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.layers[self.stretch.first].all_factors[0].dtype
 
-        A stretch with several ends gives a tuple. Raises ``TypeError`` or ``ValueError`` for
-        unsuitable inputs.
+    def layer_type(self, x: torch.Tensor) -> torch.dtype:
+        """Return the type of what a layer makes of ``x``: that of ``x``, or of autocast."""
+        asked = autocast_type(x.device)
+        return x.dtype if asked is None or torch.float64 in (x.dtype, self._dtype) else asked
+
+    def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Map (..., I) to (..., J), or images (n, C, H, W), for each end of the stretch.
+
+        Outputs have the type of ``x``, whatever autocast asks for. Raises ``TypeError`` or
+        ``ValueError`` for unsuitable inputs.
         """
         require_tensor(x)
-        own = self.layers[self.stretch.first].all_factors[0].dtype
         if not x.is_floating_point():
             raise TypeError(
-                f"inputs must be floating point, not {x.dtype}: convert them, x.to({own}), and "
-                "indices by an embedding in front of the layer"
+                f"inputs must be floating point, not {x.dtype}: convert them, "
+                f"x.to({self._dtype}), and indices by an embedding in front of the layer"
             )
         needed = torch.is_grad_enabled() and x.requires_grad
         compute = self._images if self.stretch.channels else self._rows
-        outputs = compute(x, input_gradients=needed)
-        asked = autocast_type(x.device)
-        if asked is not None and torch.float64 not in (x.dtype, own):
-            outputs = tuple(y.to(asked) for y in outputs)
-        first, *rest = outputs
-        return (first, *rest) if rest else first
+        return compute(x, input_gradients=needed)
 
     def _rows(self, x: torch.Tensor, *, input_gradients: bool) -> tuple[torch.Tensor, ...]:
         size = self.layers[self.stretch.first].columns

@@ -134,8 +134,8 @@ class Plan:
         chain = self.chain_alone(layer)
         if chain is None:
             return layer.compute(x)
-        result = chain(x)
-        assert isinstance(result, torch.Tensor)
+        (result,) = chain(x)
+        result = result.to(chain.layer_type(x))
         names = (self.names[layer],)
         measure_loss((layer,), names, 0, x, result, layer.exact, layer.sample_dims)
         return result

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from inspect import signature
 from math import prod
 from typing import Any
@@ -59,13 +59,15 @@ class InnerValue(torch.Tensor):
     value: torch.Tensor | None
 
     @staticmethod
-    def of(run: "ProgramRun", node: fx.Node, shape: Sequence[int]) -> "InnerValue":
+    def of(
+        run: "ProgramRun", node: fx.Node, shape: Sequence[int], dtype: torch.dtype
+    ) -> "InnerValue":
         """Return the value that a node of a running program makes."""
         like, make = run.outputs[0], _tensor._make_wrapper_subclass
         result: InnerValue = make(
             InnerValue,
             shape,
-            dtype=like.dtype,
+            dtype=dtype,
             device=like.device,
             requires_grad=like.requires_grad,
         )
@@ -262,10 +264,8 @@ class ProgramRun:
         # Tensors made in inference mode count no changes: a copy tells whether there was one.
         self._before = source.clone() if source.is_inference() else source._version
         self.mode, self._alone, self._left = mode_of(source), alone, left
-        results: Any = route.chain(source)
-        self.outputs: tuple[torch.Tensor, ...] = (
-            results if isinstance(results, tuple) else (results,)
-        )
+        self.outputs = route.chain(source)
+        self._layer_type = route.chain.layer_type(source)
         route.measure_loss(source, self.outputs)
         self._taken: set[fx.Node] = set()
         self._inner: list[ref[InnerValue]] = []
@@ -284,7 +284,8 @@ class ProgramRun:
         for node in self.route.nodes.get(_key(operation, given), ()):
             if node not in self._taken:
                 self._taken.add(node)
-                return self._result(node, operation, tuple(operands[0].shape))
+                types = [operand.dtype for operand in operands]
+                return self._result(node, operation, tuple(operands[0].shape), types)
         return None
 
     def _node(self, value: Any) -> fx.Node | None:
@@ -299,10 +300,16 @@ class ProgramRun:
             return torch.equal(before, source)
         return source._version == before
 
-    def _result(self, node: fx.Node, operation: Operation, shape: tuple[int, ...]) -> torch.Tensor:
+    def _result(
+        self, node: fx.Node, operation: Operation, shape: tuple[int, ...],
+        types: Sequence[torch.dtype],
+    ) -> torch.Tensor:  # fmt: skip
+        # As in torch, autocast gives layers its type, and a sum with a value of float32 that one.
+        casts = operation[0] in ("layer", "attention")
+        dtype = self._layer_type if casts else reduce(torch.promote_types, types)
         if node in self.route.ends:
-            return self.outputs[self.route.ends[node]]
-        result = InnerValue.of(self, node, _shape(operation, shape))
+            return self.outputs[self.route.ends[node]].to(dtype)
+        result = InnerValue.of(self, node, _shape(operation, shape), dtype)
         self._inner.append(ref(result))
         return result
 
