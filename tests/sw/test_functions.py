@@ -619,6 +619,37 @@ def test_changed_file_of_kernels_is_read_again(tmp_path, registered, monkeypatch
     assert not (tmp_path / "__pycache__").exists()
 
 
+OWN_KERNEL = """
+def back(k, upper, x):
+    return upper >> 2
+
+@trainwright.kernel(gradient=back)
+def own(k, x):
+    return x >> 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("x >> 1", "x >> 2"), ("upper >> 2", "upper >> 1"), ("=back", "=back, whole_bits=1"),
+        ("=back", "='straight-through'"), ("upper, x", "upper, result"),
+    ],
+)  # fmt: skip
+def test_stored_network_whose_kernel_computes_something_else_is_refused(
+    tmp_path, registered, text, other
+):
+    stored = described(tmp_path, OWN_KERNEL, "own").to_dict()
+    named = OWN_KERNEL.replace("back", "halved").replace("return", "# the same\n    return")
+    assert described(tmp_path, named, "own").to_dict() == stored
+    described(tmp_path, OWN_KERNEL.replace(text, other), "own")  # a new network may have it
+    with pytest.raises(
+        NetworkError,
+        match=r"own of .*own\.py computes something else than when the model was trained: restore",
+    ):
+        network_from_dict(stored)
+
+
 def test_kernel_in_torch_has_the_bits_of_its_integers(registered):
     @trainwright.kernel(gradient=lambda k, upper, x: upper >> 2)
     def quarter(k, x):

@@ -1,5 +1,6 @@
 """Functions of networks: definition in Python, parameters, and the kernels made of it."""
 
+import hashlib
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -249,6 +250,32 @@ class Function:
             return KernelModule(self)
         keys = dict(zip(entry.attributes.values(), self.given, strict=False))
         return getattr(torch.nn, entry.torch_class)(**keys)
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the kernels make of sample words, whatever their texts are."""
+        import numpy as np
+
+        from trainwright.kernels import evaluate
+
+        results: list[object] = [self.over, self.reduces, self.reads]
+        results += [] if self.backward else [self.definition.gradient]
+        cases = (self.forward, (8,)), (self.forward, (16,)), (self.backward, (16, 8))
+        for kernel, widths in cases:
+            if kernel is None:
+                continue
+            widths, shape = widths[: kernel.operands], (32, self.group or 16)
+            drawn = np.random.RandomState(0)  # numpy keeps its numbers the same in all versions
+            rows = {
+                f"x{n}": drawn.randint(-(1 << (bits - 1)), 1 << (bits - 1), shape)
+                for n, bits in enumerate(widths)
+            }
+            exponents = [4 - bits for bits in widths]  # values from -8 to 8
+            scaling = kernel.bound(exponents, widths[0], None)
+            body = kernel.traced(widths, widths[0])
+            words = evaluate(body, rows, constants=scaling.constants).rows["z"]
+            results += [scaling.exponent, words.tolist()]
+        return hashlib.sha256(repr(results).encode()).hexdigest()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Function":
         """Return itself: by its name a copy would become a kernel of the same name."""

@@ -13,7 +13,7 @@ from trainwright.network.errors import NetworkError, require
 from trainwright.network.network import Network
 from trainwright.network.nodes import straight_line
 from trainwright.network.numbers import Widths
-from trainwright.network.tables import pair, table, texts, wired
+from trainwright.network.tables import kernel_digests, pair, table, texts, wired
 from trainwright.support.text import shown, suggestion
 
 BUILT_IN = (
@@ -43,6 +43,7 @@ _NETWORK_KEYS = {
     "heads": list,
     "tokens": int,
     "kernels": list,
+    "kernel_digests": dict,
     "padding": bool,
 }
 _WIDTH_KEYS: dict[str, type] = dict.fromkeys(
@@ -90,6 +91,7 @@ def network_from_dict(description: Mapping[str, Any], folder: Path | None = None
         tokens=top.get("tokens", 1),
         padding=top.get("padding", False),
     )
+    _check_kernels(network, top.get("kernel_digests", {}))
     if not top.get("formats"):
         return network
     coded = network.with_formats(top["formats"])
@@ -100,6 +102,20 @@ def network_from_dict(description: Mapping[str, Any], folder: Path | None = None
             f"formats: {key} has {bits} bits and [widths] says {width}: omit one of them",
         )
     return coded
+
+
+def _check_kernels(network: Network, expected: Mapping[str, Any]) -> None:
+    """Raise ``NetworkError`` where a kernel computes something else than it did for a stored model.
+
+    The factors of the model were trained with the kernel as it was.
+    """
+    for text, digest in kernel_digests(network).items():
+        source = next(f.definition.source for f in network.functions if f.text == text)
+        require(
+            expected.get(text, digest) == digest,
+            f"kernels: {text} of {source} computes something else than when the model was trained: "
+            "restore the file as it was then, or train anew",
+        )
 
 
 def load_network(name: str) -> Network:

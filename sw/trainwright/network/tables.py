@@ -350,13 +350,19 @@ def items(network: "Network") -> dict[str, Any]:
     used = (node.function for node in wiring if isinstance(node, Map | Pool))
     maps = (function.definition for function in used if function)
     if files := dict.fromkeys(definition.source for definition in maps if definition.source):
-        result["kernels"] = list(files)
+        result |= {"kernels": list(files), "kernel_digests": kernel_digests(network)}
     given = [node for node in wiring if isinstance(node, Input | Positions)]
     first = given[0]
     default = isinstance(first, Input) and (first.name, first.channels) == (IMAGE, 1)
     if not default or len(given) > 1:
         result["inputs"] = [_input_keys(node) for node in given]
     return result | ({"heads": list(network.results)} if network.results else {})
+
+
+def kernel_digests(network: "Network") -> dict[str, str]:
+    """Return a digest of what each function from a file of ``kernels`` computes, by its text."""
+    own = (function for function in network.functions if function.definition.source)
+    return {function.text: function.digest for function in own}
 
 
 def _input_keys(node: Input | Positions) -> dict[str, Any]:
