@@ -319,6 +319,25 @@ def test_cli_empty_value_is_refused_and_does_not_mean_the_default(
     assert "must not be empty" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["plan", "--formats=--"], ["plan", "--batch=--"], ["train", "--network=--"],
+        ["posit", "1", "--format=--"], ["listing", "--plan=--"], ["reproduce", "qr", "--out=--"],
+    ],
+)  # fmt: skip
+def test_cli_dashes_as_a_value_are_refused_before_argparse_drops_them(
+    argv, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(argv)
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2 and said.count("\n") == 1
+    assert f"argument {argv[-1][:-3]}: must have a value, not '--'" in said
+    assert not list(tmp_path.iterdir())
+
+
 def test_cli_output_beyond_the_limit_of_a_file_is_one_error(tmp_path):
     command = f'ulimit -f 1; exec "$0" -m trainwright.cli formats --json > {tmp_path}/out'
     run = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True)

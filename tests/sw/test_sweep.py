@@ -99,6 +99,12 @@ def test_sweep_single_rank_is_of_every_bond_that_can_have_it(tmp_path):
     assert [t.checked.asked.network.ranks for t in trials] == [((30,), (8,)), ((9,), (8,))]
 
 
+@pytest.mark.parametrize("axis", ["threads = [1, 2]", "board = ['first', 'second']"])
+def test_sweep_values_that_only_place_a_trial_are_distinct(tmp_path, monkeypatch, axis):
+    monkeypatch.setattr(spec, "other_axes", lambda: {"board": lambda name: ("--preset", "zu3eg")})
+    assert len(asked(tmp_path, f"[axes]\n{axis}")) == 2
+
+
 def test_sweep_folder_is_of_its_options_and_of_the_network_described(tmp_path):
     from trainwright.network.description import files
 
@@ -136,6 +142,11 @@ def test_sweep_folder_is_of_its_options_and_of_the_network_described(tmp_path):
         ("[axes]\nprior = [1]", "prior 1: prior is true or false, not 1"),
         ("[train]\nprior-weight = 0\n[axes]\nprior = [true]", "prior-weight 0 is no prior"),
         (f"[axes]\nseed = {[*range(10_001)]}", "10,001 trials, at most"),
+        ("[axes]\nseed = [1, 2, '01']", "axes.seed: 1 and '01' mean the same trial: omit one"),
+        ("[axes]\nseed = [0, 1]\nfactor = [3, 'fixed(3)']", "axes.factor: 3 and 'fixed(3)' mean"),
+        ("[axes]\nprior-weight = [-0.0, 0]", "axes.prior-weight: -0.0 and 0 mean the same trial"),
+        ("[train]\nnetwork = ''\n[axes]\nseed = [0]", "seed 0: network must have a value, not ''"),
+        ("[train]\nnetwork = '--'\n[axes]\nseed = [0]", "network must have a value, not '--'"),
     ],
 )  # fmt: skip
 def test_sweep_bad_spec_is_one_error_that_names_it(tmp_path, capsys, text, message):

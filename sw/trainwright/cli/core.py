@@ -109,6 +109,8 @@ class Parser(argparse.ArgumentParser):
         """Refuse an empty value: an unset variable of a shell must not mean the default."""
         if "" in arg_strings and action.nargs != argparse.PARSER:
             raise argparse.ArgumentError(action, "must not be empty")
+        if action.option_strings and "--" in arg_strings:  # argparse would drop it from --name=--
+            raise argparse.ArgumentError(action, "must have a value, not '--'")
         return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:

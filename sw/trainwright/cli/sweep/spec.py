@@ -8,7 +8,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
 from itertools import pairwise, product
@@ -129,6 +129,8 @@ def _option(name: str, value: Any) -> list[str]:
     if name == PRIOR_WEIGHT and value == 0 and not isinstance(value, bool):
         return ["--no-prior"]
     text = str(value)
+    if text in ("", "--"):  # argparse would drop --, and an empty name may mean the default
+        raise OptionError(f"{name} must have a value, not {text!r}")
     option = f"--{name}"
     return [f"{option}={text}"] if text.startswith("-") else [option, text]
 
@@ -140,6 +142,14 @@ class CheckedCommand:
     asked: RequestedRun
     accelerator: AcceleratorParameters | None
     """Accelerator of the run; None where the numbers are floats."""
+
+    @property
+    def run(self) -> tuple[Any, ...]:
+        """Network, options, settings and accelerator: equal ones are one run."""
+        options = self.asked.options
+        if self.accelerator is not None:  # whatever names its sizes
+            options = replace(options, accelerator=())
+        return self.asked.network, options, self.asked.settings, self.accelerator
 
 
 def checked(options: tuple[str, ...], load: Load = load_data) -> CheckedCommand:
@@ -229,10 +239,35 @@ def points(spec: Spec, out: Path, load: Load = load_data) -> list[Point]:
 
     Raises ``OptionError`` that names the values of the first that cannot be.
     """
-    return [
+    trials = [
         _point(spec, dict(zip(spec.axes, values, strict=True)), out, load)
         for values in product(*spec.axes.values())
     ]
+    for axis in spec.axes:
+        if axis not in other_axes() and axis not in _UNSEEN:
+            _check_distinct(spec, axis, trials)
+    return trials
+
+
+_UNSEEN = ("threads", "initial")
+"""Axes that `CheckedCommand.run` does not tell apart."""
+
+
+def _check_distinct(spec: Spec, axis: str, trials: Sequence[Point]) -> None:
+    """Raise ``OptionError`` where two values of an axis mean one trial, which would count twice."""
+    before: list[tuple[Any, Any]] = []
+    for trial in trials:
+        values = dict(trial.values)
+        value, run = values.pop(axis), trial.checked.run
+        if any(values[other] is not spec.axes[other][0] for other in values):
+            continue
+        for known_value, known_run in before:
+            if run == known_run:
+                raise OptionError(
+                    f"{spec.path}: axes.{axis}: {shown(known_value)} and {shown(value)} mean the "
+                    "same trial: omit one"
+                )
+        before.append((value, run))
 
 
 def _point(spec: Spec, values: Mapping[str, Any], out: Path, load: Load) -> Point:
