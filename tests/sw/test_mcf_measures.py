@@ -155,3 +155,10 @@ def test_mcf_reduction_to_its_own_type_is_the_reduction(name):
     assert torch.equal(run(x, **own), run(x))
     with pytest.raises(TypeError, match="keeps its type"):
         run(x, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 0)])
+def test_mcf_pinv_of_an_empty_matrix_stays_in_the_graph(shape):
+    x = mcf.tensor(torch.zeros(shape, dtype=torch.float64), nc=2, requires_grad=True)
+    torch.linalg.pinv(x).sum().backward()
+    assert x.grad.shape == shape

@@ -199,6 +199,8 @@ def test_posits_and_other_numbers_do_not_mix():
         x * 1j
     with pytest.raises(PositError, match=r"0\.3\d* is no value of posit"):
         torch.where(y > 0, x, 0.3)
+    with pytest.raises(PositError, match=r"65504\.0 is no value of posit"):
+        torch.where(y > 0, x, -65504.0)
     for call in (lambda: x.to(torch.float64), lambda: x.sum(dtype=torch.float64), x.half):
         with pytest.raises(PositError, match=r"decode\(\) gives floats"):
             call()
@@ -387,3 +389,13 @@ def test_posit_gradient_of_gathered_number_is_its_sum():
     x = PositTensor(2.0, P16, requires_grad=True)
     torch.gather(x, 0, torch.tensor([0])).backward(PositTensor([3.0], P16))
     assert x.grad.item() == 3.0
+
+
+@pytest.mark.parametrize("fmt", [PositFormat(16, 2), PositFormat(32, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_posit_where_with_a_types_least_number_hides_scores(fmt, dtype):
+    x = PositTensor([[0.5, 2.0]], fmt)
+    least = torch.tensor(torch.finfo(dtype).min, dtype=torch.float64)
+    hidden = torch.where(torch.tensor([[True, False]]), x, least)
+    assert hidden.tolist() == [[0.5, -fmt.maxpos]]
+    assert hidden.softmax(1).tolist() == [[1, 0]]

@@ -204,3 +204,43 @@ def test_posit_logcumsumexp_is_the_logsumexp_up_to_each_place(dim):
         part = x.narrow(dim, 0, k + 1).logsumexp(dim)
         assert torch.equal(ours.select(dim, k).codes(), part.codes())
     torch.testing.assert_close(ours.decode(), x.decode().logcumsumexp(dim), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("fmt", [PositFormat(16, 2), PositFormat(32, 2), PositFormat(8, 0)])
+def test_posit_logsumexp_of_hidden_scores_alone_is_minus_maxpos(fmt):
+    hidden = PositTensor(torch.full((2, 3), -fmt.maxpos, dtype=torch.float64), fmt)
+    assert hidden.logsumexp(1).tolist() == [-fmt.maxpos] * 2
+    assert hidden.logcumsumexp(0).tolist() == [[-fmt.maxpos] * 3] * 2
+    partly = torch.where(torch.tensor([[False] * 3, [True, False, False]]), hidden * 0, hidden)
+    assert partly.logsumexp(1).tolist() == [-fmt.maxpos, 0]
+
+
+def test_posit_gradient_of_logcumsumexp_sums_shares_of_later_places():
+    fmt, draw = PositFormat(32, 2), torch.Generator().manual_seed(4)
+    x, g = (torch.randn(3, 5, generator=draw, dtype=torch.float64) for _ in range(2))
+    p = PositTensor(x, fmt, requires_grad=True)
+    p.logcumsumexp(1).backward(PositTensor(g, fmt))
+    # d y_i / d x_j = exp(x_j - y_i) for j <= i
+    y = torch.stack([x[:, : k + 1].exp().sum(1).log() for k in range(5)], 1)
+    shares = (x.unsqueeze(1) - y.unsqueeze(2)).exp().tril()
+    wanted = (g.unsqueeze(2) * shares).sum(1)
+    torch.testing.assert_close(p.grad.decode(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", [torch.tensor(1), torch.tensor([1])])
+@pytest.mark.parametrize("shape", [(), (1,), (4,)])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_posit_multi_margin_loss_of_one_sample_has_the_shape_of_its_target(
+    target, shape, reduction
+):
+    target = target * (1 if shape == (4,) else 0)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    p = PositTensor(x, PositFormat(32, 2), requires_grad=True)
+    plain = p.detach().decode().requires_grad_()
+    if not shape and target.dim() and reduction == "none":
+        pytest.skip("torch refuses a target of one dimension here")
+    ours, theirs = (F.multi_margin_loss(t, target, reduction=reduction) for t in (p, plain))
+    torch.testing.assert_close(ours.decode(), theirs)
+    ours.sum().backward()
+    theirs.sum().backward()
+    torch.testing.assert_close(p.grad.decode(), plain.grad)

@@ -223,8 +223,9 @@ def _pinv(A: MCTensor, rtol: Any = None, hermitian: bool = False, *, atol: Any =
         # torch, too, takes a Hermitian matrix from its lower triangle.
         lower: Any = torch.tril(A) + torch.tril(A, -1).mT if hermitian else A
         u, s, vh = _svd(lower, False)
-        if not s.numel():
-            return _inverted(A, torch.transpose(A, -2, -1), plain)
+    if not s.numel():
+        return _inverted(A, torch.transpose(A, -2, -1), plain)
+    with torch.no_grad():
         default = 0.0 if atol else max(shape[-2:]) * 2.0**-bits
         least = torch.maximum(s[..., :1] * (default if rtol is None else rtol),
                               torch.zeros_like(s[..., :1]) + (atol or 0.0))  # fmt: skip

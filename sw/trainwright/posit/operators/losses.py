@@ -34,12 +34,16 @@ def softmax(fmt: PositFormat, x: Tensor, dim: int, to_float: bool) -> Tensor:
 
 @covers("logsumexp")
 def logsumexp(fmt: PositFormat, x: Tensor, dims: list[int], keepdim: bool = False) -> Tensor:
-    """Compute max x + log(sum of exp(x - max x)); NaR, the log of 0, where the sum is empty."""
+    """Compute max x + log(sum of exp(x - max x)); NaR, the log of 0, where the sum is empty.
+
+    Elements of -maxpos count as 0, as hidden scores; a line of them alone gives -maxpos.
+    """
     over = dims or list(range(x.dim()))
     _, _, s = _exponentials(x, over, fmt)
     y = functions.apply("log", s, fmt)
     if x.numel():
-        y = grid.add(x.amax(over, keepdim=True), y, fmt)
+        most = x.amax(over, keepdim=True)
+        y = torch.where(most == -fmt.maxpos, most, grid.add(most, y, fmt))
     return y if keepdim else y.squeeze(over)
 
 
@@ -257,11 +261,11 @@ def multi_margin_loss(
     reduction: int = MEAN,
 ) -> Tensor:
     """Compute (sum of w z^p, z = m - x_t + x_j above 0) / C of each sample."""
-    rows = x if x.dim() == 2 else x.unsqueeze(0)
+    rows = x if x.dim() == 2 else x.reshape(1, -1)
     _, z, w = _margins(fmt, rows, target, p, margin, weight)
     terms = grid.mul(z if p == 1 else grid.mul(z, z, fmt), w, fmt)
     loss = divided(total(terms, 1, False, fmt), rows.shape[1], fmt)
-    return _reduced(loss if x.dim() == 2 else loss.squeeze(0), reduction, fmt)
+    return _reduced(loss.reshape(target.shape), reduction, fmt)
 
 
 @covers("multi_margin_loss_backward")
@@ -276,7 +280,7 @@ def multi_margin_loss_backward(
     reduction: int = MEAN,
 ) -> Tensor:
     """Compute ((w or (2 z) w) / C) g where z is above 0; less the sum of these at the target."""
-    rows = x if x.dim() == 2 else x.unsqueeze(0)
+    rows = x if x.dim() == 2 else x.reshape(1, -1)
     place, z, w = _margins(fmt, rows, target, p, margin, weight)
     slope = w.expand(z.shape) if p == 1 else grid.mul(grid.add(z, z, fmt), w, fmt)
     slope = torch.where(z == 0, 0.0, divided(slope, rows.shape[1], fmt))
