@@ -127,7 +127,7 @@ def test_ranks_as_a_number_a_list_and_auto():
         ({"rank": 0}, "rank must be at least 1"),
         ({"rank": "best"}, "rank must be at least 1.*'best'"),
         ({"rank": [70], "outputs": (2, 16), "inputs": (4, 16)}, "over its bound 8"),
-        ({"outputs": (2, 16)}, "give both"),
+        ({"outputs": (2, 16)}, "give outputs and inputs together"),
         ({"outputs": (2, 16), "inputs": (3, 16)}, "multiply to at least 64"),
         ({"order": 1}, "order must be"),
         ({"numbers": "posit"}, "numbers must be"),

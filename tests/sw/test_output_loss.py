@@ -71,6 +71,16 @@ def test_bias_far_above_the_deviation_warns_once_where_bits_are_lost(change, com
         assert len(messages) == is_lost, messages
 
 
+@pytest.mark.parametrize(("passes", "warned"), [(15, False), (16, True), (64, True)])
+def test_hidden_layer_warns_after_its_first_passes_if_it_still_loses_outputs(passes, warned):
+    """A new network of low rank has inputs there that differ little, which is no fault of data."""
+    model = torch.nn.Sequential(tnn.TTLinear(64, 16, rank=4), tnn.TTLinear(16, 8, rank=4))
+    with_offset(model[1], 5003.0)
+    x = torch.randn(32, 64)
+    messages = named(lambda: [model(x) for _ in range(passes)])
+    assert len(messages) == warned, messages
+
+
 def test_bias_set_after_many_evaluations_warns_in_the_next_one():
     layer = tnn.TTLinear(64, 8, rank=4, relu=False)
     x = torch.randn(64, 64)

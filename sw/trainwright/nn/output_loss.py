@@ -25,6 +25,8 @@ CLIPPED = 0.9
 """Largest output, as a share of the largest without rounding, below which some were clipped."""
 LEAST_SPREAD = 4
 """Rounding errors of the type computed in up to which a column is constant: those of a product."""
+EARLY = 16
+"""Passes of training in which activations of other layers may differ little between samples."""
 DRAWN = 256
 """Samples of a pass that are computed again without rounding."""
 DRAWN_IMAGES = 8
@@ -56,7 +58,6 @@ class OutputLoss:
         )
         self._passes = 0
         self._parameters: float | None = None
-        self._is_lost = False
         self._mode = False, False
         self._measured: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Samples of passes of one mode; a probe between training steps may have any values."""
@@ -110,11 +111,10 @@ class OutputLoss:
         held, own = (torch.cat(parts) for parts in zip(*self._measured, strict=True))
         if self._count < LEAST_NONZERO or len(own) < LEAST_NONZERO:
             return
-        self._measured, self._count, was_lost = [], 0, self._is_lost
+        self._measured, self._count = [], 0
         message = _describe_loss(held, own, least, most)
-        self._is_lost = bool(message)
-        # Activations of other layers may differ little for a while: in the first steps.
-        if message and (was_lost or not (training and x.requires_grad)):
+        is_early = training and x.requires_grad and self._passes < EARLY
+        if message and not is_early:
             self._ended = True
             remedy = STANDARDISE if training else f"{FOLLOW}, or {STANDARDISE}"
             warnings.warn(f"{name}: {message}: {remedy}", LostTensorWarning, stacklevel=2)
