@@ -286,3 +286,29 @@ def test_factors_of_zeros_beside_dropout_are_named_once(zeros):
     messages = [str(w.message) for w in caught if "are all zeros" in str(w.message)]
     assert len(messages) == (zeros == 2), messages
     assert all(message.startswith("0: factors 0, 1") for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "deviation", "is_lost"),
+    [(True, 0.01, True), (True, 1.0, False), (False, 0.01, False)],
+)
+def test_norm_of_differences_of_few_steps_warns_in_training_where_lost(
+    compiled, deviation, is_lost
+):
+    numbers = trainwright.network.Widths(activation=16)
+    model = torch.nn.Sequential(
+        tnn.TTLayerNorm(256, numbers=numbers), tnn.TTLinear(256, 32, rank=4, numbers=numbers)
+    )
+    x = 100 + deviation * torch.randn(64, 256)
+    exact = trainwright.to_torch(model).double()(x.double())
+    run = trainwright.compile(model, batch=64) if compiled else model
+
+    def train():
+        for _ in range(9):
+            run(x).square().mean().backward()
+
+    warned = named(train)
+    error = (run(x) - exact).norm() / exact.norm()
+    # The accelerator's LayerNorm does not tell differences of 2 steps from equal values.
+    assert bool(error > 0.9) == is_lost
+    assert len(warned) == is_lost

@@ -23,6 +23,9 @@ LOST_OUTPUTS = 1 / 8
 """Share of outputs that may be lost: some have a small deviation by chance."""
 CLIPPED = 0.9
 """Largest output, as a share of the largest without rounding, below which some were clipped."""
+MOST_CLIPPED = 2
+"""Passes of training in a row whose clipped outputs are left to the exponents, which follow within
+two steps. Outputs that stay smaller are lost: LayerNorm makes 0 of differences of few steps."""
 LEAST_SPREAD = 4
 """Rounding errors of the type computed in up to which a column is constant: those of a product."""
 EARLY = 16
@@ -58,6 +61,7 @@ class OutputLoss:
         )
         self._passes = 0
         self._parameters: float | None = None
+        self._clipped = 0
         self._mode = False, False
         self._measured: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Samples of passes of one mode; a probe between training steps may have any values."""
@@ -99,7 +103,9 @@ class OutputLoss:
         samples, held = samples[::step], held[::step]
         own = exact(samples)
         training, _ = self._mode
-        if training and largest(held) < CLIPPED * largest(own):  # exponents will follow
+        is_clipped = training and largest(held) < CLIPPED * largest(own)
+        self._clipped = self._clipped + 1 if is_clipped else 0
+        if 0 < self._clipped <= MOST_CLIPPED:  # exponents will follow
             return
         least = LEAST_SPREAD * torch.finfo(own.dtype).eps
         held, own = (_columns(part, dims[1]) for part in (held, own))
