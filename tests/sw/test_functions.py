@@ -544,6 +544,10 @@ def test_guide_kernels_run_in_a_network_file_and_in_torch(
 
 ERRORS = {
     "return x * x * x * x": r"own.py:5: a factor of a product reaches from",
+    "return x * 0.5": r"own.py:5: a kernel computes with whole numbers, not with 0.5: scale it",
+    "return 0.5 + x": r"own.py:5: a kernel computes with whole numbers, not with 0.5",
+    "return x.at_least('1')": r"own.py:5: a kernel computes with whole numbers, not with '1'",
+    "return x - 0.5": r"own.py:5: a kernel computes with whole numbers, not with 0.5",
     "return x.unknown": r"own.py:5: own: AttributeError: .*'unknown'",
     "pass": r"own.py:3: own must return a value of the kernel, not None",
     "return exp2(x * 4).lookup(9)": r"own.py:5: there is no table 9; there are EXP2 = 0, .*LOG2",
@@ -571,7 +575,7 @@ DECLARED = {
     '(gradient="straight")': r"own.py:3: the gradient of own must be a function or 'straight-thr",
     "(gradient=lambda k: 1)": r"own.py:3: the gradient of own takes \(k, upper, x\)",
     "(gradient=lambda k, upper, slope=1: upper)": r"own.py:3: .* takes the parameter slope, which",
-    "(depth=3)": r"own.py:3: .*'depth'",
+    "(depth=3)": r"own.py:3: kernel has no option depth; there are name, gradient",
     "(whole_bits=1.5)": r"own.py:3: whole_bits of own must be a whole number, not 1.5",
     "(whole_bits=True)": r"own.py:3: whole_bits of own must be a whole number, not True",
     "(gain='2')": r"own.py:3: gain of own must be a number above 0, not '2'",
@@ -580,6 +584,8 @@ DECLARED = {
     "(name='')": r"own.py:3: a kernel needs a name, not ''",
     "(name=['own'])": r"own.py:3: a kernel needs a name, not \['own'\]",
     "(name='tanh')": r"own.py:3: trainwright has a function tanh: choose another name",
+    "(gradiant=None)": r"own.py:3: kernel has no option gradiant; .* did you mean 'gradient'",
+    "(body=None)": r"own.py:3: kernel has no option body; there are name, gradient, over",
     "(gain=float('nan'))": r"own.py:3: gain of own must be a number above 0, not nan",
 }
 
@@ -692,6 +698,19 @@ def test_kernel_gradient_that_overflows_passes_to_the_scaler_of_losses(quarter):
     assert bool(layer.weight.grad.isnan().all())
     scaler.step(optimizer)
     assert layer.weight.tolist() == before
+
+
+@pytest.mark.parametrize("factor", [1, 2, 100, -3])
+def test_kernel_gradient_in_torch_that_grows_is_not_clipped(registered, factor):
+    @trainwright.kernel(gradient=lambda k, upper: upper * factor)
+    def grown(k, x):
+        return x
+
+    torch.manual_seed(0)
+    x, upper = torch.randn(100, requires_grad=True), torch.randn(100, dtype=torch.float64)
+    grown(x).backward(upper.float())
+    assert (x.grad - factor * upper).norm() < 0.01 * (factor * upper).norm()
+    assert (x.grad - upper).norm() < 1e-4 * upper.norm() or factor != 1  # all 16 bits are used
 
 
 def test_kernel_in_torch_keeps_shapes_down_to_no_dimension(quarter):

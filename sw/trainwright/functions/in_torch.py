@@ -185,17 +185,25 @@ class _Evaluated(torch.autograd.Function):
             )
         if not bool(torch.isfinite(upper).all()):  # a scaler of losses finds it and skips the step
             return upper.new_full(ctx.shape, torch.nan), None, None
-        at = fitting(upper, GRADIENT_BITS)
-        words = quantise(upper.cpu(), at, GRADIENT_BITS).numpy()
-        given = [np.broadcast_to(words, second.shape), second]
-        bits = [GRADIENT_BITS, ctx.bits]
-        most, wanted = (1 << (GRADIENT_BITS - 1)) - 1, None
+        at, bits, wanted = fitting(upper, GRADIENT_BITS), [GRADIENT_BITS, ctx.bits], None
+        most = (1 << (GRADIENT_BITS - 1)) - 1
         while True:
+            words = quantise(upper.cpu(), at, GRADIENT_BITS).numpy()
+            given = [np.broadcast_to(words, second.shape), second]
             result, place = applied(kernel, given, bits, GRADIENT_BITS, [at, exponent], wanted)
-            # Start at the least exponent, and raise it until no value saturates.
-            if not kernel.automatic or np.abs(result).max(initial=0) < most:
+            # Start at the least exponent, and raise it until no value saturates: that of the
+            # result, or that of the upper gradient where the result has the same.
+            if kernel.automatic and np.abs(result).max(initial=0) >= most:
+                wanted = place + 1
+            elif kernel.keeps_exponent and words.any() and _full(result, most) > _full(words, most):
+                at += 1
+            else:
                 return _real(result, place, upper), None, None
-            wanted = place + 1
+
+
+def _full(words: Any, most: int) -> int:
+    """Return the number of words that are as large as words can be."""
+    return int((np.abs(words) >= most).sum())
 
 
 def _real(words: Any, exponent: int, like: torch.Tensor) -> torch.Tensor:

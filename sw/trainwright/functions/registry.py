@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import fields
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import Parameter, signature
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _TEXT = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*")
 
+_OPTIONS = tuple(f.name for f in fields(Definition) if f.name not in ("body", "source"))
 _DEFINITIONS: dict[str, Definition] = {}
 _FILES: dict[str, str] = {}
 """Digest of each file that was read, by its path."""
@@ -103,6 +105,11 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
     if not isinstance(name, str) or not name.isidentifier():
         raise FunctionError(
             f"{place}: a kernel needs a name, not {shown(name)}: define it by def, or give name="
+        )
+    for option in options.keys() - _OPTIONS:
+        raise FunctionError(
+            f"{place}: kernel has no option {option}; there are {', '.join(_OPTIONS)}"
+            f"{suggestion(option, _OPTIONS)}"
         )
     over, own = options.get("over", ()), body.__module__.startswith(LIBRARY)
     over = (over,) if isinstance(over, str) else tuple(over)

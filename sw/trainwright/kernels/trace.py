@@ -162,7 +162,8 @@ class Value:
     def __sub__(self, other: "Value | int") -> "Value":
         if isinstance(other, int):
             return self + -other
-        reach = self.low - other.high, self.high - other.low
+        low, high = _range(other)
+        reach = self.low - high, self.high - low
         return self.body.step(reach, a=self, c=other, sign=-1)
 
     def __rsub__(self, other: int) -> "Value":
@@ -562,6 +563,11 @@ def fits(reach: Range, width: int) -> bool:
 
 
 def _range(value: "Value | Constant | int") -> Range:
+    if not isinstance(value, int | Value | Constant):
+        raise KernelError(
+            f"{_line()}: a kernel computes with whole numbers, not with {value!r}: scale it, such "
+            "as (x * round(0.7 * 65536)).rounded(16, Rounding.EVEN) for 0.7 x"
+        )
     return (value, value) if isinstance(value, int) else (value.low, value.high)
 
 
