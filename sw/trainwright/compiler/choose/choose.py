@@ -33,8 +33,6 @@ from trainwright.compiler.forms.passes import estimated_cycles, may_lie
 from trainwright.graph.ir import Einsum, Kernel, Op, Unfold, View
 from trainwright.program.elementwise import ArrayBody
 
-LESSER = 0.3
-"""Weight of the least busy array's cycles in the score, where the busiest one's count 1."""
 INFINITE = float("inf")
 MOST_OF_A_PAIR = 2
 """Axes tried for two implementations whose results have the same layout."""
@@ -175,7 +173,7 @@ class Chooser:
             return max(even, loads) + self.mode.weight * loads
         # The least busy array counts a little: of states with equal maxima, the one with more idle
         # time has room for the operations that follow.
-        return max(clocks) + LESSER * min(clocks) + self.mode.weight * loads
+        return max(clocks) + self.mode.lesser * min(clocks) + self.mode.weight * loads
 
     def _pruned(self, op: Op, candidates: Sequence[_Candidate], n: int) -> list[SearchState]:
         """Return the best states; of several with the same future only the best.

@@ -63,6 +63,8 @@ class SearchMode:
     """Whether balancing the arrays counts later operations that only one array can compute."""
     apart: bool
     """Whether the arrays may compute parts of a tensor in different layouts."""
+    lesser: float = 0.3
+    """Weight of the least busy array's cycles in the score, where the busiest one's count 1."""
     sums: bool = False
     """Whether each array may compute a part of a sum from operands in a layout of its own."""
     sliced: bool = False
