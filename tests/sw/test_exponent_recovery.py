@@ -322,6 +322,14 @@ def test_few_samples_that_saturate_a_tensor_are_named_once():
     assert "l2.dx was saturated in values that make 94% of its sum for 16 steps" in messages[0]
 
 
+@pytest.mark.parametrize(("steps", "calls"), [(1, 16), (5, 4), (8, 2), (16, 1)])
+def test_steps_between_two_looks_at_the_chip_count_as_so_many(steps: int, calls: int) -> None:
+    lost = TensorStatistics(TensorClass.GRADIENT, Fixed(16), -9, -20, 4096, 4096 * 2**14, 4096)
+    health = TensorHealth()
+    messages = [list(health.observe({"l2.dx": lost}, steps=steps)) for _ in range(calls)]
+    assert [len(each) for each in messages] == [0] * (calls - 1) + [1]
+
+
 def _normal(size: float, exponent: int = 0, count: int = 4096) -> TensorStatistics:
     """Count normal values whose mean is a fortieth of full scale for the size 1."""
     values = torch.randn(count, generator=torch.Generator().manual_seed(0)) * size * 32768 / 32

@@ -12,7 +12,7 @@ import trainwright.nn as tnn
 from trainwright.fixed.health import LostTensorWarning
 from trainwright.formats import Fixed, Posit
 from trainwright.network import Widths
-from trainwright.nn.scales import InputQuantiser, OutputQuantiser
+from trainwright.nn.scales import GradientColumns, InputQuantiser, OutputQuantiser
 from trainwright.offload import compile
 
 MOST_STEPS = 10
@@ -617,6 +617,33 @@ def test_targets_of_far_different_scales_warn_once_of_lost_gradients(compiled):
     name = "2" if compiled else "TTLinear(16, 4)"
     assert message.startswith(f"gradients of the outputs of {name}: 2 of 4 columns round to 0, ")
     assert model[2].bias.grad[[0, 2]].any() == 0
+
+
+def lost_columns(gradient: torch.Tensor, bits: int = 16) -> list[str]:
+    """Return the warnings of a watch over gradients of outputs."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        GradientColumns(Fixed(bits)).watch("y", gradient)
+    return [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e30])
+def test_lost_column_of_gradients_is_named_whatever_their_scale(scale, bits):
+    gradient = torch.randn(64, 4) * scale
+    assert not lost_columns(gradient, bits)
+    gradient[:, 3] *= 1e-6
+    (message,) = lost_columns(gradient, bits)
+    assert message.startswith("gradients of the outputs of y: 1 of 4 columns round to 0, ")
+    assert f"number 3 of gradients up to {float(gradient[:, 3].abs().max()):.3g} " in message
+
+
+@pytest.mark.parametrize(("nonzero", "named"), [(7, False), (8, True)])
+def test_lost_column_of_gradients_is_named_from_8_samples_on(nonzero, named):
+    gradient = torch.randn(64, 4)
+    gradient[:, 1] *= 1e-6
+    gradient[nonzero:, 1] = 0
+    assert len(lost_columns(gradient)) == named
 
 
 @pytest.mark.parametrize("compiled", [False, True])

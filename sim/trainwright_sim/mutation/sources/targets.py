@@ -105,7 +105,8 @@ _ALL = (
         "exponents",
         ("fixed/scale.py", "fixed/health.py", "nn/scales.py", "nn/overflow.py",
          "nn/straight_through.py", "offload/values.py", "offload/padding.py"),
-        ("scale", "nn", "nn_conventions", "exponent_recovery", "exponents_of_layers",
+        ("scale", "coded_training", "nn", "nn_conventions", "exponent_recovery",
+         "exponents_of_layers",
          "magnitude_jumps", "compile_padding", "compile_norms", "compile", "compile_calls"),
     ),
 )  # fmt: skip
