@@ -37,8 +37,8 @@ class Accumulation:
     def __post_init__(self) -> None:
         if self.rounding not in ("nearest", "zero"):
             raise ValueError(f"rounding must be 'nearest' or 'zero', not {self.rounding!r}")
-        if self.block < 1:
-            raise ValueError(f"block must be at least 1, not {self.block}")
+        if not isinstance(self.block, int) or self.block < 1:
+            raise ValueError(f"block must be an integer of at least 1, not {self.block!r}")
 
 
 NEAREST = Accumulation()

@@ -1,6 +1,7 @@
 """``gemm``: alpha op(A) op(B) + beta C in any of the types, batched, differentiable."""
 
 import warnings
+from numbers import Real
 from typing import Any
 
 import torch
@@ -170,8 +171,14 @@ def gemm(
     products of the same type. Raises ``TypeError`` and ``ValueError``, also where an int64
     overflows. On the CPU an operand out of the range of the type (``value_range``) is a warning.
     """
+    for name, x in (("a", a), ("b", b), ("c", c)):
+        if not isinstance(x, Tensor) and not (name == "c" and x is None):
+            raise TypeError(f"{name} must be a torch tensor, not {type(x).__name__}")
     if beta is None:
         beta = 0 if c is None else 1
+    for name, factor in (("alpha", alpha), ("beta", beta)):
+        if not isinstance(factor, Real | Tensor):
+            raise TypeError(f"{name} must be a number, not {factor!r}")
     form = residues.TYPES.get(dtype)
     if form and form.components > 1:
         if c is not None or alpha != 1:

@@ -28,6 +28,8 @@ def split(x: Tensor, dtype: str) -> tuple[Tensor, ...]:
     >>> high.item(), low.item()  # the lower part is scaled by 2^12
     (1.0, 1.0)
     """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a torch tensor, not {type(x).__name__}")
     if dtype == INT16:
         return integer.split(x)
     form = scheme(dtype)

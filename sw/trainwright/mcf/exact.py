@@ -66,7 +66,7 @@ def components_from(data: Any, dtype: torch.dtype, nc: int, device: Any = None) 
 
 
 def _shape(data: Any) -> tuple[int, ...]:
-    if isinstance(data, Sequence) and not isinstance(data, str):
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes | bytearray):
         return (len(data), *(_shape(data[0]) if data else ()))
     return ()
 

@@ -102,6 +102,8 @@ class MCTensor(Tensor):
 
     def decimals(self, digits: int | None = None) -> Any:
         """Return a ``Decimal`` for each number in nested lists, by default with all its digits."""
+        if digits is not None and (not isinstance(digits, int) or digits < 1):
+            raise ValueError(f"digits must be an integer of at least 1, not {digits!r}")
         most = digits or exact.decimal_digits(self._components.dtype, self.nc)
 
         def decimal(parts: list[float]) -> Decimal:

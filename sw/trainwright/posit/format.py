@@ -58,7 +58,7 @@ class PositFormat(WordFormat):
         Raises ``PositError``.
         """
         pattern = r"(?:posit)?\s*(\()?\s*([0-9]+)\s*,\s*([0-9]+)\s*(?(1)\))"
-        match = re.fullmatch(pattern, text.strip())
+        match = re.fullmatch(pattern, text.strip()) if isinstance(text, str) else None
         if match is None:
             raise PositError(f"a posit format is written n,es such as 16,2, not {text!r}")
         return cls(int(match[2]), int(match[3]))

@@ -38,6 +38,10 @@ LAYOUTS = {
 
 def as_float(x: Tensor) -> Tensor:
     """Convert to float32 or float64 without error. Raises ``TypeError`` for other number types."""
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"a torch tensor is needed, not {type(x).__name__}; PositTensor takes lists"
+        )
     if x.dtype in LAYOUTS:
         return x
     if x.dtype in (torch.float16, torch.bfloat16):
@@ -133,6 +137,8 @@ def codes_of(values: Tensor, fmt: PositFormat) -> Tensor:
 
 def as_codes(codes: Tensor) -> Tensor:
     """Convert codes to int64. Raises ``TypeError`` for tensors that are not integers."""
+    if not isinstance(codes, Tensor):
+        raise TypeError(f"posit codes are a tensor of integers, not {type(codes).__name__}")
     kind = codes.dtype
     if kind.is_floating_point or kind.is_complex or kind is torch.bool:
         raise TypeError(f"posit codes are integers, not {kind}; encode(x, fmt) makes them")

@@ -147,4 +147,8 @@ def get_format(name: "str | PrecisionFormat") -> PrecisionFormat:
 
     ``posit16`` is posit(16,2), the standard's. Raises ``PrecisionError``.
     """
-    return name if isinstance(name, PrecisionFormat) else _by_name(name)
+    if isinstance(name, PrecisionFormat):
+        return name
+    if not isinstance(name, str):
+        raise PrecisionError(f"a number format is a name such as fp16, not {name!r}")
+    return _by_name(name)

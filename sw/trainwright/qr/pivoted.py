@@ -50,7 +50,12 @@ class PivotedQR:
     beta: torch.Tensor
 
     def rank(self, share: float) -> int:
-        """Return the count of pivots before the first of at most ``share`` of the largest."""
+        """Return the count of pivots before the first of at most ``share`` of the largest.
+
+        Raises ``ValueError`` unless ``share`` is from 0 to 1.
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must be from 0 to 1, not {share!r}")
         pivots = self.R.diagonal().abs()
         if not len(pivots) or not bool(pivots.max() > 0):
             return 0
@@ -96,8 +101,10 @@ def pivoted_qr(
     check_real(A)
     if A.dim() != 2 or A.dtype not in _PRECISION:
         raise QRError(f"pivoted_qr needs a float32 or float64 matrix, not {A.dtype} {[*A.shape]}")
-    if block is not None and block < 1:
+    if block is not None and (not isinstance(block, int) or block < 1):
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")
+    if not 0 <= tolerance < 1:
+        raise ValueError(f"tolerance must be at least 0 and below 1, not {tolerance!r}")
     width = block or (1 if min(A.shape) <= EXACT_COLUMNS else _BLOCK)
     k, precision = min(A.shape), _PRECISION[A.dtype]
     a, exponent = with_scaled_columns(A, "A", precision)

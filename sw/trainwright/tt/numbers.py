@@ -31,6 +31,9 @@ class Numbers:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
+        for name, value, least in (("block", self.block, 1), ("levels", self.levels, 0)):
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
         make_precision(self.low, self.high, self.rounding)
 
     @property
@@ -49,7 +52,7 @@ class Numbers:
             return householder_qr(a, low=low, high=high, rounding=rounding)
         if self.method == "block":
             return block_qr(a, block=self.block, low=low, high=high, rounding=rounding)
-        levels = self.levels
+        levels = min(self.levels, a.shape[0].bit_length())
         while levels and a.shape[0] >> levels < a.shape[1]:
             levels -= 1
         return tsqr(a, levels=levels, low=low, high=high, rounding=rounding)

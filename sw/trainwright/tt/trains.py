@@ -18,6 +18,8 @@ class TensorTrainError(UserError, ValueError):
 
 def check_factors(factors: Factors) -> None:
     """Raise ``TensorTrainError`` where the factors are not a tensor train of a matrix."""
+    if not isinstance(factors, Sequence):
+        raise TensorTrainError(f"a tensor train is a list of factors, not {type(factors).__name__}")
     if not factors:
         raise TensorTrainError("a tensor train has at least one factor")
     for n, factor in enumerate(factors, 1):
