@@ -19,6 +19,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.host_engine import HostEngine
+from trainwright.train.initial import fresh_exponent
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -220,3 +221,10 @@ def test_guide_lists_every_file_that_names_minifloats() -> None:
     }
     assert named - {"docs/guide/number-formats.md"} == listed - {"CHANGELOG.md"}
     assert "minifloat" in (ROOT / "CHANGELOG.md").read_text().lower()
+
+
+@pytest.mark.parametrize("step", [0.0, -1.0, float("inf"), float("nan")])
+def test_step_of_a_format_that_no_exponent_follows_is_refused(monkeypatch, step):
+    monkeypatch.setattr(Minifloat, "step", step)
+    with pytest.raises(FormatError, match=rf"float\(3,2\): step is {step}, which must be above 0"):
+        fresh_exponent(0.1, Minifloat(3, 2))

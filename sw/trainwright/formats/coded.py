@@ -200,6 +200,12 @@ def _sizes(fmt: Coded) -> Integers:
             f"{fmt}: the largest word is {fmt.largest}; {fmt.width} bits have words to "
             f"{(1 << (fmt.width - 1)) - 1}"
         )
+    if fmt.largest < 1:
+        raise FormatError(f"{fmt}: the largest word is {fmt.largest}, which must be at least 1")
+    if not isinstance(fmt.knot(0), Fraction | int):
+        raise FormatError(
+            f"{fmt}: knot(0) is {fmt.knot(0)!r}, which rounds: return Fraction(..), which does not"
+        )
     if fmt.knot(0) < 0:  # several integers would have the word 0
         raise FormatError(f"{fmt}: knot(0) is {fmt.knot(0)}, which must not be below 0")
     place = 0

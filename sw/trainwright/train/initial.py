@@ -10,12 +10,12 @@ the power of two that brings an equal share of the wanted product nearest to tha
 (within a factor of sqrt 2) goes into the values themselves.
 """
 
-from math import log2, prod
+from math import inf, log2, prod
 
 import numpy as np
 import torch
 
-from trainwright.formats import Format
+from trainwright.formats import Format, FormatError
 from trainwright.network import Layer, Network
 from trainwright.train.adam import Parameter
 from trainwright.train.choices import SPREAD
@@ -49,6 +49,8 @@ def of_deviation(values: torch.Tensor, sigma: float) -> torch.Tensor:
 
 def fresh_exponent(sigma: float, fmt: Format, spread: float = SPREAD) -> int:
     """Return the exponent that brings a deviation nearest to ``spread`` steps at 4 bits."""
+    if not 0 < fmt.step < inf:
+        raise FormatError(f"{fmt}: step is {fmt.step}, which must be above 0 and finite")
     return round(log2(sigma / (spread * fmt.step)))
 
 
