@@ -175,7 +175,7 @@ def test_tensors_of_types_that_are_never_written(tmp_path, changed):
     for digest in (None, "x"):
         header = {"trainwright": json.dumps({"format": CHECKPOINT, "sha256": digest})}
         save_file({"a": torch.zeros(2, dtype=torch.bfloat16)}, tmp_path / "b", header)
-        with pytest.raises(CheckpointError, match="do not have the digest"):
+        with pytest.raises(CheckpointError, match="are not those of its digest"):
             load_checkpoint(tmp_path / "b")
     save_file({"a": torch.zeros(2)}, tmp_path / "b", {"trainwright": "[" * 100_000})
     with pytest.raises(CheckpointError, match="damaged or not of trainwright"):
@@ -186,7 +186,7 @@ def test_stored_nonsense_largest_values_are_read(changed):
     """At the limits, and the digest of what is there."""
     changed("checkpoint", told("exponents", {"l1.y": 256, "l2.y": -256}))
     changed("checkpoint", put("factor.0.0.second", 0.0))
-    with pytest.raises(CheckpointError, match="do not have the digest"):
+    with pytest.raises(CheckpointError, match="are not those of its digest"):
         changed("model", put("factor.0.0", 7))
 
 
