@@ -23,7 +23,7 @@ TEXTS = _GIVEN + tuple(
     for name in function_names()
     if name not in {text.split("(")[0] for text in _GIVEN} and not function_of(name).over
 )
-"""Every element-wise function of the registry; a new one comes last: drawn networks stay."""
+"""Every element-wise function of the registry. A new one changes what networks are drawn."""
 
 
 def with_functions(network: Network, seed: int) -> Network:

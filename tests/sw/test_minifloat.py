@@ -208,6 +208,18 @@ def test_guide_example_without_its_range_is_refused(
         exec(left_out, {"__name__": "guide"})
 
 
+def test_guide_example_without_a_description_of_its_spellings_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Format, "kinds", [*Format.kinds])
+    page = (ROOT / "docs/guide/number-formats.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    left_out = re.sub(r"    allowed = .*\n", "", code)
+    assert left_out != code
+    with pytest.raises(TypeError, match="SixBits: give `allowed`, a description of its spellings"):
+        exec(left_out, {"__name__": "guide"})
+
+
 def test_guide_lists_every_file_that_names_minifloats() -> None:
     page = (ROOT / "docs/guide/number-formats.md").read_text()
     listed = set(re.findall(r"^\| `([\w./]+)` \|", page.split("## Files")[1], flags=re.M))

@@ -57,6 +57,8 @@ class Format(ABC):
         """Register a class that has a spelling."""
         super().__init_subclass__()
         if "spelling" in cls.__dict__:
+            if not hasattr(cls, "allowed"):
+                raise TypeError(f"{cls.__name__}: give `allowed`, a description of its spellings")
             Format.kinds.append(cls)
 
     @classmethod
