@@ -111,6 +111,11 @@ class Format(ABC):
         """Description of the words, for error messages."""
         return f"words of {self}"
 
+    @property
+    def definition(self) -> tuple[object, ...]:
+        """Numbers from which the integers and roundings of all words follow, for caches."""
+        return self.width, self.scale, self.largest
+
     @abstractmethod
     def decode(self, words: npt.ArrayLike) -> Integers:
         """Return the integers of words. Raises ``FormatError`` for a word that stands for none."""

@@ -98,6 +98,12 @@ class Coded(Format):
         return np.arange(-self.largest, self.largest + 1)
 
     @property
+    def definition(self) -> tuple[object, ...]:
+        """See ``Format.definition``: words and knots."""
+        knots = [self.knot(place) for place in range(self.most.bit_length() + 1)]
+        return self.width, self.scale, self.zero_only, self.words().tolist(), knots
+
+    @property
     def most(self) -> int:
         """Integer of the word ``largest``."""
         return int(_sizes(self)[self.largest])

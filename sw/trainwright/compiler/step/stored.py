@@ -20,7 +20,6 @@ from trainwright.compiler.base.errors import CompileError, DoesNotFitError, Reso
 from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed, is_spent
 from trainwright.compiler.step.compile import StepPrograms, compile_network
-from trainwright.formats import Coded
 from trainwright.functions.record import LIBRARY, FunctionKernel
 from trainwright.graph.ir import Kernel
 from trainwright.graph.step import step_graph
@@ -123,15 +122,11 @@ def _code() -> bytes:
 
 def own_parts(network: Network, batch: int) -> str:
     """Describe a user's kernels and formats, whose names in ``network`` outlive their changes."""
-    formats = [fmt for _, fmt in (*network.coded, *network.singles) if isinstance(fmt, Coded)]
     parts: list[object] = [
-        (
-            fmt, fmt.width, fmt.scale, fmt.zero_only, fmt.words().tolist(),
-            [fmt.knot(place) for place in range(fmt.most.bit_length() + 1)],
-        )
-        for fmt in formats
+        (fmt, fmt.definition)
+        for _, fmt in (*network.coded, *network.singles)
         if not type(fmt).__module__.startswith(LIBRARY)
-    ]  # fmt: skip
+    ]
     if all(function.definition.is_library for function in network.functions):
         return repr(parts)
     graph = step_graph(network, batch).whole
