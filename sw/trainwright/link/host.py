@@ -17,8 +17,8 @@ MOST_UNASKED = 32 * MOST_BYTES
 """Bytes accepted before an answer: late replies to earlier requests; a line with more is faulty."""
 
 
-class Way(Protocol):
-    """A connection to a board, which may fail and be opened again."""
+class Connection(Protocol):
+    """A board at the other end of a line or a bus, which may fail and be opened again."""
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class Way(Protocol):
         ...
 
 
-class Line(Way, Protocol):
+class Line(Connection, Protocol):
     """A serial line."""
 
     @property
@@ -55,7 +55,7 @@ class Line(Way, Protocol):
         ...
 
 
-class HostLink(Way, Protocol):
+class HostLink(Connection, Protocol):
     """Access to the registers and the memory of an accelerator, in words of 32 bits."""
 
     memory_bytes: int
