@@ -42,6 +42,7 @@ def test_random_networks_with_functions_are_exact_on_rtl(rtl, seed):
     assert checked.comparison.values and checked.comparison.mismatches == {}
 
 
+@pytest.mark.filterwarnings("ignore:function_networks.py")
 @pytest.mark.parametrize(
     ("seed", "over"),
     ((7, ""), (8, "features"), pytest.param(9, "channels", marks=pytest.mark.slow)),

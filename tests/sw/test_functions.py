@@ -833,6 +833,7 @@ def own(k, x):
     checked(network, 16, ENGINE)
 
 
+@pytest.mark.filterwarnings("ignore:own.py")
 def test_kernel_that_no_cut_helps_is_one_error_with_its_line(tmp_path, registered):
     own = """
 @trainwright.kernel(gradient="straight-through")

@@ -447,13 +447,10 @@ def place_of(body: Callable[..., Any]) -> str:
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
-def function_pass(
-    k: "Body", function: FunctionKernel, widths: tuple[int, ...], width: int, text: str = ""
-) -> None:
-    """Write stream ``z`` from streams ``x0``, ``x1``, .. by a kernel.
-
-    ``text`` tells the records of a kernel apart in caches of passes.
-    """
+def result_of(
+    k: "Body", function: FunctionKernel, widths: Sequence[int], width: int
+) -> "Value":  # fmt: skip
+    """Return a kernel's result of streams ``x0``, ``x1``, .. before its cut to ``width`` bits."""
     from trainwright.kernels.trace import KernelError, Value
 
     k.bits, k.whole_bits = width, function.whole_bits
@@ -468,6 +465,17 @@ def function_pass(
             f"{place_of(function.body)}: {function.text} must return a value of the kernel, "
             f"not {result!r}"
         )
+    return result
+
+
+def function_pass(
+    k: "Body", function: FunctionKernel, widths: tuple[int, ...], width: int, text: str = ""
+) -> None:
+    """Write stream ``z`` from streams ``x0``, ``x1``, .. by a kernel.
+
+    ``text`` tells the records of a kernel apart in caches of passes.
+    """
+    result = result_of(k, function, widths, width)
     # Omit the clip, which takes an instruction, if the value is clipped already.
     result = result.clip(width) if result.width > width else result
     k.write("z", result, counted=function.automatic)

@@ -21,6 +21,7 @@ from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed, is_spent
 from trainwright.compiler.step.compile import StepPrograms, compile_network
 from trainwright.functions.record import LIBRARY, FunctionKernel
+from trainwright.functions.saturation import warn_of_saturation
 from trainwright.graph.ir import Kernel
 from trainwright.graph.step import step_graph
 from trainwright.network import Network, UserNames
@@ -121,7 +122,10 @@ def _code() -> bytes:
 
 
 def own_parts(network: Network, batch: int) -> str:
-    """Describe a user's kernels and formats, whose names in ``network`` outlive their changes."""
+    """Describe a user's kernels and formats, whose names in ``network`` outlive their changes.
+
+    Warns of a kernel whose results saturate.
+    """
     parts: list[object] = [
         (fmt, fmt.definition)
         for _, fmt in (*network.coded, *network.singles)
@@ -133,7 +137,9 @@ def own_parts(network: Network, batch: int) -> str:
     for op in graph.ops:
         if isinstance(op, Kernel) and isinstance(op.body, FunctionKernel):
             widths = [graph.tensors[name].width for name in op.operands]
-            text = op.body.text_of(widths, graph.tensors[op.out].width)
+            width = graph.tensors[op.out].width
+            warn_of_saturation(op.body, tuple(widths), width)
+            text = op.body.text_of(widths, width)
             parts.append((op, text))
     return repr(parts)
 

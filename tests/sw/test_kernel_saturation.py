@@ -1,0 +1,153 @@
+"""Kernels of users whose results saturate in programs: one warning, and remedies that work."""
+
+import warnings
+
+import numpy as np
+import pytest
+from function_networks import guide_network, kernels_dropped, two_layers
+
+import trainwright
+from trainwright.check.step import check_step
+from trainwright.compiler.step.stored import own_parts
+from trainwright.fixed.health import LostTensorWarning
+from trainwright.functions import Scale, Scaling, function_names, function_of, scalars_of
+from trainwright.functions.in_torch import applied
+from trainwright.functions.saturation import cut_share, warn_of_saturation
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.kernels import Rounding
+from trainwright.parameters import AcceleratorParameters
+
+EVEN = Rounding.EVEN
+ENGINE = AcceleratorParameters(vector_engine=1)
+
+
+@pytest.fixture(autouse=True)
+def own_kernels():
+    """Drop the kernels of a test."""
+    with kernels_dropped():
+        yield
+
+
+def raised(bits):
+    """Make the rule of a result whose exponent is ``bits`` above that of its operand."""
+    return Scale(lambda e, *_: Scaling(e[0] + bits, e[0] + bits, ()))
+
+
+def messages(body, gradient="straight-through", **options):
+    """Compile a network with a kernel twice, and list the warnings."""
+    body.__name__ = "own"
+    trainwright.kernel(gradient=gradient, **options)(body)
+    network = two_layers("own")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        own_parts(network, 16)
+        own_parts(network, 16)
+    assert all(w.category is LostTensorWarning for w in caught)
+    return [str(w.message) for w in caught]
+
+
+def test_gradient_times_100_in_a_program_warns_once_of_its_line():
+    (message,) = messages(lambda k, x: x, lambda k, upper: upper * 100)
+    assert "test_kernel_saturation.py:" in message and ": own': 6" in message
+    assert "16 bits" in message and "gradient_scale=" in message
+
+
+def test_gradient_on_another_line_than_its_function_is_named_by_its_own():
+    def gradient(k, upper):
+        return upper * 100
+
+    line = gradient.__code__.co_firstlineno
+    (message,) = messages(lambda k, x: x, gradient)
+    assert message.startswith(f"test_kernel_saturation.py:{line}: own': ")
+
+
+def test_gradient_to_a_group_that_reduces_is_one_value_for_all():
+    entry = trainwright.kernel(
+        gradient=lambda k, upper: k.sum(upper), over="features", reduces=True, name="own"
+    )(lambda k, x: k.greatest(x))
+    # A sum of 32 equal values has 32 times their deviation of 1.9 % of full scale.
+    assert cut_share(entry.make().sized(32).backward, (16,), 16) > 0.08
+
+
+def test_result_times_50_in_a_program_warns_once_of_its_line():
+    (message,) = messages(lambda k, x: x * 50)
+    assert "test_kernel_saturation.py:" in message and ": own: " in message
+    assert " 8 bits" in message and "whole_bits=" in message
+
+
+def test_gradient_by_a_large_result_warns():
+    def gradient(k, upper, result):
+        return upper * (k.scaled(result, 0).clip(12))
+
+    assert not messages(lambda k, x: x.at_most(3), gradient)
+    (message,) = messages(
+        lambda k, x: k.fixed((k.scaled(x, 4) * 50).clip(16), 4), gradient, whole_bits=7
+    )
+    assert "own'" in message
+
+
+def test_sum_over_a_group_warns_where_it_saturates():
+    assert not messages(lambda k, x: x + k.sum(x), "straight-through", over="features")
+    (message,) = messages(lambda k, x: k.sum(x) + k.sum(x), "straight-through", over="features")
+    assert "own(32)" in message
+
+
+@pytest.mark.parametrize(
+    ("body", "gradient", "options"),
+    (
+        (lambda k, x: x + x, lambda k, upper: upper + upper, {}),
+        (lambda k, x: (x * 50).clip(8), lambda k, upper: (upper * 100).clip(16), {}),
+        (lambda k, x: (x * 50).at_least(-9).at_most(9), "straight-through", {}),
+        (lambda k, x: k.fixed(k.scaled(x, 8) * 50, 8), "straight-through", {"whole_bits": 8}),
+        (lambda k, x: k.fixed((k.scaled(x, 8) * 50).clip(16), 8), "straight-through",
+         {"whole_bits": 0}),
+        (lambda k, x: (x * 50).rounded(6, EVEN), "straight-through", {"scale": raised(6)}),
+        (lambda k, x: x, lambda k, upper: (upper * 100).rounded(7, EVEN),
+         {"gradient_scale": raised(7)}),
+    ),
+)  # fmt: skip
+def test_results_that_fit_or_are_cut_by_intention_give_no_warning(body, gradient, options):
+    assert not messages(body, gradient, **options)
+
+
+def test_functions_of_the_library_and_of_the_guide_give_no_warning(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        own_parts(guide_network(tmp_path), 16)
+        for name in function_names():
+            function = function_of(name)
+            function = function.sized(16) if function.over else function
+            for kernel, widths in ((function.forward, (8,)), (function.backward, (16, 8))):
+                if kernel is not None:
+                    warn_of_saturation(kernel, widths[: kernel.operands], widths[0])
+
+
+def test_share_of_cut_results_is_that_of_normal_values():
+    body = trainwright.kernel(gradient="straight-through", name="own")(lambda k, x: x * 24)
+    # Words of a mean of 0.0346 of 128 have a deviation of 5.55, and 24 x is cut beyond 5.3.
+    assert abs(cut_share(body.make().forward, (8,), 8) - 0.32) < 0.03
+    assert cut_share(body.make().forward, (8,), 16) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "gradient", "options", "factor"),
+    (
+        (lambda k, x: (x * 50).rounded(6, EVEN), "straight-through", {"scale": raised(6)}, 50),
+        (lambda k, x: k.fixed(k.scaled(x, 8) * 50, 8), "straight-through", {"whole_bits": 8}, 50),
+        (lambda k, x: x, lambda k, upper: (upper * 100).rounded(7, EVEN),
+         {"gradient_scale": raised(7)}, 100),
+    ),
+)  # fmt: skip
+def test_remedies_keep_the_values_and_run_in_programs(body, gradient, options, factor):
+    body.__name__ = "own"
+    function = trainwright.kernel(gradient=gradient, **options)(body).make()
+    kernel = function.backward or function.forward
+    width = 16 if function.backward else 8
+    words = np.arange(-(1 << (width - 1)), 1 << (width - 1), width)
+    words = words[: len(words) // 16 * 16].reshape(-1, 16)
+    result, exponent = applied(kernel, [words], [width], width, [-5])
+    assert np.abs(result * 2.0**exponent - factor * words / 32).max() <= 2.0**exponent
+    assert scalars_of(kernel, width).exponent.at((-5, 0)) == exponent
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 22) as accelerator:
+        checked = check_step(two_layers("own"), 8, accelerator, seed=1)
+    assert checked.comparison.values and checked.comparison.mismatches == {}
