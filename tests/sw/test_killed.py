@@ -68,6 +68,8 @@ def check_kills(tmp_path: Path, tries: int, options: tuple[str, ...], seed: int)
                 seconds = min(seconds, time.monotonic() - began)
             run += 1
             out = tmp_path / str(run)
+        elif not (out / "checkpoint.safetensors").is_file():  # the machine is busier than it was
+            seconds *= 1.1
     assert resumed > tries / 10
     if (out / "checkpoint.safetensors").is_file():
         assert has_ended(start(["train", "--resume", "--out", str(out)]), 3600)
@@ -78,7 +80,7 @@ def check_kills(tmp_path: Path, tries: int, options: tuple[str, ...], seed: int)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("update", ["host", "chip"])
 def test_killed_and_resumed_on_the_golden_model(tmp_path, seed, update):
-    check_kills(tmp_path, 40, ("--steps", "120", "--update", update), seed)
+    check_kills(tmp_path, 40, ("--steps", "240", "--update", update), seed)
 
 
 @pytest.mark.slow
