@@ -15,7 +15,6 @@ from trainwright.onchip.choices import (
     no_label,
 )
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER, SampleOrder, order_mask
-from trainwright.support.text import amount
 
 TARGET_UNIT = 1 << 10
 """Units of a regression's target in a standard deviation."""
@@ -87,10 +86,8 @@ def require_labels(labels: npt.NDArray[np.generic], classes: int, *, every: bool
     most = classes - 1 if classes > 1 else MOST_TARGET
     # A label beyond the classes is a byte or a digit of another class, or of none.
     if labels.size and not least <= int(labels.min()) <= int(labels.max()) <= most:
-        raise ValueError(
-            f"labels from {labels.min()} to {labels.max()} of {amount(classes, 'class')}: "
-            f"give labels from {least} to {most}"
-        )
+        given = f"labels from {labels.min()} to {labels.max()} of {classes} classes"
+        raise ValueError(f"{given}: give labels from {least} to {most}")
 
 
 def label_words(labels: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
