@@ -121,6 +121,53 @@ def test_kernels_and_torch_agree_at_the_ends(name, dtype, nc):
         assert torch.equal(arithmetic.binary(name, x, y), getattr(reference, name)(x, y))
 
 
+def _exactly(function):
+    """Return a function of fractions that computes an mpmath function to 1500 bits."""
+
+    def compute(x):
+        with mpmath.workprec(1500):
+            return _fraction(function(mpmath.mpf(x.numerator) / x.denominator))
+
+    return compute
+
+
+def _exact_tanh_gelu(x):
+    cubic = x + x**3 * mpmath.mpf(44715) / 10**6
+    return x / (1 + mpmath.exp(-2 * mpmath.sqrt(2 / mpmath.pi) * cubic))
+
+
+SMALL_RESULTS = {
+    "exp": (torch.exp, mpmath.exp), "expm1": (torch.expm1, mpmath.expm1),
+    "tanh": (torch.tanh, mpmath.tanh),
+    "sigmoid": (torch.sigmoid, lambda x: 1 / (1 + mpmath.exp(-x))),
+    "logsigmoid": (F.logsigmoid, lambda x: -mpmath.log1p(mpmath.exp(-x))),
+    "tanh gelu": (lambda x: F.gelu(x, approximate="tanh"), _exact_tanh_gelu),
+}  # fmt: skip
+HALVES = 5
+"""Greatest error of functions, in halves of the last place of nc components, or of subnormals."""
+
+
+@pytest.mark.parametrize("name", SMALL_RESULTS)
+@each("dtype, nc", KINDS)
+def test_function_of_tiny_and_of_large_numbers_has_all_components(name, dtype, nc):
+    compute, exact = SMALL_RESULTS[name]
+    draw, least = random.Random(nc), _least(dtype)
+    low = math.frexp(float(least))[1] - 1
+    # Small arguments down to the subnormal numbers, and those whose results are as small.
+    numbers = [
+        Fraction(draw.getrandbits(PRECISION[dtype] * nc) | 1) / 2 ** (PRECISION[dtype] * nc)
+        * Fraction(2) ** draw.randint(low, min(-1, low + PRECISION[dtype] * (nc + 2)))
+        for _ in range(40)
+    ] + [Fraction(draw.random()) * -low * Fraction(3, 4) for _ in range(20)]  # fmt: skip
+    parts = [components_of(draw.choice([-1, 1]) * x, dtype, nc) for x in numbers]
+    x = mcf.MCTensor.from_components(torch.tensor(parts, dtype=torch.float64).to(dtype))
+    for argument, result in zip(x.fractions(), compute(x).fractions(), strict=True):
+        wanted = _exactly(exact)(argument)
+        last = abs(wanted) / 2 ** (PRECISION[dtype] * nc) + least / 2
+        if argument and abs(wanted) < torch.finfo(dtype).max:
+            assert abs(result - wanted) <= HALVES * last, float(argument)
+
+
 UNARY = {
     "neg": torch.neg, "abs": torch.abs, "sqrt": torch.sqrt, "exp": torch.exp, "log": torch.log,
     "expm1": torch.expm1, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu,

@@ -124,7 +124,7 @@ def _scaled(x: Tensor, n: Tensor) -> Tensor:
 def _expm1_series(r: Tensor) -> Tensor:
     """Compute e^r - 1 by its series at r / 2^6, then double: (1 + s)^2 - 1 = 2 s + s^2."""
     digits = PRECISION[r.dtype] * r.shape[-1]
-    r = r * 2.0**-_HALVINGS
+    reduced = r * 2.0**-_HALVINGS
     # |r / 2^6| < 2^-7.5: add terms until the next term, in log2, is below the last digit.
     terms, bound = 2, -(_HALVINGS + 1.5) * 2
     while bound > -digits - 4:
@@ -132,10 +132,12 @@ def _expm1_series(r: Tensor) -> Tensor:
         terms += 1
     s = number_like(Fraction(1, math.factorial(terms)), r)
     for k in range(terms - 1, 0, -1):
-        s = add_mcn(mult_mcn(s, r), number_like(Fraction(1, math.factorial(k)), r))
+        s = add_mcn(mult_mcn(s, reduced), number_like(Fraction(1, math.factorial(k)), r))
+    # Each s is kept times what is left to double: s of 2^-6 r would lose digits of a small r below
+    # the least subnormal number.
     s = mult_mcn(s, r)
-    for _ in range(_HALVINGS):
-        s = add_mcn(s * 2, square_mcn(s))
+    for k in range(_HALVINGS):
+        s = add_mcn(s, square_mcn(s) * 2.0 ** (k - _HALVINGS - 1))
     return s
 
 
@@ -201,15 +203,16 @@ def _tanh(x: Tensor) -> Tensor:
 
 def sigmoid(x: Tensor) -> Tensor:
     """Compute 1 / (1 + e^-x)."""
-    return through(x, torch.sigmoid, _sigmoid_double, _sigmoid)
+    return through(x, torch.sigmoid, sigmoid_of_pair, sigmoid_of_components)
 
 
-def _sigmoid_double(high: Tensor, low: Tensor) -> Tensor:
+def sigmoid_of_pair(high: Tensor, low: Tensor) -> Tensor:
+    """Compute the sigmoid of an unevaluated pair of doubles, in one double."""
     value = torch.sigmoid(high)
     return torch.where(torch.isfinite(low), value + value * torch.sigmoid(-high) * low, value)
 
 
-def _sigmoid(x: Tensor) -> Tensor:
+def sigmoid_of_components(x: Tensor) -> Tensor:
     """Compute e^x / (1 + e^x) for negative x, so that small results keep their digits."""
     s = _exp(torch.where(torch.signbit(x[..., :1]), x, -x))
     below = _add_number(s, 1)

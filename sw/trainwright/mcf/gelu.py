@@ -10,8 +10,14 @@ from torch import Tensor
 from trainwright.mcf import carriers, constants
 from trainwright.mcf.arithmetic import add_mcn, binary, mult_mcn
 from trainwright.mcf.errorfree import PRECISION
-from trainwright.mcf.expansion import finished, stacked, terms_of
-from trainwright.mcf.functions import number_like, sigmoid, through
+from trainwright.mcf.expansion import finished, padded, stacked, terms_of
+from trainwright.mcf.functions import (
+    number_like,
+    sigmoid_of_components,
+    sigmoid_of_pair,
+    through,
+    zeros_signed,
+)
 from trainwright.support.errorfree import two_product
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -76,19 +82,27 @@ def _by_number(x: Tensor) -> Tensor:
 def _tanh_gelu(x: Tensor) -> Tensor:
     """Compute x / 2 (1 + tanh u) = x sigmoid(2 u), u = root(2 / pi) (x + 0.044715 x^3)."""
     dtype, nc = x.dtype, x.shape[-1]
+    lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")
     if nc == 1:
-        lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")
         return lead.unsqueeze(-1)
     if dtype in carriers.HALF:
         return carriers.narrowed(_tanh_gelu(carriers.widened(x)), dtype)
-    digits = PRECISION[dtype] * nc + 8
+    # sigmoid multiplies the relative error of u by u: one more component keeps the digits of small
+    # results.
+    wide = padded(x, nc + 1)
+    digits = PRECISION[dtype] * (nc + 1) + 8
     pi, scale = constants.pi(2 * digits), 1 << digits
     root = Fraction(math.isqrt(int(8 / pi * scale * scale)), scale)  # root(8 / pi) = 2 root(2 / pi)
-    cubic = binary("mul", mult_mcn(mult_mcn(x, x), x), number_like(Fraction("0.044715"), x))
-    u = binary("mul", add_mcn(x, cubic), number_like(root, x))
-    result = mult_mcn(x, sigmoid(u))
+    cube = mult_mcn(mult_mcn(wide, wide), wide)
+    cubic = binary("mul", cube, number_like(Fraction("0.044715"), wide))
+    u = binary("mul", add_mcn(wide, cubic), number_like(root, wide))
+    if carriers.in_double(dtype, nc):
+        part = sigmoid_of_pair(*carriers.join_pair(u))
+        result = zeros_signed(carriers.parted(carriers.join(x) * part, dtype, nc), lead)
+    else:
+        result = mult_mcn(wide, sigmoid_of_components(u))[..., :nc]
+        result = finished(terms_of(result), lead)
     # An x^3 that overflows leaves NaN or infinity; torch's function has the right ends.
-    lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")
     usual = torch.isfinite(result[..., 0]).unsqueeze(-1)
     ends = stacked([lead, *[torch.zeros_like(lead)] * (nc - 1)])
     return torch.where(usual, result, ends)
