@@ -211,3 +211,61 @@ def test_posits_of_few_samples_among_zeros_keep_their_bits(samples, place):
 def test_layer_of_wide_posits_equals_layer_of_torch(numbers):
     layer, x = tnn.TTLinear(20, 32, rank=6, numbers=numbers), torch.randn(16, 20)
     assert relative(layer(x), x.double() @ layer.weight.detach().double().T) < 0.1  # was 1
+
+
+FAR = [1e-38, 1e-30, 1e-12, 1.0, 1e12, 1e30]
+
+
+@pytest.mark.parametrize("formats", [None, POSITS], ids=["fixed", "posit"])
+@pytest.mark.parametrize("then", FAR)
+@pytest.mark.parametrize("first", FAR)
+def test_batch_after_one_of_any_size_is_computed_as_by_a_fresh_model(first, then, formats):
+    """Watch sizes between which no shift leads: every later batch was refused for ever."""
+    model = network(formats=formats)
+    model(torch.randn(16, 20) * first).sum().backward()
+    x = torch.randn(16, 20) * then
+    if formats:  # of posits the first batch after a jump keeps two bits
+        model(x).sum().backward()
+    error, fresh = (worst(m, x, lambda y: y.sum()) for m in (model, network(formats=formats)))
+    assert error < fresh + (0.2 if formats else 0.02)
+    with torch.no_grad():
+        exact = in_float64(model)(x.double())
+        assert relative(model.eval()(x), exact) < (0.2 if formats else 0.02)
+
+
+@pytest.mark.parametrize("place", ["eval", "no_grad"])
+def test_weights_that_jump_are_computed_without_a_training_step(place):
+    model, x = network(), torch.randn(16, 20)
+    model(x * 1e30).sum().backward()
+    model(x * 1e30).sum().backward()
+    for layer in (model[0], model[2]):
+        with torch.no_grad():
+            for factor in layer.factors:
+                factor.mul_(1e-12)
+            layer.bias.zero_()
+    model.train(place != "eval")
+    with torch.no_grad():
+        assert relative(model(x * 1e30), in_float64(model)(x.double() * 1e30)) < 0.02
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["fresh", "trained"])
+def test_bias_beyond_all_shifts_is_named_and_damages_nothing(trained):
+    model, x = network(), torch.randn(16, 20)
+    if trained:
+        model(x).sum().backward()
+    state, bias = copy.deepcopy(model.state_dict()), model[0].bias.detach().clone()
+    with torch.no_grad():
+        model[0].bias.fill_(1e35)
+    message = (
+        r"0: y is a sum of values further apart .* inputs up to .*, a bias up to 1e\+35; bring"
+    )
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            model(x * 100)
+    with pytest.raises(ValueError, match=message):
+        model.calibrate(x, lambda y: y.sum())
+    with torch.no_grad():
+        model[0].bias.copy_(bias)
+    after = model.state_dict()
+    assert not trained or all(map(torch.equal, state.values(), after.values()))
+    assert worst(model, x, lambda y: y.sum()) < 0.02

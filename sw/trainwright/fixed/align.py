@@ -7,7 +7,14 @@ Result = TypeVar("Result")
 
 
 class AlignmentError(ValueError):
-    """Error of an addition whose operands are too far apart for any exponent."""
+    """Error of an addition whose operands are too far apart for any exponent.
+
+    ``tensor`` is the operand whose exponent has no suitable value, ``most`` the bits of a shift.
+    """
+
+    def __init__(self, message: str, tensor: str, most: int) -> None:
+        super().__init__(message)
+        self.tensor, self.most = tensor, most
 
 
 class _Moved(Exception):
@@ -91,5 +98,7 @@ def aligned(
     name, exponent = next(iter(moved.items()))
     raise AlignmentError(
         f"{name} is added to values that are more than {most} bits away from it, and no exponent "
-        f"near {exponent} serves them all: scale inputs, weights and biases alike"
+        f"near {exponent} serves them all: scale inputs, weights and biases alike",
+        name,
+        most,
     )

@@ -3,7 +3,7 @@
 import functools
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from inspect import ismethod
 from typing import Any
 
@@ -292,9 +292,11 @@ class CompiledModule(torch.nn.Module):
         first step, those of gradients once those of activations stand still.
         """
         parameters = [p for p in self.parameters() if p.requires_grad]
-        for segment in self.segments:  # what no repetition leaves is forgotten, too
-            segment.scales.exponents.clear()
-        with Settling() as settling:
+        with ExitStack() as stack:
+            settling = stack.enter_context(Settling())
+            for segment in self.segments:  # what no repetition leaves is forgotten, too
+                stack.enter_context(segment.unchanged_if_refused())
+                segment.scales.exponents.clear()
             self.machine.settling = settling
             try:
                 return settling.repeat(

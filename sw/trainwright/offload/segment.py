@@ -1,7 +1,8 @@
 """Run tensor-train layers that follow one another as the programs of one training step."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from math import prod
@@ -33,6 +34,7 @@ from trainwright.fixed.scale import (
     Scales,
     TensorStatistics,
 )
+from trainwright.formats.rounding import MAX_SHIFT
 from trainwright.network import Network, NetworkError, NumberFormats, UserNames
 from trainwright.nn.overflow import note_overflow
 from trainwright.nn.processes import warn_of_own_exponents
@@ -106,7 +108,7 @@ class _Exponents:
 
 
 def _naming_layers(method: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Let errors about exponents name the layers of the module."""
+    """Let errors about exponents name the layer of the module and its values."""
 
     @wraps(method)
     def named(*args: Given.args, **kwargs: Given.kwargs) -> Result:
@@ -114,7 +116,7 @@ def _naming_layers(method: Callable[Given, Result]) -> Callable[Given, Result]:
             return method(*args, **kwargs)
         except AlignmentError as error:
             segment: Any = args[0]
-            raise ValueError(segment.named(str(error))) from None
+            raise ValueError(segment.beyond_shifts(error, args[1])) from None
 
     return named
 
@@ -305,24 +307,8 @@ class Segment:
             words = self._words(x, again.exponent)
             done = self.runner.forward(ForwardOperands(words, model, again.scales, masks=masks))
         else:
-            driver.input_exponent = exponent = self._input_exponent(whole, follows=follows)
-            scales = self.scales
-            if not self.runner.is_calibrated(scales):
-                stays = follows and bool(whole.any())
-                scales = self._chosen(
-                    driver, whole, exponent, model, scales if stays else self._copied(scales)
-                )
-            words = self._words(x, exponent)
-            done = self.runner.forward(ForwardOperands(words, model, scales, masks=masks))
-            counted = self._of_samples(occupied, done.result.statistics)
-            lost = bool(words.any()) and self._is_astray(counted)
-            if lost and not first.training:
-                self._warn_of_frozen(counted)
-            elif lost:
-                # The values have moved further than exponents follow in one step.
-                scales = self._copied(scales, held=scales.held)
-                scales = self._chosen(driver, whole, exponent, model, scales)
-                done = self.runner.forward(ForwardOperands(words, model, scales, masks=masks))
+            done = self._computed(driver, x, whole, model, masks, follows=follows)
+            exponent = done.input_exponent
             self._count_saturated(x, exponent, whole if follows else None)
             if follows:
                 self._step.begin()
@@ -340,6 +326,62 @@ class Segment:
             for head, shape in zip(heads, self._shapes(network), strict=True)
         ]
         return outputs, ForwardCall(done, len(x), follows, given, occupied)
+
+    def _computed(
+        self, driver: Driver, x: torch.Tensor, whole: torch.Tensor, model: QuantisedModel,
+        masks: int | None, *, follows: bool,
+    ) -> Pass[Driver]:  # fmt: skip
+        """Run a forward pass; choose exponents anew where no shift leads from theirs to its values.
+
+        A pass that is refused leaves no trace.
+        """
+        with self.unchanged_if_refused():
+            driver.input_exponent = exponent = self._input_exponent(whole, follows=follows)
+            masked = {"masks": masks, "follows": follows}
+            try:
+                return self._pass(driver, x, whole, exponent, model, self.scales, **masked)
+            except AlignmentError:
+                # Exponents of 1e30 leave no shift for values of 1: begin as a fresh model does.
+                scales = Scales(self.scales.ranges)
+                return self._pass(driver, x, whole, exponent, model, scales, **masked)
+
+    @contextmanager
+    def unchanged_if_refused(self) -> Iterator[None]:
+        """Restore all exponents where an error ends the context."""
+        quantiser, own = self._quantiser, self.scales.exponents
+        before = {name: value.clone() for name, value in quantiser.named_buffers()}
+        kept = dict(own)
+        try:
+            yield
+        except ValueError:
+            quantiser.load_state_dict(before)
+            own.clear()
+            own.update(kept)
+            raise
+
+    def _pass(
+        self, driver: Driver, x: torch.Tensor, whole: torch.Tensor, exponent: int,
+        model: QuantisedModel, scales: Scales, *, masks: int | None, follows: bool,
+    ) -> Pass[Driver]:  # fmt: skip
+        """Run a forward pass with these exponents, or others if values are lost with them."""
+        training = self.layers[self.stretch.first].training
+        if not self.runner.is_calibrated(scales):
+            stays = follows and bool(whole.any())
+            scales = self._chosen(
+                driver, whole, exponent, model, scales if stays else self._copied(scales)
+            )
+        words = self._words(x, exponent)
+        done = self.runner.forward(ForwardOperands(words, model, scales, masks=masks))
+        counted = self._of_samples(self._occupied(x), done.result.statistics)
+        lost = bool(words.any()) and self._is_astray(counted)
+        if lost and not training:
+            self._warn_of_frozen(counted)
+        elif lost:
+            # The values have moved further than exponents follow in one step.
+            scales = self._copied(scales, held=scales.held)
+            scales = self._chosen(driver, whole, exponent, model, scales)
+            done = self.runner.forward(ForwardOperands(words, model, scales, masks=masks))
+        return done
 
     @property
     def _quantiser(self) -> InputQuantiser:
@@ -530,6 +572,25 @@ class Segment:
         step.moved |= statistics.keys()
         for name in step.lost:
             own.pop(name, None)
+
+    def beyond_shifts(self, error: AlignmentError, source: "torch.Tensor | ForwardCall") -> str:
+        """Name the values of a pass that are too far apart for the accelerator, and the remedy."""
+        number, *_ = error.tensor.partition(".")
+        layers = dict(zip((f"l{n + 1}" for n in range(len(self.layers))), self.layers, strict=True))
+        name, values = self.named(error.tensor), list[str]()
+        if isinstance(source, torch.Tensor):
+            values.append(f"inputs up to {largest(source):.3g}")
+        if number in layers:
+            layer = layers[number]
+            factors = " and ".join(f"{largest(f.detach()):.3g}" for f in layer.all_factors)
+            values.append(f"factors up to {factors}")
+            if layer.bias is not None:
+                values.append(f"a bias up to {largest(layer.bias.detach()):.3g}")
+        return (
+            f"{name} is a sum of values further apart than the accelerator can shift them "
+            f"({error.most} bits, and products {MAX_SHIFT}): {', '.join(values)}; bring inputs, "
+            "weights and biases to one scale"
+        )
 
     def named(self, message: str) -> str:
         """Name the layer of the module in a message about ``l<number>.<tensor>``."""
