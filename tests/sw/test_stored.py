@@ -22,7 +22,7 @@ from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step import stored
 from trainwright.compiler.step.compile import StepPrograms
 from trainwright.compiler.step.stored import SWITCH, StepCache, cached_step
-from trainwright.formats import parse_format
+from trainwright.formats import base, parse_format
 from trainwright.network import Widths, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.waiting import waiting
@@ -261,7 +261,7 @@ def test_changed_operand_of_a_gradient_of_the_same_text_compiles_again(compiled,
 )  # fmt: skip
 def test_changed_format_of_the_same_name_compiles_again(compiled, monkeypatch, name, value):
     network = DIGITS.with_formats("activation=float(3,2)")
-    monkeypatch.setattr(stored, "LIBRARY", "elsewhere.")  # so that the format counts as a user's
+    monkeypatch.setattr(base, "LIBRARY", "elsewhere.")  # so that the format counts as a user's
     for _ in range(2):
         cached_step(network, 4, P)
     monkeypatch.setattr(type(parse_format("float(3,2)")), name, value)

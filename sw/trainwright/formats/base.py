@@ -10,8 +10,10 @@ For a posit the integer is its value x 2^S: a tensor whose posit 1 is to stand f
 exponent E - S.
 """
 
+import hashlib
 import math
 import re
+import sys
 from abc import ABC, abstractmethod
 from typing import ClassVar, Self
 
@@ -21,6 +23,11 @@ import numpy.typing as npt
 from trainwright.formats.rounding import MAX_SHIFT, Flags, Integers
 
 Range = tuple[float, float]
+
+LIBRARY = "trainwright."
+"""Begin of the names of the library's modules."""
+KERNELS_MODULE = "kernels_of_"
+"""Begin of the names of modules that files of ``kernels`` are executed as."""
 
 UNDERFLOWS = ("never", "zero")
 """Rules for a sum closer to 0 than the smallest number: never 0 but that number (the rule of the
@@ -59,7 +66,10 @@ class Format(ABC):
         if "spelling" in cls.__dict__:
             if not hasattr(cls, "allowed"):
                 raise TypeError(f"{cls.__name__}: give `allowed`, a description of its spellings")
-            Format.kinds.append(cls)
+            # An edited class, of a notebook's cell or a file that is read again, replaces itself.
+            place = cls.__module__, cls.__qualname__
+            kept = [k for k in Format.kinds if (k.__module__, k.__qualname__) != place]
+            Format.kinds[:] = [*kept, cls]
 
     @classmethod
     @abstractmethod
@@ -115,6 +125,21 @@ class Format(ABC):
     def definition(self) -> tuple[object, ...]:
         """Numbers from which the integers and roundings of all words follow, for caches."""
         return self.width, self.scale, self.largest
+
+    @property
+    def own_digest(self) -> str:
+        """Digest of the definition of a user's format, which may be edited; "" in the library."""
+        if type(self).__module__.startswith(LIBRARY):
+            return ""
+        return hashlib.sha256(repr(self.definition).encode()).hexdigest()
+
+    @property
+    def source(self) -> str:
+        """File of a network's ``kernels`` that defines the format; "" for other files."""
+        module = type(self).__module__
+        if not module.startswith(KERNELS_MODULE) or module not in sys.modules:
+            return ""
+        return sys.modules[module].__file__ or ""
 
     @abstractmethod
     def decode(self, words: npt.ArrayLike) -> Integers:

@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from trainwright.formats.base import KERNELS_MODULE
 from trainwright.functions.record import (
     AXES,
     LIBRARY,
@@ -252,7 +253,7 @@ def read_kernels(path: str) -> None:
     if _FILES.get(str(file)) == digest:
         return
     _known()
-    spec = spec_from_file_location(f"kernels_of_{file.stem}", file)
+    spec = spec_from_file_location(f"{KERNELS_MODULE}{file.stem}", file)
     if spec is None:
         raise FunctionError(f"{shown(path)} is no file of Python: its name ends in .py")
     for name in [n for n, d in _DEFINITIONS.items() if d.source == str(file)]:

@@ -13,7 +13,7 @@ from trainwright.network.errors import NetworkError, require
 from trainwright.network.network import Network
 from trainwright.network.nodes import straight_line
 from trainwright.network.numbers import Widths
-from trainwright.network.tables import kernel_digests, pair, table, texts, wired
+from trainwright.network.tables import format_digests, kernel_digests, pair, table, texts, wired
 from trainwright.support.text import shown, suggestion
 
 BUILT_IN = (
@@ -44,6 +44,7 @@ _NETWORK_KEYS = {
     "tokens": int,
     "kernels": list,
     "kernel_digests": dict,
+    "format_digests": dict,
     "padding": bool,
 }
 _WIDTH_KEYS: dict[str, type] = dict.fromkeys(
@@ -95,6 +96,7 @@ def network_from_dict(description: Mapping[str, Any], folder: Path | None = None
     if not top.get("formats"):
         return network
     coded = network.with_formats(top["formats"])
+    _check_formats(coded, top.get("format_digests", {}))
     for key, width in widths.items():
         bits = getattr(coded.widths, key)
         require(
@@ -115,6 +117,16 @@ def _check_kernels(network: Network, expected: Mapping[str, Any]) -> None:
             expected.get(text, digest) == digest,
             f"kernels: {text} of {source} computes something else than when the model was trained: "
             "restore the file as it was then, or train anew",
+        )
+
+
+def _check_formats(network: Network, expected: Mapping[str, Any]) -> None:
+    """Raise ``NetworkError`` where a format has other words than it had for a stored model."""
+    for text, digest in format_digests(network).items():
+        require(
+            expected.get(text, digest) == digest,
+            f"formats: {text} has other words than when the model was trained: restore its class "
+            "as it was then, or train anew",
         )
 
 

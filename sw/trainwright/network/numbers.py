@@ -21,6 +21,10 @@ UNDERFLOW_RULES = ("gradients", "never", "zero")
 """Coded tensors whose values may become 0 where they underflow: gradients, none, or all."""
 
 
+MARK = "#"
+"""Begin of the digest behind the name of a format."""
+
+
 @dataclass(frozen=True)
 class Widths:
     """Bits of each class of quantity. All are signed integers times a power of two.
@@ -146,6 +150,13 @@ class Formatted:
         """The format of every class of tensors, and of every tensor that has its own, by name."""
         classes = {name: str(self.format(name)) for name in CLASSES}
         return classes | {name: str(fmt) for name, fmt in self.singles}
+
+    @property
+    def stored_formats(self) -> dict[str, str]:
+        """``formats`` for files: a format of the user's own has a part of its digest behind it."""
+        own = {str(fmt): fmt.own_digest[:16] for _, fmt in (*self.coded, *self.singles)}
+        formats = self.formats.items()
+        return {n: f"{fmt} {MARK}{own[fmt]}" if own.get(fmt) else fmt for n, fmt in formats}
 
     @property
     def coded_used(self) -> tuple[tuple[str, Format], ...]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from trainwright.formats import Format
 from trainwright.functions import Function, function_of
 from trainwright.network.errors import NetworkError, require, row
 from trainwright.network.layer import MOST_SIZE, Layer
@@ -348,9 +349,14 @@ def items(network: "Network") -> dict[str, Any]:
                 tables.append({**label, **link, "over_tokens": node.over})
     result: dict[str, Any] = {"layers": tables}
     used = (node.function for node in wiring if isinstance(node, Map | Pool))
-    maps = (function.definition for function in used if function)
-    if files := dict.fromkeys(definition.source for definition in maps if definition.source):
-        result |= {"kernels": list(files), "kernel_digests": kernel_digests(network)}
+    sources = [function.definition.source for function in used if function]
+    sources += [fmt.source for fmt in _formats(network)]
+    if files := dict.fromkeys(filter(None, sources)):
+        result["kernels"] = list(files)
+    if digests := kernel_digests(network):
+        result["kernel_digests"] = digests
+    if digests := format_digests(network):
+        result["format_digests"] = digests
     given = [node for node in wiring if isinstance(node, Input | Positions)]
     first = given[0]
     default = isinstance(first, Input) and (first.name, first.channels) == (IMAGE, 1)
@@ -363,6 +369,15 @@ def kernel_digests(network: "Network") -> dict[str, str]:
     """Return a digest of what each function from a file of ``kernels`` computes, by its text."""
     own = (function for function in network.functions if function.definition.source)
     return {function.text: function.digest for function in own}
+
+
+def format_digests(network: "Network") -> dict[str, str]:
+    """Return the digest of each format of the user's own, by its name."""
+    return {str(fmt): fmt.own_digest for fmt in _formats(network) if fmt.own_digest}
+
+
+def _formats(network: "Network") -> list[Format]:
+    return [fmt for _, fmt in (*network.coded, *network.singles)]
 
 
 def _input_keys(node: Input | Positions) -> dict[str, Any]:

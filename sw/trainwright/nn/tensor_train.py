@@ -716,7 +716,7 @@ class TensorTrain(torch.nn.Module):
         untyped: Any = super()
         untyped._save_to_state_dict(destination, prefix, keep_vars)
         if not self.is_float:
-            text = json.dumps(self.numbers.formats, sort_keys=True).encode()
+            text = json.dumps(self.numbers.stored_formats, sort_keys=True).encode()
             destination[prefix + FORMATS] = _codes(text)
         if kept := {name: own for name, own in self.program_exponents.items() if own}:
             # Of one size as a rule: the mean of several state_dicts, as of an EMA, can be taken.
@@ -747,9 +747,10 @@ class TensorTrain(torch.nn.Module):
 
         Each factor gets the exponent that loses least, as by ``set_numbers``.
         """
-        formats = self.numbers.formats
+        formats, names = self.numbers.stored_formats, self.numbers.formats
+        # States of before have names of own formats without digests.
         told = [f"{kind}={fmt} for {before[kind]}" for kind, fmt in formats.items()
-                if before.get(kind, fmt) != fmt]  # fmt: skip
+                if before.get(kind, fmt) not in (fmt, names[kind])]  # fmt: skip
         if not told:
             return
         warnings.warn(
@@ -762,7 +763,7 @@ class TensorTrain(torch.nn.Module):
                 state_dict[name] = torch.zeros_like(value)
         names = [f"{prefix}factors.{n}" for n in range(len(self.factors))]
         fmt, given = self._factor_format(), [state_dict.get(name) for name in names]
-        if before.get("factor") != str(fmt) and all(
+        if before.get("factor") not in (str(fmt), formats["factor"]) and all(
             f is not None and not f.is_meta and bool(f.isfinite().all()) for f in given
         ):
             exponents = [quantisation(f.detach().cpu(), fmt) for f in given if f is not None]

@@ -278,7 +278,7 @@ class Segment:
         first, settling = self.layers[self.stretch.first], self.machine.settling
         follows = given is not None and first.training
         n = first.numbers  # of all layers of a program
-        numbers = {f"{','.join(n.formats.values())},{n.widths.bias},{n.underflow}": 1}
+        numbers = {f"{','.join(n.stored_formats.values())},{n.widths.bias},{n.underflow}": 1}
         if self._numbers and numbers != self._numbers:
             # Exponents chosen for words of other bits would lose bits without a warning.
             self.forget()

@@ -20,7 +20,7 @@ from trainwright.compiler.base.errors import CompileError, DoesNotFitError, Reso
 from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed, is_spent
 from trainwright.compiler.step.compile import StepPrograms, compile_network
-from trainwright.functions.record import LIBRARY, FunctionKernel
+from trainwright.functions.record import FunctionKernel
 from trainwright.functions.saturation import warn_of_saturation
 from trainwright.graph.ir import Kernel
 from trainwright.graph.step import step_graph
@@ -127,9 +127,7 @@ def own_parts(network: Network, batch: int) -> str:
     Warns of a kernel whose results saturate.
     """
     parts: list[object] = [
-        (fmt, fmt.definition)
-        for _, fmt in (*network.coded, *network.singles)
-        if not type(fmt).__module__.startswith(LIBRARY)
+        (fmt, fmt.definition) for _, fmt in (*network.coded, *network.singles) if fmt.own_digest
     ]
     if all(function.definition.is_library for function in network.functions):
         return repr(parts)
