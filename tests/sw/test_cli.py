@@ -210,6 +210,14 @@ def test_command_line_misspelt_word_is_answered_with_the_closest(capsys, tmp_pat
         (["--lr", "2"], "argument --lr: must be between 0 and 1, not 2.0"),
         (["--rank-threshold", "1"], "argument --rank-threshold: must be between 0 and 1, not 1.0"),
         (["--no-prior", "--rank-interval", "3"], "--rank-interval does not go with --no-prior"),
+        (
+            ["--no-prior", "--update", "chip", "--cut-programs", "fitted"],
+            "--cut-programs does not go with --no-prior: omit one of them",
+        ),
+        (
+            ["--update", "chip", "--scales", "all-frozen"],
+            "scales 'all-frozen' is for an update on the host: use --scales frozen",
+        ),
         (["--network", "nope"], "unknown network 'nope'; built in are digits, fashion"),
         (["--network", "nope.toml"], "cannot read network file 'nope.toml'"),
         (["--dataset", "cifar"], "unknown data set 'cifar'"),

@@ -109,6 +109,7 @@ def test_no_back_end_goes_with_it(tmp_path, capsys, options):
         ("--scale-range", "paper"),
         ("--factor-scales", "blocks"),
         ("--rounding-mode", "stochastic"),
+        ("--spread", "4.0"),
     ],
 )
 def test_options_of_integers_are_refused(tmp_path, capsys, option, value):

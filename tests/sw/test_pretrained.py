@@ -1,6 +1,7 @@
 """From dense weights to factors to a training run, and rounding after training."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,6 +90,41 @@ def test_rounding_a_model_keeps_its_matrices_within_the_tolerance():
         assert to_matrix(masters).shape == to_matrix(before).shape
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--formats", "factor=fixed(8)"],
+        ["--formats", "factor=posit(6,1),activation=fixed(6)"],
+        ["--numbers", "float32"],
+    ],
+)
+def test_pretrained_factors_begin_in_the_formats_of_the_options(tmp_path, options):
+    given, path = _pretrained(DIGITS), tmp_path / "factors.safetensors"
+    save_pretrained(path, given)
+    argv = ["train", "--initial", str(path), *options, "--steps", "1", "--lr", "1e-6", "--no-prior"]
+    assert main([*argv, "--test-samples", "64", "--out", str(tmp_path / "run")]) == 0
+    stored = load_model(tmp_path / "run" / "model.safetensors").model
+    wanted = DIGITS.in_float32() if "float32" in options else DIGITS.with_formats(options[1])
+    assert stored.network == wanted
+    start = pretrained_model(replace(given, network=wanted)).quantised()
+    for ours, theirs in zip(stored.factors, start.factors, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            assert torch.allclose(a.double(), b.double(), atol=1, rtol=1e-3)
+    if wanted.widths.is_float:
+        assert torch.allclose(stored.factors[0][0], given.factors[0][0], rtol=1e-4, atol=1e-5)
+
+
+def test_rounding_a_float_model_rounds_its_values(tmp_path):
+    out = tmp_path / "run"
+    argv = ["train", "--numbers", "float32", "--steps", "2", "--test-samples", "64", "--no-prior"]
+    assert main([*argv, "--tt-round", "0.4", "--out", str(out)]) == 0
+    model, rounded = (
+        load_model(out / name).model for name in ("model.safetensors", "rounded.safetensors")
+    )
+    for before, after in zip(model.factors, rounded.factors, strict=True):
+        assert 0.01 < distance([f.double() for f in before], [f.double() for f in after]) <= 0.4
+
+
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
     """Train a dense digits classifier by torch for a moment."""
@@ -143,10 +179,13 @@ def test_pretrained_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, d
         (["--tt-round", "0.1", "--tt-round-beside", "nowhere"], "no finished run"),
         (["--initial", "nothing.safetensors"], "no checkpoint"),
         (["--initial", "x", "--resume", "--out", "y"], "--initial begins one"),
+        (["--initial", "FACTORS", "--spread", "4"], "--initial decides the spread of its factors"),
+        (["--initial", "FACTORS", "--ranks", "4"], "--initial decides the ranks of its factors"),
     ],
 )
 def test_options_of_training_that_cannot_be(capsys, tmp_path, monkeypatch, argv, message):
     monkeypatch.chdir(tmp_path)
+    save_pretrained(tmp_path / "FACTORS", _pretrained(DIGITS))
     assert main(["train", *argv]) == 2
     assert message in capsys.readouterr().err
 

@@ -66,8 +66,8 @@ class NumberOptions(SettingsModel):
 
     formats: Annotated[str | None, Option(metavar="F", note=f" Formats: {allowed()}")] = None
     """number formats of classes of tensors (factor, activation, intermediate, gradient), or of
-    single factors and activations by name, such as 'activation=posit(8,0),l1.G2=fixed(8)'; and
-    underflow=never, zero or gradients."""
+    single factors and activations by name, such as 'activation=posit(8,0),l1.G2=fixed(8)'; for
+    posits underflow=never, zero or gradients."""
 
 
 class FormOptions(NumberOptions):

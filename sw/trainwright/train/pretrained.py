@@ -86,10 +86,17 @@ def quantisation(value: torch.Tensor, fmt: Format) -> int:
 
 
 def pretrained_model(given: Pretrained) -> Model:
-    """Return the model to start from, its master weights clipped to their bits."""
+    """Return the model to start from in the formats of ``given.network``.
+
+    Master weights are clipped to their bits; those of a network in float32 stay as they are.
+    """
     factors: list[list[Parameter]] = []
     exponents: list[tuple[int, ...]] = []
     for number, layer in enumerate(given.factors):
+        if given.network.widths.is_float:
+            exponents.append((0,) * len(layer))
+            factors.append([Parameter.of(factor) for factor in layer])
+            continue
         formats = given.network.factor_formats(number)
         scales = tuple(quantisation(*operands) for operands in zip(layer, formats, strict=True))
         exponents.append(scales)

@@ -47,13 +47,12 @@ def rounded_model(
     quantised = model.quantised()
     layers = []
     for number, factors in enumerate(quantised.factors):
-        exponents, formats = (
-            quantised.factor_exponents[number],
-            model.network.factor_formats(number),
-        )
-        values = [
-            dequantise(*operands) for operands in zip(factors, exponents, formats, strict=True)
-        ]
+        if model.network.widths.is_float:  # the factors are values, not words
+            values = [factor.to(torch.float64) for factor in factors]
+        else:
+            formats = model.network.factor_formats(number)
+            words = zip(factors, quantised.factor_exponents[number], formats, strict=True)
+            values = [dequantise(*operands) for operands in words]
         # The balanced gauge gives neighbouring factors equal norms; rounding alone leaves all of
         # the norm in one factor, whose few levels would then have to span it.
         layers.append(balance(tt_round(values, tolerance=tolerance, numbers=numbers or Numbers())))

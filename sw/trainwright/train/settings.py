@@ -92,7 +92,8 @@ class TrainSettings(SettingsModel):
     """exponents of the tensors: following their means, or frozen after the first batch; all-frozen
     freezes those of biases (2^``BIAS_RANGE`` at most) and of the gradient of the logits, too"""
     spread: Annotated[float, Meta(ge=0.25, le=8), Option(metavar="STEPS")] = SPREAD
-    """standard deviation of the initial factors in quantisation steps, at 4 bits"""
+    """standard deviation of the initial factors in quantisation steps, at 4 bits, to the nearest
+    power of two"""
     factor_scales: Annotated[str, OneOf(FACTOR_SCALES)] = "fixed"
     """exponents of the factors: as at the start, following their size, or a scale for each column
     of a bond (``train.blocks``)"""
@@ -129,6 +130,11 @@ class TrainSettings(SettingsModel):
                 f"{name.replace('_', ' ')} {value!r} is for an update on the host: omit it, or use "
                 "--update host",
             )
+        _require(
+            self.scales != "all-frozen",
+            "scales 'all-frozen' is for an update on the host: use --scales frozen, or --update "
+            "host",
+        )
         _require(
             self.prior is None or self.prior.form == "storage",
             "an update on the chip has prior form storage only: use it, or --update host",

@@ -146,7 +146,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value or name not in ("log", "memory")}
 
 
-_INTEGER_SETTINGS = ("scales", "scale_range", "factor_scales", "rounding")
+_INTEGER_SETTINGS = ("scales", "scale_range", "factor_scales", "rounding", "spread")
 
 
 def _check_options(options: RunOptions, network: Network, settings: TrainSettings) -> None:
@@ -165,7 +165,7 @@ def _check_options(options: RunOptions, network: Network, settings: TrainSetting
     plain = TrainSettings()
     unusable = {
         "--update chip": settings.chip is not None,
-        "--accelerator and --preset": bool(options.accelerator),
+        "--accelerator or --preset": bool(options.accelerator),
         f"--plan {options.plan}": options.plan != RunOptions.plan,
         f"--verify {options.verify}": bool(options.verify),
     }
@@ -203,8 +203,9 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> RequestedRun:
         network = fitting_network(data, Path(args.data).stem)
     else:
         network = load_network(args.network or "digits")
-    if pretrained is not None and args.ranks is not None:
-        raise OptionError("--initial has ranks of its own: omit --ranks")
+    for name in ("ranks", "spread"):
+        if pretrained is not None and getattr(args, name) is not None:
+            raise OptionError(f"--initial decides the {name} of its factors: omit --{name}")
     network = with_ranks(with_formats(network, args.formats), args.ranks)
     given = _given(args)
     if args.numbers == "float32":
@@ -260,7 +261,8 @@ def fresh_state(
     """Return initial state and data of a new run. Raises ``DataError``, ``OptionError``."""
     data = labelled_for(new.network, new.data or load(new.options))
     _check_task(data, new.settings)
-    model = None if new.pretrained is None else pretrained_model(new.pretrained)
+    given = new.pretrained and replace(new.pretrained, network=new.network)
+    model = None if given is None else pretrained_model(given)
     with errors_as("", OptionError, ValueError):
         settings = make_settings(args, new.options.dataset, len(data.train))
         return initial_state(new.network, settings, model), data

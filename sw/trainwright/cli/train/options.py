@@ -195,9 +195,10 @@ def make_settings(
     if given["chip"] and args.update != "chip":
         option = next(s.flag for s in settings_of(ChipSettings) if s.name in given["chip"])
         raise OptionError(f"--{option} is for an update on the chip: add --update chip")
-    if args.prior is False and given["prior"]:
-        option = next(s.flag for s in settings_of(PriorSettings) if s.name in given["prior"])
-        raise OptionError(f"--{option} does not go with --no-prior")
+    cuts = {*given["prior"], *given["chip"]} - {"optimiser", "loss", "pixels"}
+    if args.prior is False and cuts:
+        option = next(s.flag for s, _ in stored_settings() if s.name in cuts)
+        raise OptionError(f"--{option} does not go with --no-prior: omit one of them")
     prior = {"weight": weight}
     if args.update == "chip":
         chip = ChipSettings(**given["chip"])
