@@ -1,9 +1,11 @@
 """Kernels of users whose results saturate in programs: one warning, and remedies that work."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from function_networks import guide_network, kernels_dropped, two_layers
 
 import trainwright
@@ -33,7 +35,7 @@ def raised(bits):
     return Scale(lambda e, *_: Scaling(e[0] + bits, e[0] + bits, ()))
 
 
-def messages(body, gradient="straight-through", **options):
+def messages(body: Any, gradient: Any = "straight-through", **options):
     """Compile a network with a kernel twice, and list the warnings."""
     body.__name__ = "own"
     trainwright.kernel(gradient=gradient, **options)(body)
@@ -151,3 +153,63 @@ def test_remedies_keep_the_values_and_run_in_programs(body, gradient, options, f
     with GoldenAccelerator(ENGINE, memory_bytes=1 << 22) as accelerator:
         checked = check_step(two_layers("own"), 8, accelerator, seed=1)
     assert checked.comparison.values and checked.comparison.mismatches == {}
+
+
+def growing(factor, bits):
+    """Multiply by ``factor`` and shift by ``bits``."""
+    return lambda k, x: (x * factor).rounded(bits, EVEN)
+
+
+@pytest.mark.parametrize(("bits", "warned"), [(2, True), (5, False)])
+def test_rule_of_an_exponent_that_is_too_small_warns_once_of_its_line(bits, warned):
+    def body(k, x):
+        return growing(50, bits)(k, x)
+
+    def gradient(k, upper):
+        return growing(50 * 8, bits)(k, upper)
+
+    own = messages(body, scale=raised(bits))
+    assert len(own) == warned
+    assert not warned or "8 bits at the exponent of the rule scale=, and saturate in" in own[0]
+    line = gradient.__code__.co_firstlineno
+    own = messages(lambda k, x: x, gradient, gradient_scale=raised(bits))
+    assert len(own) == warned
+    if warned:
+        assert own[0].startswith(f"test_kernel_saturation.py:{line}: own': ")
+        assert "the rule gradient_scale=" in own[0] and "raise the exponent further" in own[0]
+
+
+def in_torch(body: Any, x, gradient: Any = "straight-through", **options):
+    """Call a kernel twice in torch, forward and backward; return its result and the warnings."""
+    body.__name__ = "own"
+    own = trainwright.kernel(gradient=gradient, **options)(body)
+    x = x.clone().requires_grad_()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            own(x).sum().backward()
+    return [str(w.message) for w in caught]
+
+
+def test_results_that_saturate_in_torch_warn_once_of_their_line():
+    x = torch.linspace(-1, 1, 101)
+    (message,) = in_torch(lambda k, x: x * 50, x)
+    assert message.startswith("test_kernel_saturation.py:") and "saturate in torch" in message
+    assert "97% of the results" in message and "whole_bits=" in message
+    (message,) = in_torch(growing(50, 2), x, scale=raised(2))
+    assert "the rule scale=" in message
+    ones = lambda k, upper: (upper * 100).rounded(2, EVEN)  # noqa: E731
+    (message,) = in_torch(lambda k, x: x, x, ones, gradient_scale=raised(2))
+    assert "own': 100%" in message and "the rule gradient_scale=" in message
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    (
+        (lambda k, x: (x * 50).clip(8), {}),
+        (growing(50, 6), {"scale": raised(6)}),
+        (lambda k, x: k.fixed(k.scaled(x, 8), 8), {"whole_bits": 0}),
+    ),
+)
+def test_results_that_fit_or_are_cut_by_intention_in_torch_give_no_warning(body, options):
+    assert not in_torch(body, torch.linspace(-1, 1, 101), **options)

@@ -13,6 +13,7 @@ import torch
 
 from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.functions.record import Function, FunctionKernel
+from trainwright.functions.saturation import warn_in_torch
 from trainwright.kernels import evaluate
 from trainwright.kernels.trace import LANES
 
@@ -149,6 +150,8 @@ def applied(
     if not size:
         return operands[0].copy(), scaling.exponent
     result = evaluate(kernel.traced(bits, width), rows, constants=scaling.constants).rows["z"]
+    if not kernel.primed or not (kernel.automatic or kernel.keeps_exponent):
+        warn_in_torch(kernel, list(rows.values()), bits, width, exponents, result, size)
     return result.ravel()[:size].reshape(shape), scaling.exponent
 
 

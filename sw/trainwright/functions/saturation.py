@@ -28,21 +28,60 @@ REMEDIES = (
     "shift it right, by .rounded, and give the rule of its exponent, gradient_scale=",
 )
 """Remedies for a result and for a gradient."""
+RULES = "scale", "gradient_scale"
+"""Options with the rule of the exponent of a result, and of a gradient."""
 
 
 @lru_cache(512)
 def warn_of_saturation(kernel: FunctionKernel, widths: tuple[int, ...], width: int) -> None:
     """Warn once of a user's kernel that cuts many results of ``width`` bits."""
-    if kernel.function.definition.is_library or not kernel.keeps_exponent:
+    if _is_cut_by_intention(kernel) or kernel.automatic:
         return
     if (share := cut_share(kernel, widths, width)) > MOST_CUT:
-        warnings.warn(
-            f"{place_of(kernel.body)}: {kernel.text}: {share:.0%} of the results need more than "
-            f"{width} bits at the exponent of the operand, and saturate in a program: "
-            f"{REMEDIES[kernel.primed]} (docs/guide/your-own-kernel.md)",
-            LostTensorWarning,
-            stacklevel=2,
-        )
+        _warn(kernel, share, width, "in a program")
+
+
+def _is_cut_by_intention(kernel: FunctionKernel) -> bool:
+    """Return whether results end at a range that was chosen: the library's, and ``whole_bits``."""
+    return kernel.function.definition.is_library or kernel.whole_bits is not None
+
+
+@lru_cache(512)
+def _warn(kernel: FunctionKernel, share: float, width: int, place: str) -> None:
+    rule, exponent, remedy = RULES[kernel.primed], "the operand", REMEDIES[kernel.primed]
+    if not kernel.keeps_exponent:
+        exponent = f"the rule {rule}="
+        remedy = "let the rule raise the exponent further, and shift the result right as far"
+    warnings.warn(
+        f"{place_of(kernel.body)}: {kernel.text}: {share:.0%} of the results need more than "
+        f"{width} bits at the exponent of {exponent}, and saturate {place}: {remedy} "
+        "(docs/guide/your-own-kernel.md)",
+        LostTensorWarning,
+        stacklevel=4,
+    )
+
+
+def warn_in_torch(
+    kernel: FunctionKernel, operands: Sequence[Any], widths: Sequence[int], width: int,
+    exponents: Sequence[int], result: Any, size: int,
+) -> None:  # fmt: skip
+    """Warn once of a user's kernel that cuts many results of these ``operands`` in torch.
+
+    ``operands`` are rows of groups or of lanes, of which ``size`` values are no padding.
+    """
+    if kernel in _reported or _is_cut_by_intention(kernel):
+        return
+    most = (1 << (width - 1)) - 1
+    if int((np.abs(result) >= most).sum()) <= MOST_CUT * size:  # a measurement takes longer
+        return
+    share = _share(kernel, operands, exponents, widths, width) * result.size / size
+    if share > MOST_CUT:
+        _reported.add(kernel)
+        _warn(kernel, share, width, "in torch")
+
+
+_reported: set[FunctionKernel] = set()
+"""Kernels of which ``warn_in_torch`` warned."""
 
 
 def cut_share(kernel: FunctionKernel, widths: Sequence[int], width: int) -> float:
@@ -50,9 +89,7 @@ def cut_share(kernel: FunctionKernel, widths: Sequence[int], width: int) -> floa
 
     Values that the kernel's own text clips do not count.
     """
-    options: dict[str, Any] = {"function": kernel, "widths": tuple(widths), "width": width}
     group = kernel.group
-    body = trace_groups(_cut_pass, group, **options) if group else trace(_cut_pass, **options)
     drawn, ranges = np.random.RandomState(0), ScaleRanges()
     kinds = (ranges.gradient, ranges.activation) if kernel.primed else (ranges.activation,) * 2
     shape = (max(SAMPLES // (group or 16), 1), group or 16)
@@ -67,7 +104,18 @@ def cut_share(kernel: FunctionKernel, widths: Sequence[int], width: int) -> floa
         traced = function.forward.traced(given, widths[1])
         words[1] = evaluate(traced, {"x0": words[1]}, constants=scaling.constants).rows["z"]
         exponents[1] = scaling.exponent
-    rows = {f"x{n}": operand for n, operand in enumerate(words)}
+    return _share(kernel, words, exponents, widths, width)
+
+
+def _share(
+    kernel: FunctionKernel, operands: Sequence[Any], exponents: Sequence[int],
+    widths: Sequence[int], width: int,
+) -> float:  # fmt: skip
+    """Return the share of results of these operands that need more than ``width`` bits."""
+    options: dict[str, Any] = {"function": kernel, "widths": tuple(widths), "width": width}
+    group = kernel.group
+    body = trace_groups(_cut_pass, group, **options) if group else trace(_cut_pass, **options)
+    rows = {f"x{n}": operand for n, operand in enumerate(operands)}
     constants = kernel.bound(exponents, width, None).constants
     high = evaluate(body, rows, constants=constants).rows["z"]
     return float(((high != 0) & (high != -1)).mean())
