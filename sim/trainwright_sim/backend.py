@@ -26,7 +26,7 @@ from trainwright.support.native.tools import Progress
 from trainwright.support.waiting import waiting
 from trainwright_sim.build import build, tell
 from trainwright_sim.design import kept_rtlil
-from trainwright_sim.engines import LEAVES, WAVES
+from trainwright_sim.engines import ENGINES, LEAVES, WAVES
 from trainwright_sim.gates import Operands, multiplication_energy
 from trainwright_sim.library import Simulator, Stop, WaveSimulator
 from trainwright_sim.memory import MemoryModel
@@ -108,6 +108,8 @@ class RtlAccelerator:
     ):
         if not 0 < memory_bytes <= 1 << parameters.address_width:
             raise ValueError(f"memory_bytes must be from 1 to 2^32, not {memory_bytes!r}")
+        if engine not in ENGINES:  # refused before minutes of conversion
+            raise ValueError(f"engine must be one of {sorted(ENGINES)}, not {engine!r}")
         self._parameters = parameters
         self._bytes = np.zeros(memory_bytes, np.uint8)
         self._engine, self._compiler, self._design = engine, compiler, design

@@ -203,3 +203,8 @@ def test_rtl_simulator_is_built_by_first_use_only(parameters, make_program):
         accelerator.run(make_program(parameters, 2), ADDRESS)
         accelerator.run(make_program(parameters, 2), ADDRESS)
     assert built == [True]
+
+
+def test_rtl_engine_of_unknown_name_is_refused_before_it_is_converted():
+    with pytest.raises(ValueError, match=r"engine must be one of .*'verilator'.* not 'leave'"):
+        RtlAccelerator(AcceleratorParameters(), memory_bytes=1 << 12, engine="leave")

@@ -225,6 +225,7 @@ def test_command_line_misspelt_word_is_answered_with_the_closest(capsys, tmp_pat
             ["--engine", "cxxrtl"],
             "--engine only applies to the simulated hardware: add --backend rtl",
         ),
+        (["--backend", "rtl", "--engine", "leave"], "did you mean 'leaves'?"),
         (["--memory-stall", "0.1"], "--memory-stall only applies to the simulated hardware"),
         (["--verify", "5"], "--verify compares with the golden model: add --backend rtl"),
         (["--batch", "1438"], "batch 1438 is more than the 1,437 training samples"),
@@ -747,3 +748,9 @@ def test_ctrl_c_at_later_imports_is_one_line(module, argv, capsys, monkeypatch):
     monkeypatch.delattr(importlib.import_module(package), name, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Stop(module), *sys.meta_path])
     assert run(capsys, *argv) == (130, "", "trainwright: interrupted\n")
+
+
+@pytest.mark.parametrize("value", ["-1/3", "-1e-3", "-inf"])
+def test_posit_of_a_negative_number_says_where_it_goes(capsys, value):
+    assert f"goes behind '--', as in -- {value}" in complaint(capsys, "posit", value)
+    assert main(["posit", "--", value]) == 0

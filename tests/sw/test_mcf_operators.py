@@ -260,3 +260,11 @@ def test_mcf_narrow_and_split_take_tensors_of_places():
     x = mcf.tensor([["0.1", "0.2", "0.3"]])
     assert torch.equal(torch.narrow(x, 1, torch.tensor(1), 2), x[:, 1:])
     assert [part.shape[1] for part in torch.tensor_split(x, torch.tensor([1]), 1)] == [1, 2]
+
+
+@pytest.mark.parametrize("function", [F.softplus, F.elu, torch.log1p, torch.outer])
+def test_undefined_function_is_called_by_its_own_name(function):
+    x = mcf.tensor([0.5, 2.0], nc=2)
+    operands = (x, x) if function is torch.outer else (x,)
+    with pytest.raises(TypeError, match=f"^{function.__name__} is not defined for MCTensor"):
+        function(*operands)

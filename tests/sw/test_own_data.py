@@ -216,6 +216,29 @@ def pictures(folder, classes, mode="L", size=(5, 4), count=5):
     return folder
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "\u0939\u093f\u0928\u094d\u0926\u0940, \u0915\u093f\u0924\u093e\u092c!",
+            2,
+        ),  # Hindi: vowel signs
+        ("\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22 \u0e14\u0e35", 2),  # Thai
+        ("\u0bae\u0bca\u0bb4\u0bbf", 1),  # Tamil
+        ("x\u0331y \u2764\ufe0flove", 2),  # a mark without a composed letter, and one on a symbol
+        ("caf\u00e9 don't a_b", 4),
+    ],
+)
+def test_text_with_marks_sets_one_input_for_each_word(tmp_path, line, words):
+    path = tmp_path / "lines.txt"
+    path.write_text(f"a\t{line}\nb\tother\n" * 5, encoding="utf-8")
+    images = load_data_set("table", str(path)).train.images.reshape(-1, 256)
+    assert sorted({int(n) for n in (images > 0).sum(1)}) == sorted({1, words})
+    longest = max(line.split(), key=len).strip(",!").lstrip("\u2764\ufe0f")
+    if longest.isidentifier():
+        assert images[:, zlib.crc32(longest.encode()) % 256].any()
+
+
 def test_picture_folder_of_colours_has_a_pixels_values_side_by_side(tmp_path):
     folder = pictures(tmp_path / "p", ["cat", "dog"], "RGB")
     data = load_data_set("pictures", folder)

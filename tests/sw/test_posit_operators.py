@@ -399,3 +399,14 @@ def test_posit_where_with_a_types_least_number_hides_scores(fmt, dtype):
     hidden = torch.where(torch.tensor([[True, False]]), x, least)
     assert hidden.tolist() == [[0.5, -fmt.maxpos]]
     assert hidden.softmax(1).tolist() == [[1, 0]]
+
+
+def test_quantiles_between_elements_name_the_remedy_that_works():
+    x = PositTensor([1.0, 3.0, 2.0, 8.0], PositFormat(16, 2))
+    for take in (lambda: torch.quantile(x, 0.3), lambda: x.nanquantile(torch.tensor([0.3]), dim=0)):
+        with pytest.raises(PositError, match=r"interpolation='nearest' takes one .* x.decode\(\)"):
+            take()
+    assert torch.quantile(x, 0.3, interpolation="nearest").item() == 2.0
+    assert torch.quantile(x.decode(), 0.5).item() == 2.5
+    with pytest.raises(RuntimeError, match=r"in the range \[0, 1\]"):
+        torch.quantile(x, 2.0)

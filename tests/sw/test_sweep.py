@@ -43,6 +43,16 @@ def asked(tmp_path, text):
 # Specs.
 
 
+def test_dry_run_prints_json_if_asked_and_reads_the_resources(tmp_path, capsys):
+    text = '[train]\nnetwork = "digits"\n[axes]\nseed = [0, 1]\n'
+    dry = ["sweep", str(write(tmp_path / "s.toml", text)), "--dry-run", "--json"]
+    assert main(dry) == 0
+    trials = json.loads(capsys.readouterr().out)["trials"]
+    assert trials == [f"trainwright train --network digits --seed {seed}" for seed in (0, 1)]
+    assert main([*dry, "--resources", str(tmp_path / "none.jsonl")]) == 2
+    assert "--resources: cannot read" in capsys.readouterr().err
+
+
 def test_trials_are_all_combinations_as_command_lines(tmp_path):
     trials = asked(
         tmp_path,

@@ -167,6 +167,9 @@ def test_tt_rejects_cores_that_form_no_train():
         to_matrix(_train((2, 2))[1:])
     with pytest.raises(ValueError, match="method"):
         Numbers(method="gram")
+    with pytest.raises(ValueError, match=r"rounding 'block' .* where results are cast to low"):
+        Numbers(rounding="block")
+    assert Numbers(low="fp16", high="fp32", rounding="block").uniform() == Numbers(high="fp32")
     assert parameters_of(_train((2, 2))) == 12 * 2 + 2 * 6 * 2 + 2 * 10
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from trainwright.cli.errors import OptionError
 from trainwright.parameters import AcceleratorParameters
-from trainwright.support.settings import Option, Positive, SettingsModel
+from trainwright.support.settings import OneOf, Option, Positive, SettingsModel
 from trainwright.support.text import suggestion
 
 MEMORY_BYTES = 1 << 26
@@ -24,8 +24,8 @@ class SimulationOptions(SettingsModel):
     """beats a cycle (default: 0.8)"""
     memory_stall: Annotated[float | None, Option(metavar="P")] = None
     """random pauses, 0 to 0.95 (default: 0)"""
-    engine: str | None = None
-    """simulator: verilator (default), leaves or cxxrtl"""
+    engine: Annotated[str | None, OneOf(("verilator", "leaves", "cxxrtl"))] = None
+    """simulator (default: verilator)"""
 
 
 def memory_options(args: Any) -> dict[str, float]:
@@ -40,8 +40,7 @@ def memory_options(args: Any) -> dict[str, float]:
 
 def check_simulation_options(backend: str, memory: Mapping[str, float], engine: str | None) -> None:
     """Reject options of the simulation with another back end."""
-    given = [f"--memory-{name.split('_')[-1]}" for name in memory]
-    given += ["--engine"] if engine else []
+    given = [f"--memory-{name.split('_')[-1]}" for name in memory] + ["--engine"] * bool(engine)
     if given and backend != "rtl":
         raise OptionError(
             f"{given[0]} only applies to the simulated hardware: add --backend rtl, or omit it"

@@ -16,6 +16,7 @@ from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, ClassVar
+from unicodedata import category
 
 import numpy as np
 import numpy.typing as npt
@@ -675,7 +676,17 @@ def _column(
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
+    """Split at all but letters, digits, underscores and the marks on them.
+
+    Vowel signs of Hindi, Tamil or Thai are marks, which no class of ``re`` has.
+    """
+    if text.isascii():
+        return re.findall(r"\w+", text.lower())
+    kept = " "
+    for c in text.lower():
+        is_mark = category(c)[0] == "M" and kept[-1] != " "
+        kept += c if is_mark or c.isalnum() or c == "_" else " "
+    return kept.split()
 
 
 def _inputs(cells: Cells, preparation: Preparation) -> npt.NDArray[np.uint8]:

@@ -92,7 +92,8 @@ def _renamed(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _property(func: Any) -> str:
     """Return the name of the property that a function reads or writes, or an empty name."""
-    return getattr(getattr(func, "__self__", None), "__name__", "")
+    is_accessor = getattr(func, "__name__", "") in ("__get__", "__set__", "__delete__")
+    return getattr(func.__self__, "__name__", "") if is_accessor else ""
 
 
 def call_below(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from trainwright.posit.format import PositError
+
 _functions: Any = torch  # whose stubs lack private functions
 
 
@@ -93,6 +95,21 @@ def _isclose(
     return close if equal_nan else close & ~torch.isnan(x)
 
 
+def _quantiles(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Name what takes quantiles between two elements, for which torch's weights are floats."""
+
+    def run(x: Any, q: Any, *args: Any, **kwargs: Any) -> Tensor:
+        try:
+            return func(x, q, *args, **kwargs)
+        except PositError as error:
+            raise PositError(
+                f"torch.{func.__name__} weighs two elements by floats, which do not mix with "
+                "posits: interpolation='nearest' takes one of them, x.decode() gives floats"
+            ) from error
+
+    return run
+
+
 def _norm_of_nothing(func: Callable[..., Any]) -> Callable[..., Any]:
     """Make posits of the norm of an empty matrix, for which torch makes zeros of floats."""
 
@@ -112,6 +129,11 @@ OVERRIDES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.nanmean, Tensor.nanmean), _nanmean),
     **dict.fromkeys((torch.isclose, Tensor.isclose), _isclose),
     **{func: _norm_of_nothing(func) for func in (torch.linalg.norm, torch.linalg.matrix_norm)},
+    **{
+        name: _quantiles(func)
+        for func in (torch.quantile, torch.nanquantile)
+        for name in (func, getattr(Tensor, func.__name__))
+    },
     # An encoder asks whether it may make nested tensors, whose kernels compute in floats.
     _functions._nested_tensor_from_mask_left_aligned: lambda x, mask: False,
     _functions._pack_padded_sequence: _pack,

@@ -35,6 +35,11 @@ class Numbers:
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
         make_precision(self.low, self.high, self.rounding)
+        if self.low is None and self.rounding != "end":
+            raise ValueError(
+                f"rounding {self.rounding!r} (--cast-level) says where results are cast to low: "
+                "give low (--low) too, or omit it"
+            )
 
     @property
     def precision(self) -> Precision:
@@ -43,7 +48,7 @@ class Numbers:
 
     def uniform(self) -> "Numbers":
         """Return these numbers with everything in ``high``."""
-        return replace(self, low=None)
+        return replace(self, low=None, rounding="end")
 
     def qr(self, a: torch.Tensor) -> QR:
         """Factor ``a`` (m, n), m >= n; TSQR with fewer levels where the matrix is not tall."""

@@ -100,10 +100,10 @@ def _run(options: SweepOptions) -> int:
     out = Path(options.out or Path("runs") / f"sweep-{Path(options.spec).stem}")
     shelf = DataShelf(out)
     trials = points(spec, out, shelf.load)
-    if options.dry_run:
-        print("\n".join(trial.command for trial in trials))
-        return 0
     luts = read_luts(options.resources)
+    if options.dry_run:
+        commands = [trial.command for trial in trials]
+        return show(options.json, {"trials": commands}, "\n".join(commands))
     engine = _engine(options, out)
     asked = [trial.checked.asked.options for trial in trials]
     notes: dict[str, None] = {}

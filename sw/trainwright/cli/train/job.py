@@ -5,6 +5,7 @@ import shlex
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -261,8 +262,7 @@ def fresh_state(
     """Return initial state and data of a new run. Raises ``DataError``, ``OptionError``."""
     data = labelled_for(new.network, new.data or load(new.options))
     _check_task(data, new.settings)
-    given = new.pretrained and replace(new.pretrained, network=new.network)
-    model = None if given is None else pretrained_model(given)
+    model = new.pretrained and pretrained_model(replace(new.pretrained, network=new.network))
     with errors_as("", OptionError, ValueError):
         settings = make_settings(args, new.options.dataset, len(data.train))
         return initial_state(new.network, settings, model), data
@@ -281,18 +281,16 @@ def _check_task(data: DataSet, settings: TrainSettings) -> None:
 
 def _pretrained(args: argparse.Namespace) -> Pretrained:
     given = load_pretrained(Path(args.initial))
-    if args.network is not None:
-        named = load_network(args.network)
-        try:
-            same = named.with_ranks(given.network.ranks) == given.network
-        except NetworkError:  # other ranks than it can have
-            same = False
-        if not same:
-            raise OptionError(
-                f"--initial {args.initial} belongs to network {given.network.name!r} and not to "
-                f"--network {args.network}"
-            )
-    return given
+    if args.network is None:
+        return given
+    named = load_network(args.network)
+    with suppress(NetworkError):  # other ranks than it can have
+        if named.with_ranks(given.network.ranks) == given.network:
+            return given
+    raise OptionError(
+        f"--initial {args.initial} belongs to network {given.network.name!r} and not to "
+        f"--network {args.network}"
+    )
 
 
 def _same(named: Network, stored: Network) -> bool:
