@@ -269,3 +269,36 @@ def test_bias_beyond_all_shifts_is_named_and_damages_nothing(trained):
     after = model.state_dict()
     assert not trained or all(map(torch.equal, state.values(), after.values()))
     assert worst(model, x, lambda y: y.sum()) < 0.02
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+@pytest.mark.parametrize(("numbers", "bound"), [("fixed", 0.2), ("factor=fixed(16)", 0.1)])
+def test_weights_that_are_doubled_from_outside_are_not_clipped(numbers, bound, compiled, training):
+    model, x = network(compiled=compiled, numbers=numbers), torch.randn(16, 20)
+    model(x).sum().backward()
+    exact = in_float64(model)
+    with torch.no_grad():
+        for weights in (*model.parameters(), *exact.parameters()):
+            weights.mul_(2)
+        model.train(training)
+        outputs = model(x / 4)  # a fourth in each of two layers: outputs of the size before
+        assert relative(outputs, exact(x.double() / 4)) < bound  # was 0.69
+
+
+def test_factor_value_far_out_does_not_move_the_exponent():
+    layer = tnn.TTLinear(20, 32, rank=6)
+    before = layer.factor_exponents.clone()
+    with torch.no_grad():
+        layer.factors[0].view(-1)[0] = 1e3
+    layer(torch.randn(16, 20))
+    assert torch.equal(layer.factor_exponents, before)
+
+
+def test_step_after_a_column_of_thousands_has_all_gradients():
+    """Watch exponents that are held above saturated values: held ones kept rounding to zeros."""
+    model, x = network(), torch.randn(16, 20)
+    x[:, 3] = 1000
+    model(x).square().mean().backward()
+    x[:, 3] = 0
+    assert worst(model, x, lambda y: y.square().mean()) < 0.4  # was 1

@@ -288,7 +288,8 @@ class Scales:
             if step < 1:  # the mean says otherwise, and would take the move back
                 self.held[name] = HELD_STEPS
             return max(step, 1)
-        if steps := self.held.pop(name, 0):
+        steps = self.held.pop(name, 0)
+        if steps and s.total and not self._is_faint(s):  # what rounds to 0 saturates no more
             if steps > 1:
                 self.held[name] = steps - 1
             return max(step, 0)
@@ -315,7 +316,11 @@ class Scales:
                 return True  # only the mean shows that a tensor grew whose saturation none counts
             if s.saturated_energy > (min(most, GROWN_ENERGY) if grown else most):
                 return True
-        words = s.total / s.count
+        return self._is_faint(s)
+
+    def _is_faint(self, s: TensorStatistics) -> bool:
+        """Return whether values are few steps, which a lower exponent would show."""
+        low, words = self.ranges.of_tensor(s).low, s.total / s.count
         return s.exponent > s.floor and words < FAINT_WORDS and s.mean_fraction < low / FAINT_BELOW
 
     def _held(self, step: int, s: TensorStatistics) -> int:
