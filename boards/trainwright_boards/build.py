@@ -55,6 +55,7 @@ def build(
             with waiting(progress, "writing the design"):
                 design = flow.write_design(job)
             flow.synthesise(job, steps)
+            flow.join(job, steps)
             checked = check_netlist(job) | {"design": design}
         if until == SYNTH:
             return _netlist_figures(job, steps, until) | checked
@@ -191,6 +192,7 @@ def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> di
         netlist = job.folder / NETLIST
         flow.write_design(job)
         flow.synthesise(job, steps)
+        flow.join(job, steps)
         check_netlist(job)
         flow.floorplan(job, steps)
         with ThreadPoolExecutor(at_once) as pool:

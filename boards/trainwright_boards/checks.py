@@ -4,7 +4,7 @@ Nothing here knows what a change was meant to do (``equivalence``).
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainwright.support.native.tools import Progress
@@ -31,7 +31,12 @@ class Checks:
         """Take the netlist that the first change is compared with."""
         self._last = Machine(module) if self._enabled else None
 
-    def held(self, change: str, module: Mapping[str, Any]) -> None:
+    def held(
+        self,
+        change: str,
+        module: Mapping[str, Any],
+        difference: Callable[[Machine, Machine], str | None] = difference,
+    ) -> None:
         """Compare the netlist after a change with the one before, and keep it for the next change.
 
         Raises ``BuildError`` with the first difference where it is not the same machine.

@@ -56,6 +56,7 @@ class Ecp5(Family):
     """Project Trellis."""
 
     pins, placed, bitstream = "top.lpf", CONFIG, BITSTREAM
+    joins_luts = True
 
     def top(self, board: Board, clock_hz: int) -> Callable[[Soc], Ecp5Top]:
         """Return a function that builds the top behind a PLL.

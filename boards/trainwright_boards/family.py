@@ -27,6 +27,8 @@ class Family(ABC):
     """File that synthesis reads: RTLIL, or Verilog if a vendor's tools read the file, too."""
     last: str = PACK
     """Last of ``job.STAGES`` that tools from PyPI reach."""
+    joins_luts: bool = False
+    """Whether ``joined_luts`` knows the multiplexers of the slices."""
     beyond: str = ""
     """Words for messages: the tool that takes over after stage ``last``."""
 

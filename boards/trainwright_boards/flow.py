@@ -15,8 +15,10 @@ from trainwright_boards.edit import editing
 from trainwright_boards.estimate import design_digest
 from trainwright_boards.family import Family
 from trainwright_boards.floorplan import PROGRAM_MEMORY, multiplier_places, scratchpad_places, tie
+from trainwright_boards.functions import difference
 from trainwright_boards.gowin_tools import Gowin
 from trainwright_boards.job import NETLIST, REPORT_IT, RTLIL, TOP, Build, Steps
+from trainwright_boards.joined_luts import join_luts
 from trainwright_boards.nexus_tools import Nexus
 from trainwright_boards.tools import BuildError, tool
 from trainwright_hw.arith.multiplier import DevicePlatform
@@ -140,6 +142,18 @@ def synthesise(build: Build, steps: Steps) -> None:
         if folder is not None:
             (folder / KEPT).write_bytes(gzip.compress(netlist.read_bytes(), 1))
             (folder / KEPT_SECONDS).write_text(json.dumps(steps.seconds.get("yosys", 0.0)))
+
+
+def join(build: Build, steps: Steps) -> None:
+    """Join LUTs of ``top.json`` by multiplexers of slices, where the family has them.
+
+    Raises ``BuildError`` where that makes it another machine.
+    """
+    if family(build.board).joins_luts:
+        with editing(build.folder / NETLIST, TOP) as module:
+            steps.checks.begin(module)
+            join_luts(module)
+            steps.checks.held("LUTs joined", module, difference)
 
 
 def floorplan(build: Build, steps: Steps) -> None:

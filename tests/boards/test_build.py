@@ -263,6 +263,7 @@ def test_seeds_are_placed_once_and_their_median_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(flow, "write_design", write)
     monkeypatch.setattr(flow, "synthesise", lambda *_: None)
+    monkeypatch.setattr(flow, "join", lambda *_: None)
     monkeypatch.setattr(flow, "floorplan", lambda *_: None)
     monkeypatch.setattr(flow, "place_and_route", place)
     monkeypatch.setattr(building, "check_netlist", lambda _: {})

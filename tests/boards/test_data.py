@@ -455,7 +455,13 @@ def test_sizes_of_a_build_are_those_asked_for_and_have_a_folder_of_their_own():
 
 def test_synthesis_alone_tells_the_netlist_and_places_nothing(tmp_path, monkeypatch, capsys):
     cells = {
-        name: {"type": name, "connections": {}, "port_directions": {}}
+        name: {
+            "type": name,
+            "parameters": {},
+            "attributes": {},
+            "connections": {},
+            "port_directions": {},
+        }
         for name in ("DP16KD", "CCU2C")
     }
 

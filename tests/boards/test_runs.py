@@ -99,6 +99,7 @@ def test_boards_check_tells_runs_of_this_version_from_earlier_ones(monkeypatch, 
 def test_netlist_figures_carry_the_digest_of_their_design(tmp_path, monkeypatch):
     monkeypatch.setattr(flow, "write_design", lambda _: "0123abcd")
     monkeypatch.setattr(flow, "synthesise", lambda *_: None)
+    monkeypatch.setattr(flow, "join", lambda *_: None)
     monkeypatch.setattr(building, "check_netlist", lambda _: {})
     monkeypatch.setattr(building, "_netlist_figures", lambda *_: {})
     job = Build(BOARDS["ulx3s-12f"], preset("lfe5u-25f"), 60_000_000, tmp_path)
