@@ -754,3 +754,35 @@ def test_ctrl_c_at_later_imports_is_one_line(module, argv, capsys, monkeypatch):
 def test_posit_of_a_negative_number_says_where_it_goes(capsys, value):
     assert f"goes behind '--', as in -- {value}" in complaint(capsys, "posit", value)
     assert main(["posit", "--", value]) == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "only"),
+    [
+        (
+            ["reproduce", "qr", "--experiment", "dots", "--rows", "500"],
+            "--rows only applies to cond",
+        ),
+        (
+            ["reproduce", "ape", "--experiment", "figure-8", "--largest", "9"],
+            "to figure-15: omit it",
+        ),
+        (["reproduce", "posit", "--experiment", "figure-2", "--epochs", "1"], "figure-8, figure-9"),
+        (
+            ["reproduce", "mctensor", "--experiment", "figures", "--seeds", "2"],
+            "to table-3: omit it",
+        ),
+        (
+            ["bench", "cycles", "--random", "1", "--batch", "16", "--predict"],
+            "--batch only applies",
+        ),
+        (
+            ["bench", "cycles", "--network", "digits", "--seed", "1"],
+            "--seed only applies to --random",
+        ),
+    ],
+)
+def test_option_of_another_part_of_a_command_is_refused(capsys, tmp_path, monkeypatch, argv, only):
+    monkeypatch.chdir(tmp_path)
+    assert only in complaint(capsys, *argv)
+    assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ ValueError: rate must be between 0 and 1, not 2
 
 import ast
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from itertools import pairwise
@@ -31,6 +31,8 @@ from typing import (
 )
 
 from msgspec import Meta
+
+from trainwright.support.errors import UserError
 
 Kind = TypeVar("Kind")
 Positive = Annotated[int, Meta(ge=1)]
@@ -77,6 +79,8 @@ class Option:
     internal: bool = False
     """Whether the field has no option, because a caller sets it."""
     positional: bool = False
+    only: tuple[str, ...] = ()
+    """Parts of a command outside of which the option has no effect; () for none."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,15 @@ def check(settings: Any) -> None:
         value = getattr(settings, setting.name)
         if not setting.several and (fault := setting.fault(value)):
             raise ValueError(f"{setting.name} {fault}")
+
+
+def require_effect(settings: Any, parts: Iterable[str]) -> None:
+    """Raise ``UserError`` for a setting other than its default that no chosen part reads."""
+    chosen = set(parts)
+    for setting in settings_of(type(settings)):
+        only = setting.option.only
+        if only and not chosen & {*only} and getattr(settings, setting.name) != setting.default:
+            raise UserError(f"--{setting.flag} only applies to {', '.join(only)}: omit it")
 
 
 def part_of(kind: type[Kind], settings: Any) -> Kind:

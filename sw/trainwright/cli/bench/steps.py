@@ -18,7 +18,7 @@ from trainwright.cli.output import dict_table, show
 from trainwright.network import Network, NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.errors import errors_as
-from trainwright.support.settings import Natural, Option, Positive
+from trainwright.support.settings import Natural, Option, Positive, require_effect
 
 if TYPE_CHECKING:
     from trainwright.data import DataSet
@@ -38,17 +38,17 @@ class CyclesOptions(shared.JsonOptions, shared.AcceleratorOptions):
     paper for its network. Without options: digits, and fashion at rank 16 and at ranks 12,5,13|16.
     """
 
-    network: Annotated[str | None, Option(metavar="NETWORK")] = None
+    network: Annotated[str | None, Option(metavar="NETWORK", only=("named networks",))] = None
     """measure only this network"""
     ranks: Annotated[shared.Ranks | None, Option(metavar="R", parse=shared.parse_ranks)] = None
     """ranks of the network, as '12,5,13|16'"""
     plan: tuple[str, ...] = ()
     """plan to compile by (default: auto)"""
-    batch: Positive = 64
+    batch: Annotated[Positive, Option(only=("named networks",))] = 64
     """samples of a batch"""
     random: Natural = 0
     """number of random networks to measure instead"""
-    seed: Annotated[Natural, Option(metavar="S")] = 0
+    seed: Annotated[Natural, Option(metavar="S", only=("--random",))] = 0
     """seed of the random networks"""
     predict: bool = False
     """do not simulate"""
@@ -57,14 +57,12 @@ class CyclesOptions(shared.JsonOptions, shared.AcceleratorOptions):
         """Yield the networks to measure, each with its batch."""
         from trainwright.timing.random_networks import random_network
 
-        for number in range(self.random):
-            yield random_network(self.seed + number)
         if self.random:
+            yield from map(random_network, range(self.seed, self.seed + self.random))
             return
         ranked = (("digits", None), ("fashion", None), ("fashion", ((12, 5, 13), (16,))))
         for name, ranks in [(self.network, self.ranks)] if self.network else ranked:
-            network = load_network(name)
-            yield (network.with_ranks(ranks) if ranks else network), self.batch
+            yield shared.with_ranks(load_network(name), ranks), self.batch
 
 
 def _cycles_row(network: Network, batch: int, plan: str, options: CyclesOptions) -> dict[str, Any]:
@@ -100,6 +98,7 @@ def _cycles(options: CyclesOptions) -> int:
     from trainwright.compiler.base.compiled import AUTO
     from trainwright.compiler.plans import require_plan
 
+    require_effect(options, ("--random" if options.random else "named networks",))
     if options.ranks and not options.network:
         raise OptionError("--ranks needs --network: they apply to one network")
     plans = options.plan or (AUTO,)

@@ -19,16 +19,15 @@ class ApeExperimentOptions(ExperimentOptions):
     The folder gets tables.md, results.json and a picture of each figure.
     """
 
-    size: Positive = 512
+    size: Annotated[Positive, Option(only=("figure-8",))] = 512
     """rows of figure 8's matrices"""
-    largest: Annotated[Positive, Option(metavar="K")] = 8192
+    largest: Annotated[Positive, Option(metavar="K", only=("figure-15",))] = 8192
     """longest sum of figure 15"""
 
     def prepared(self) -> "ApeExperimentOptions":
         """See ``ExperimentOptions``."""
-        if not self.quick:
-            return self
-        return replace(self, size=min(self.size, 128), largest=min(self.largest, 1024))
+        small = {"size": min(self.size, 128), "largest": min(self.largest, 1024)}
+        return replace(self, **(small if self.quick else {}))
 
 
 command = command_of(

@@ -12,7 +12,7 @@ from trainwright.cli.declare import command
 from trainwright.cli.errors import require_packages
 from trainwright.cli.options import JsonOptions, ThreadOptions
 from trainwright.cli.output import check_results, show, teller, to_json, write_results
-from trainwright.support.settings import Natural, Option
+from trainwright.support.settings import Natural, Option, require_effect
 
 
 class ExperimentOptions(JsonOptions, ThreadOptions):
@@ -45,8 +45,9 @@ def command_of(
     def run(options: ExperimentOptions) -> int:
         import torch
 
-        options = options.prepared()
         chosen = options.experiment or tuple(experiments)
+        require_effect(options, chosen)
+        options = options.prepared()
         needed = [package for package, users in (needs or {}).items() if {*users} & {*chosen}]
         require_packages("matplotlib", *needed)
         check_results(Path(options.out))

@@ -8,6 +8,7 @@ from trainwright.support.settings import Natural, Option, Positive
 from trainwright.support.text import suggestion
 
 _LEARNING = ("table-6", "table-7", "table-8", "table-2", "table-11")
+_TRAINED = (*_LEARNING, "table-3")
 
 
 class McTensorOptions(ExperimentOptions):
@@ -42,14 +43,14 @@ class McTensorOptions(ExperimentOptions):
     """seed of everything random"""
     quick: bool = False
     """few epochs and points, in half a minute; for a look"""
-    way: Annotated[tuple[str, ...], Option(metavar="TYPE")] = ()
+    way: Annotated[tuple[str, ...], Option(metavar="TYPE", only=_TRAINED)] = ()
     """only this type (repeatable), such as float32 or "mcf float16 nc=2"; table-3 has float64
     components, all other tables float16"""
-    epochs: Positive | None = None
+    epochs: Annotated[Positive | None, Option(only=_TRAINED)] = None
     """epochs of a run (default: the paper's; 1000 for table-3)"""
-    seeds: Positive = 1
+    seeds: Annotated[Positive, Option(only=("table-3",))] = 1
     """seeds of table-3, from --seed on (the paper: 5)"""
-    data: Annotated[str | None, Option(metavar="DIR")] = None
+    data: Annotated[str | None, Option(metavar="DIR", only=("table-11", "table-3"))] = None
     """folder of the data sets' files (default: the variable TRAINWRIGHT_DATA)"""
 
     def ways(self, known: tuple[str, ...], name: str) -> list[str]:
@@ -72,7 +73,7 @@ class McTensorOptions(ExperimentOptions):
 
 
 command = command_of(
-    "mcf", ("figures", *_LEARNING, "table-3"), McTensorOptions, "mctensor",
+    "mcf", ("figures", *_TRAINED), McTensorOptions, "mctensor",
     "multi-component floats: regression, networks, hyperbolic embedding, errors",
     needs={"sklearn": _LEARNING},
 )  # fmt: skip

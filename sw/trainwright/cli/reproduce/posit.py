@@ -6,6 +6,8 @@ from typing import Annotated
 from trainwright.cli.reproduce.experiment import ExperimentOptions, command_of
 from trainwright.support.settings import Option, Positive
 
+_TRAINED = ("figure-8", "figure-9")
+
 
 class PositExperimentOptions(ExperimentOptions):
     """Repeat the experiments of *Posits in PyTorch*.
@@ -21,15 +23,15 @@ class PositExperimentOptions(ExperimentOptions):
 
     quick: bool = False
     """1 epoch of 640 images; for a look"""
-    arithmetic: Annotated[tuple[str, ...], Option(metavar="NAME")] = ()
+    arithmetic: Annotated[tuple[str, ...], Option(metavar="NAME", only=_TRAINED)] = ()
     """repeatable: float32, posit(N,ES)-MODE or mixed-MODE, MODE sequential or quire; mixed is
     posit(8,2) with weights in posit(16,2) for convolutions, posit(16,2) for the rest (default:
     float32, posit(16,2) in both modes, posit(8,2)-quire, mixed-quire)"""
-    epochs: Positive = 7
+    epochs: Annotated[Positive, Option(only=_TRAINED)] = 7
     """epochs of a run"""
-    images: Positive = 60_000
+    images: Annotated[Positive, Option(only=_TRAINED)] = 60_000
     """images of the training set"""
-    data: Annotated[str | None, Option(metavar="DIR")] = None
+    data: Annotated[str | None, Option(metavar="DIR", only=_TRAINED)] = None
     """folder of the data sets' files (default: the variable TRAINWRIGHT_DATA)"""
 
     def prepared(self) -> "PositExperimentOptions":
@@ -42,6 +44,6 @@ class PositExperimentOptions(ExperimentOptions):
 
 
 command = command_of(
-    "posit", ("figure-2", "figure-8", "figure-9"), PositExperimentOptions, "posit",
+    "posit", ("figure-2", *_TRAINED), PositExperimentOptions, "posit",
     "LeNet-5 trained in posits; decimal accuracy of 8 bits",
 )  # fmt: skip

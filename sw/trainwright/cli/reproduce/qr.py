@@ -19,20 +19,19 @@ class QRExperimentOptions(ExperimentOptions):
     The folder gets tables.md, results.json and a picture of each experiment.
     """
 
-    vectors: Positive = 2_000_000
+    vectors: Annotated[Positive, Option(only=("dots",))] = 2_000_000
     """pairs of vectors of table 3"""
-    rows: Annotated[Positive, Option(metavar="M")] = 4000
+    rows: Annotated[Positive, Option(metavar="M", only=("conditions",))] = 4000
     """rows of the matrices"""
-    columns: Positive = 100
+    columns: Annotated[Positive, Option(only=("conditions",))] = 100
     """columns of the matrices"""
 
     def prepared(self) -> "QRExperimentOptions":
         """See ``ExperimentOptions``."""
         if self.columns > self.rows:
             raise OptionError(f"--columns must be at most --rows, {self.rows}, not {self.columns}")
-        if not self.quick:
-            return self
-        return replace(self, vectors=min(self.vectors, 20_000), rows=400, columns=24)
+        small = {"vectors": min(self.vectors, 20_000), "rows": 400, "columns": 24}
+        return replace(self, **(small if self.quick else {}))
 
 
 command = command_of(
