@@ -277,8 +277,8 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="default: build/BOARD, with -PRESET, -sdram and the fingerprint of sizes of your own "
-        "behind it where these are chosen",
+        help="default: build/BOARD, with -PRESET, -sdram and the fingerprint of sizes or formats "
+        "of your own behind it where these are chosen",
     )
     _append_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
@@ -329,7 +329,7 @@ def _job(args: argparse.Namespace):
         why = NOT_ROUTED.format(board.unrouted_multipliers)
         tell(f"preset {name} fits {board.name} by count alone: {why}")
     folder = args.out or _folder(board, args.preset, memory)
-    if args.out is None and args.accelerator:
+    if args.out is None and parameters != _preset(name):  # by sizes or by formats
         folder = folder.with_name(f"{folder.name}-{parameters.fingerprint:08x}")
     return Build(
         board,
@@ -612,9 +612,7 @@ def _load_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bitstream", type=Path, metavar="FILE", help="default: that of `trainwright build BOARD`"
     )
-    parser.add_argument(
-        "--memory", choices=MEMORIES, default=MEMORIES[0], help="of that build (default: block)"
-    )
+    parser.add_argument("--memory", choices=MEMORIES, help=f"of that build (default: {BLOCK})")
 
 
 def _load(args: argparse.Namespace) -> int:
@@ -622,7 +620,10 @@ def _load(args: argparse.Namespace) -> int:
     from trainwright_boards.tools import loader
 
     board = find_board(args.board)
-    bitstream = args.bitstream or _folder(board, None, args.memory) / family(board).bitstream
+    if args.bitstream is not None and args.memory is not None:
+        raise OptionError("--memory is of a build without --bitstream: omit one of them")
+    folder = _folder(board, None, args.memory or BLOCK)
+    bitstream = args.bitstream or folder / family(board).bitstream
     if not bitstream.is_file():
         if args.bitstream is not None:
             raise BuildError(f"--bitstream: there is no file {bitstream}")
@@ -699,7 +700,7 @@ def _export_for(args: argparse.Namespace) -> int:
         raise OptionError(f"--estimate only applies to boards, not to --for {args.flow}")
     parameters = _exported(args, args.preset)
     folder = args.out or FOLDER / args.flow
-    with _as_base_error():
+    with _as_base_error(args.memory_base):
         written = export_for(
             args.flow, parameters, folder, memory_base=args.memory_base, progress=tell
         )
@@ -713,12 +714,17 @@ def _export_for(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _as_base_error() -> Iterator[None]:
-    """Raise a base of the memory that no port has as an error of its option."""
+def _as_base_error(base: int) -> Iterator[None]:
+    """Raise a base of the memory that no port has as an error of its option.
+
+    Print the size of the memory that a base leaves, which no file of an export knows.
+    """
     try:
         yield
     except ValueError as error:
         raise OptionError(f"--memory-base: {error}") from None
+    if base:  # whose bits are set in every address: a larger memory would be written twice
+        tell(f"--memory-base {base:#x}: the memory has at most {base & -base:,} bytes")
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -752,7 +758,7 @@ def _export(args: argparse.Namespace) -> int:
     board = EXPORTS[args.board]
     parameters = _exported(args, args.preset or board.preset)
     folder = args.out or FOLDER / board.name
-    with _as_base_error():
+    with _as_base_error(args.memory_base):
         files = export(board, parameters, folder, memory_base=args.memory_base, progress=tell)
     figures = {
         "board": board.name,

@@ -451,6 +451,20 @@ def test_sizes_of_a_build_are_those_asked_for_and_have_a_folder_of_their_own():
     formatted = ("--formats", "activation=posit(8,0)", "--accelerator", "program_depth=64")
     parameters = cli._job(parsed("ulx3s-85f", "--preset", "ecp5-85f-64", *formatted)).parameters
     assert parameters.program_depth == 64 and parameters.formats
+    # A bitstream of other formats does not take the place of the board's own.
+    job = cli._job(parsed("ulx3s-85f", *formatted[:2]))
+    assert job.folder.name == f"ulx3s-85f-{job.parameters.fingerprint:08x}"
+    assert cli._job(parsed("ulx3s-85f", "--formats", "activation=fixed(6)")).folder == plain.folder
+
+
+def test_load_takes_the_memory_of_a_build_or_a_bitstream(tmp_path):
+    parser = Parser()
+    cli.load_command.add_arguments(parser)
+    given = parser.parse_args(["ulx3s-85f", "--bitstream", "x.bit", "--memory", "sdram"])
+    with pytest.raises(OptionError, match="--memory is of a build without --bitstream"):
+        cli.load_command.run(given)
+    with pytest.raises(BuildError, match=r"there is no build/ulx3s-85f-sdram/top\.bit"):
+        cli.load_command.run(parser.parse_args(["ulx3s-85f", "--memory", "sdram"]))
 
 
 def test_synthesis_alone_tells_the_netlist_and_places_nothing(tmp_path, monkeypatch, capsys):

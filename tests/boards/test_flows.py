@@ -180,6 +180,15 @@ def test_memory_base_of_guide_is_in_every_address(packages):
 
 
 @pytest.mark.parametrize(
+    "base, told", [(0x44001000, "at most 4,096 bytes"), (0x40000000, "1,073,741,824"), (0, "")]
+)
+def test_export_says_how_large_a_memory_a_base_leaves(base, told, capsys):
+    with commands._as_base_error(base):
+        pass
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "line, named",
     [
         ("--for quartus", "--for"),
