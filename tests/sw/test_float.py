@@ -91,6 +91,9 @@ def test_float_training_learns_digits(tmp_path, capsys):
     assert result["model_bits"] == 32 * load_network("digits").parameters
     places = {item["place"] for item in json.loads((out / "result.json").read_text())["memory"]}
     assert places == {"host"}
+    model = str(out / "model.safetensors")
+    assert main(["eval", model, "--backend", "rtl"]) == 2
+    assert "is in float32, without an accelerator: omit --backend" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

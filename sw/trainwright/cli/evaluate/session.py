@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwright.cli.backend import check_simulation_options, memory_options, opened
-from trainwright.cli.errors import require_packages
+from trainwright.cli.backend import check_simulation_options, memory_options, opened_for
+from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.output import check_results, tell, teller, to_json, write_results
 from trainwright.data import DataError, DataSet, Split, load_data_set, load_samples, own_data
@@ -34,6 +34,8 @@ def run_evaluation(options: "EvaluationOptions") -> int:
     if options.out:
         check_results(Path(options.out))
     trained, origin = load_trained(Path(options.model))
+    if trained.model.network.widths.is_float and options.backend != "golden":
+        raise OptionError(f"{options.model} is in float32, without an accelerator: omit --backend")
     data, is_labelled = _data(options, origin)
     check_fit(trained.model.network, data)
     tell(data_notes(trained.model.network, data))
@@ -117,8 +119,7 @@ def _classify(
     if network.widths.is_float:
         return classify(FloatDriver(network))
     parameters = accelerator_parameters(origin.accelerator, network)
-    memory = memory_options(options)
-    with opened(options.backend, parameters, memory, options.engine) as accelerator:
+    with opened_for(options, parameters) as accelerator:
         return classify(Driver(accelerator, network, origin.batch, plan=origin.plan))
 
 
