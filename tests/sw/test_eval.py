@@ -116,6 +116,10 @@ def test_other_data_and_its_class_names(capsys, trained, tmp_path):
     assert report["dataset"] == "npz" and report["classes"][3]["name"] == "digit 3"
     own = json.loads((trained / "result.json").read_text())
     assert report["test_accuracy"] == own["test_accuracy"]
+    np.savez(path, x=np.zeros((10, 4, 4), np.uint8), y=digits.labels[:10])
+    message = complaint(capsys, "eval", model, "--data", path)
+    assert "made for images of 8 x 8, data set 'npz' has 4 x 4" in message
+    assert message.endswith("give samples like those that the model was trained on")
 
 
 def test_eval_rejects_folder_beside_bundled_data(capsys, trained, tmp_path):

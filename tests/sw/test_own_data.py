@@ -1007,3 +1007,12 @@ def test_parquet_of_damaged_pages_and_of_odd_targets_is_one_error(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content[:4] + b"\xff" * 60 + content[64:])
     assert f"{path}: not a sound Parquet file (" in refused(path)
+
+
+def test_own_file_next_to_another_data_set_is_told_to_omit_its_name(tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,y\n" + "1,0\n2,1\n" * 5)
+    for name in ("digits", "mnist"):
+        argv = ["train", "--data", str(path), "--dataset", name, "--out", str(tmp_path / "run")]
+        assert main(argv) == 2
+        assert f"is data of your own, not {name!r}: omit --dataset" in capsys.readouterr().err

@@ -87,6 +87,8 @@ def load_data_set(
             raise DataError(f"data set {name!r} is {wanted} of your own: {what}")
         return load_own(Path(root), own or OwnOptions(), name)
     if root is not None and not is_npz(root) and Path(root).is_file():
+        if own_kind(Path(root)) is not None:
+            raise DataError(f"--data {root} is data of your own, not {name!r}: omit --dataset")
         raise DataError(
             f"--data: {root} has no known suffix: unpack it, or convert it to one of "
             f"{', '.join((NPZ, *TABLE_SUFFIXES))}"

@@ -36,25 +36,34 @@ def labelled_for(network: Network, data: DataSet) -> DataSet:
     return data.labelled(words=network.labels > 1, lines=network.is_joint)
 
 
-def check_fit(network: Network, data: DataSet) -> None:
-    """Raise ``DataError`` unless the network can classify the data set."""
+_OTHER_SAMPLES = "give samples like those that the model was trained on"
+
+
+def check_fit(network: Network, data: DataSet, *, is_trained: bool = False) -> None:
+    """Raise ``DataError`` unless the network can classify the data set.
+
+    A network that ``is_trained`` stays as it is: the remedy is another file.
+    """
     if data.is_text or network.tokens > 1:
         _check_sequences(network, data)
     elif data.image != network.image:
         own = data.preparation is not None or data.name == "npz"
+        remedy = f"give the network image = {list(data.image)}" + (
+            ", or train without --network" if own else ""
+        )
         raise DataError(
             f"network {network.name!r} is made for images of {network.image[0]} x "
             f"{network.image[1]}, data set {data.name!r} has {data.image[0]} x {data.image[1]}: "
-            f"give the network image = {list(data.image)}"
-            + (", or train without --network" if own else "")
+            + (_OTHER_SAMPLES if is_trained else remedy)
         )
     if (data.scale is not None) != network.is_regression:
         predicts, has, classes = "classes", "a number to predict", "classes = 1"
         if network.is_regression:
             predicts, has, classes = "a number", "classes", f"classes = {data.classes}"
+        remedy = f"give the network {classes}, or --task {TASKS[network.is_regression]}"
         raise DataError(
-            f"network {network.name!r} predicts {predicts}, data set {data.name!r} has {has}: give "
-            f"the network {classes}, or --task {TASKS[network.is_regression]}"
+            f"network {network.name!r} predicts {predicts}, data set {data.name!r} has {has}: "
+            + (_OTHER_SAMPLES if is_trained else remedy)
         )
     if data.classes > network.classes:
         raise DataError(

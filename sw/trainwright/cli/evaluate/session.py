@@ -37,7 +37,7 @@ def run_evaluation(options: "EvaluationOptions") -> int:
     if trained.model.network.widths.is_float and options.backend != "golden":
         raise OptionError(f"{options.model} is in float32, without an accelerator: omit --backend")
     data, is_labelled = _data(options, origin)
-    check_fit(trained.model.network, data)
+    check_fit(trained.model.network, data, is_trained=True)
     tell(data_notes(trained.model.network, data))
     evaluation = _classify(options, trained, origin, data)
     names = _names(trained, origin, data)
