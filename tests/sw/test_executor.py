@@ -65,6 +65,7 @@ def outcome(accelerator, memory, program, trace: bool) -> dict[str, object]:
         "sums": run.sums,
         "saturations": run.saturations,
         "underflows": run.underflows,
+        **({} if run.clips is None else {"clips": run.clips}),
         "bytes": np.array([run.counters.bytes_read, run.counters.bytes_written]),
     }
     for engine, done in (run.traces or {}).items():
@@ -691,3 +692,27 @@ def test_words_that_a_pass_wrote_have_all_their_bits():
     memory = np.full(32 * 16, -32768, np.int16).view(np.uint8)
     program = Program((load, code, move, product, store, Halt()), p.fingerprint)
     assert_executed(p, np.concatenate([memory, np.zeros(256, np.uint8)]), program)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_passes_count_the_values_that_they_clip_as_they_write(seed):
+    p = replace(P, vector_engine=1)
+    shift = Instruction(shift=0, width=12 + seed % 4, memory=Memory.READ, keep=True, d=1)
+    write = Instruction(a=1, width=9, memory=Memory.WRITE, wrap=bool(seed % 2), stream=1)
+    streams = Stream(0, outer=1), Stream(64, outer=1)
+    d = Vector(entry=0, length=2, outer=64, inner=1, streams=streams, reads=1, writes=2, slot=3)
+    words = np.random.default_rng(seed).integers(-512, 512, (64, p.lanes)).astype(np.int16)
+    memory = words.view(np.uint8).ravel()
+    load = load_of(0, len(memory) // p.beat_bytes)
+    program = Program(
+        (load, Code(first=0, instructions=(shift, write)), d, d, Halt()), p.fingerprint
+    )
+    clipped = 0 if seed % 2 else 2 * int(((words < -256) | (words > 255)).sum())
+    for accelerator in (
+        GoldenAccelerator(p, memory_bytes=1 << 12),
+        interpreter(p, memory_bytes=1 << 12),
+    ):
+        with accelerator as opened:
+            opened.write(0, memory)
+            clips = opened.run(program, 0).clips
+            assert clips.tolist() == [clipped * (slot == 3) for slot in range(len(clips))]

@@ -1,6 +1,8 @@
 """Kernels of users whose results saturate in programs: one warning, and remedies that work."""
 
 import warnings
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,19 @@ from function_networks import guide_network, kernels_dropped, two_layers
 import trainwright
 from trainwright.check.step import check_step
 from trainwright.compiler.step.stored import own_parts
-from trainwright.fixed.health import LostTensorWarning
+from trainwright.driver import Driver
+from trainwright.fixed.health import LostTensorWarning, loss_of
+from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
+from trainwright.formats import Fixed
 from trainwright.functions import Scale, Scaling, function_names, function_of, scalars_of
 from trainwright.functions.in_torch import applied
 from trainwright.functions.saturation import cut_share, warn_of_saturation
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.kernels import Rounding
+from trainwright.network import network_from_dict
 from trainwright.parameters import AcceleratorParameters
+from trainwright.train.settings import TrainSettings
+from trainwright.train.state import initial_state
 
 EVEN = Rounding.EVEN
 ENGINE = AcceleratorParameters(vector_engine=1)
@@ -213,3 +221,51 @@ def test_results_that_saturate_in_torch_warn_once_of_their_line():
 )
 def test_results_that_fit_or_are_cut_by_intention_in_torch_give_no_warning(body, options):
     assert not in_torch(body, torch.linspace(-1, 1, 101), **options)
+
+
+@pytest.mark.parametrize(("probability", "warned"), [(0.8, False), (0.95, True)])
+def test_dropout_whose_kept_values_saturate_warns_once(probability, warned):
+    layers = [
+        {"outputs": [4, 8], "inputs": [8, 8], "ranks": [4], "relu": True, "bias": True},
+        {"dropout": probability},
+        {"outputs": [2, 5], "inputs": [4, 8], "ranks": [4], "relu": False, "bias": True},
+    ]
+    network = network_from_dict({"name": "n", "classes": 10, "image": [8, 8], "layers": layers})
+    warn_of_saturation.cache_clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        own_parts(network, 16)
+        own_parts(network, 16)
+    assert len(caught) == warned
+    wanted = "dropout(0.95): 11% of the results need more than 8 bits"
+    text = "".join(str(w.message) for w in caught)
+    assert not warned or (wanted in text and "use a lower probability" in text)
+
+
+def test_values_that_passes_clip_are_a_loss_by_their_share_of_squares():
+    # A mean of 1 % of full scale, and one value in 100 or in 10,000 at full scale.
+    few = TensorStatistics(TensorClass.GRADIENT, Fixed(16), 0, -9, 10**6, 328 * 10**6, 0)
+    assert loss_of(few) is None
+    assert loss_of(replace(few, clipped=100)) is None
+    loss = loss_of(replace(few, clipped=5000))
+    assert loss and loss.what.startswith("clipped by the vector engine in 0.5% of its values, 9")
+
+
+@pytest.mark.parametrize("lower", [0, 6])
+def test_driver_gives_statistics_the_values_that_passes_clipped(lower):
+    network = two_layers("layer_norm")
+    torch.manual_seed(0)
+    model = initial_state(network, TrainSettings(steps=1, prior=None)).model.quantised()
+    inputs = torch.randint(-100, 100, (16, prod(network.padded)))
+    gradient = torch.randint(-9000, 9000, (16, network.output_size)).double() / 2**14
+    scales = Scales()
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 22) as accelerator:
+        driver = Driver(accelerator, network, 16)
+        driver.calibrate(inputs, lambda _: gradient, model, scales)
+        scales.exponents = {name: e - lower for name, e in scales.exponents.items()}
+        driver.forward(inputs, model, scales)
+        statistics = driver.backward(gradient, scales).statistics
+    clipped = {name: s.clipped for name, s in statistics.items() if s.uncounted}
+    assert clipped and all(bool(count) == bool(lower) for count in clipped.values())
+    lost = [name for name, s in statistics.items() if name in clipped and loss_of(s)]
+    assert lost == (list(clipped) if lower else [])

@@ -119,6 +119,9 @@ class Run:
     """For each engine of ``program.engines.TRACED`` where the run was traced."""
     commands: tuple[CommandRecord, ...] | None = None
     """Commands of the engines, where the run was traced and takes cycles."""
+    clips: npt.NDArray[np.int64] | None = None
+    """(statistics_depth,) values of each slot that passes of the vector engine clipped. Only the
+    golden model counts these."""
 
     @property
     def statistics(self) -> npt.NDArray[np.int64]:

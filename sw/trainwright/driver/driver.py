@@ -4,6 +4,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 from trainwright.accelerator import (
@@ -188,7 +189,8 @@ class Driver(StepDriver):
         self, program: CompiledProgram, bound: Bound, run: Run
     ) -> tuple[dict[str, TensorStatistics], Counters, float, Run]:
         """Return the members of a ``PassOutcome``."""
-        counts = (counter.tolist() for counter in (run.sums, run.saturations, run.underflows))
+        clips = np.zeros_like(run.sums) if run.clips is None else run.clips
+        counts = (c.tolist() for c in (run.sums, run.saturations, run.underflows, clips))
         statistics = {
             t.name: TensorStatistics(
                 kind=t.kind,
@@ -201,8 +203,11 @@ class Driver(StepDriver):
                 underflows=underflows,
                 per_sample=t.per_sample,
                 uncounted=t.name in program.uncounted,
+                clipped=clipped if t.name in program.uncounted else 0,
             )
-            for t, total, saturations, underflows in zip(program.tensors, *counts, strict=False)
+            for t, total, saturations, underflows, clipped in zip(
+                program.tensors, *counts, strict=False
+            )
             if t.counted
         }
         return statistics, run.counters, run.seconds, run

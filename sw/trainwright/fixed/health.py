@@ -1,7 +1,7 @@
 """Warn where a tensor carries no information for many steps: all zeros, or mostly saturated."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log2
 
 from trainwright.fixed.scale import TensorStatistics
@@ -20,6 +20,9 @@ samples have all of its size, and their values end alike. In `digits` at most 0.
 FROZEN_ENERGY = 1 / 4
 """Share of the sum of squares that saturated values have at least, above which evaluation names a
 tensor. Normal values then lose 16 % in clipping, sparse ones more."""
+CLIPPED_ENERGY = 1 / 2
+"""Share of the sum of squares above which values that a pass clips make a tensor lost:
+no exponent follows such values, as only the golden model counts these."""
 GROWN_BITS = 2
 """Powers of two that a tensor's mean grows by in one step above which the step is a jump."""
 GROWN_SHARE = 1 / 10
@@ -55,6 +58,9 @@ def loss_of(s: TensorStatistics) -> LossReason | None:
     """Return how a tensor was lost in a step; None if it was not."""
     if not s.total:
         return ZEROS
+    if (energy := replace(s, saturations=s.clipped).saturated_energy) > CLIPPED_ENERGY:
+        share = f"{s.clipped / s.count:.1%} of its values, {energy:.0%} of its squares"
+        return LossReason(f"clipped by the vector engine in {share}", FEW)
     if s.saturations > SATURATED_SHARE * s.count:
         return LossReason(f"saturated in {s.saturations / s.count:.0%} of its values", SCALE)
     if not s.format.coded and s.saturated_part > SATURATED_PART:

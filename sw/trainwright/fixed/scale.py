@@ -175,6 +175,9 @@ class TensorStatistics:
     """Whether each sample of the batch has values of its own."""
     uncounted: bool = False
     """Whether saturated values are not counted: a pass of the vector engine writes the tensor."""
+    clipped: int = 0
+    """Saturated values of such a tensor, where the golden model counts them; exponents do not
+    follow these, as other back ends have no such count."""
 
     def of_samples(self, samples: int, batch: int) -> "TensorStatistics":
         """Count the values of the first ``samples`` alone: the rest of the batch is zeros."""

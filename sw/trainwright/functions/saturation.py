@@ -42,14 +42,20 @@ def warn_of_saturation(kernel: FunctionKernel, widths: tuple[int, ...], width: i
 
 
 def _is_cut_by_intention(kernel: FunctionKernel) -> bool:
-    """Return whether results end at a range that was chosen: the library's, and ``whole_bits``."""
-    return kernel.function.definition.is_library or kernel.whole_bits is not None
+    """Return whether results end at a range that was chosen: the library's, and ``whole_bits``.
+
+    Of the library only dropout has a parameter, the probability, by which results saturate.
+    """
+    own = kernel.function.definition
+    return (own.is_library and own.name != "dropout") or kernel.whole_bits is not None
 
 
 @lru_cache(512)
 def _warn(kernel: FunctionKernel, share: float, width: int, place: str) -> None:
     rule, exponent, remedy = RULES[kernel.primed], "the operand", REMEDIES[kernel.primed]
-    if not kernel.keeps_exponent:
+    if kernel.function.definition.is_library:
+        remedy = "use a lower probability"
+    elif not kernel.keeps_exponent:
         exponent = f"the rule {rule}="
         remedy = "let the rule raise the exponent further, and shift the result right as far"
     warnings.warn(

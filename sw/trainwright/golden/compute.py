@@ -37,6 +37,8 @@ class Result:
     underflows: int
     addresses: Addresses
     rows: Words
+    clips: int = 0
+    """Values that a pass clipped as it wrote rows."""
 
 
 def offsets(levels: Sequence[Level], strides: Sequence[int]) -> Addresses:

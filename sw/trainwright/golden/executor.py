@@ -38,7 +38,7 @@ _SIZES = (
     "lanes", "pad_rows", "slots", "memory_bytes", "formats",
     "wide_tensors", "most_alignment", "tracing",
 )  # fmt: skip
-_STATISTICS = ("sums", "saturations", "underflows")
+_STATISTICS = ("sums", "saturations", "underflows", "clips")
 _ARRAYS = ("memory", "pad", *_STATISTICS, "exponents", "above")
 _WRONG = ("word", "format", "descriptor", "exponent", "entry")
 _BUFFERS = 9
@@ -130,7 +130,7 @@ class Executor:
     def __init__(self, library: ctypes.CDLL, p: AcceleratorParameters, memory: Bytes):
         self._library = _typed(library)
         self.parameters = p
-        self._statistics = np.zeros((3, p.statistics_depth), np.int64)
+        self._statistics = np.zeros((len(_STATISTICS), p.statistics_depth), np.int64)
         self._arrays: dict[str, npt.NDArray[np.generic]] = {
             "memory": memory,
             "pad": np.zeros((p.scratchpad_rows, p.lanes), np.int16),
@@ -272,7 +272,7 @@ class Executor:
         self._check_exponents(flat, file)
         self._check_memory(status)
         return Run(
-            *self._statistics.copy(),
+            **dict(zip(_STATISTICS, self._statistics.copy(), strict=True)),
             counters=Counters(bytes_read=machine.bytes_read, bytes_written=machine.bytes_written),
             traces=traces,
         )
@@ -281,7 +281,7 @@ class Executor:
         """Set all counts to 0, in arrays of ``slots`` slots."""
         # The C side holds addresses of the arrays: replace all of them together.
         if slots != self._statistics.shape[1]:
-            self._statistics = np.zeros((3, slots), np.int64)
+            self._statistics = np.zeros((len(_STATISTICS), slots), np.int64)
             self._machine.slots = slots
             for name, counts in zip(_STATISTICS, self._statistics, strict=True):
                 setattr(self._machine, name, counts.ctypes.data)

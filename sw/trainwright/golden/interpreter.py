@@ -1,6 +1,6 @@
 """The golden model: interprets a program in exact integers, one descriptor after the other."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -49,6 +49,8 @@ class Record:
     written: dict[str, list["_Written"]] = field(
         default_factory=lambda: {engine: [] for engine in TRACED}
     )
+    clips: Counter[int] = field(default_factory=Counter)
+    """Values that passes clipped, by slot."""
 
     @classmethod
     def counting(cls, program: Sequence[Descriptor], p: AcceleratorParameters) -> "Record":
@@ -108,6 +110,7 @@ def executions(
             # Sums and counts wrap as the hardware's registers do.
             counted = record.statistics[:, d.slot] + (done.total, done.saturations, done.underflows)
             record.statistics[:, d.slot] = counted % _WRAPS
+            record.clips[d.slot] += done.clips
             record.written[engine_of(d)].append((number, d.tensor, done.addresses, done.rows))
         elif isinstance(d, Samples):
             record.written[engine_of(d)].append((number, d.tensor, *samples(d, state, p)))
@@ -152,6 +155,7 @@ def interpret(
         deque(executions(program, state, record, p), maxlen=0)
     run = Run(
         *record.statistics,
+        clips=np.array([record.clips[slot] for slot in range(record.statistics.shape[1])]),
         counters=Counters(bytes_read=state.bytes_read, bytes_written=state.bytes_written),
         traces={engine: _trace(record.written[engine], p.lanes) for engine in TRACED}
         if trace

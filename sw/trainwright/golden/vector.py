@@ -52,6 +52,8 @@ class PassExecution:
         self._units = (places % rows_a_key * p.lanes)[:, None] + np.arange(p.lanes)
         self._keys = KEYS_A_ROW * (places // rows_a_key)
         self._random: dict[int, Integers] = {}
+        self.clips = 0
+        """Values clipped by the instructions that write rows."""
 
     def random(self, number: int) -> Integers:
         """Draw random bits of every row and lane, of the stream or of the next stream."""
@@ -103,7 +105,12 @@ class PassExecution:
         if op.rounding >= Rounding.RANDOM:
             bits = self.random(op.rounding - Rounding.RANDOM)[span]
         q = rounded(value, shift, op.rounding, bits)
-        return (wrapped if op.wrap else clamp)(q, op.width)
+        if op.wrap:
+            return wrapped(q, op.width)
+        fitted = clamp(q, op.width)
+        if op.memory is Memory.WRITE:
+            self.clips += int((fitted != q).sum())
+        return fitted
 
     def _keep(self, op: Instruction, q: Integers, r: dict[int, Integers], threads: int) -> None:
         if op.when is not When.ALWAYS:
@@ -142,4 +149,5 @@ def vector(d: Vector, state: MachineState, p: AcceleratorParameters) -> Result:
         0,
         np.concatenate(addresses),
         np.concatenate(written),
+        work.clips,
     )

@@ -25,6 +25,7 @@ from trainwright.functions.saturation import warn_of_saturation
 from trainwright.graph.ir import Kernel
 from trainwright.graph.step import step_graph
 from trainwright.network import Network, UserNames
+from trainwright.network.nodes import Dropout
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.native.cache import default_folder, least_recent
 from trainwright.support.waiting import waiting
@@ -124,11 +125,15 @@ def _code() -> bytes:
 def own_parts(network: Network, batch: int) -> str:
     """Describe a user's kernels and formats, whose names in ``network`` outlive their changes.
 
-    Warns of a kernel whose results saturate.
+    Warns of a kernel or a dropout whose results saturate.
     """
     parts: list[object] = [
         (fmt, fmt.definition) for _, fmt in (*network.coded, *network.singles) if fmt.own_digest
     ]
+    for node in network.nodes:
+        if isinstance(node, Dropout):
+            function, width = network.function_at(node), network.widths.activation
+            warn_of_saturation(function.forward, (width, width), width)
     if all(function.definition.is_library for function in network.functions):
         return repr(parts)
     graph = step_graph(network, batch).whole

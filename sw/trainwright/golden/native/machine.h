@@ -27,6 +27,7 @@ typedef struct {
     uint8_t *memory;
     int16_t *pad; /* (rows, lanes) */
     int64_t *sums, *saturations, *underflows;
+    int64_t *clips; /* values that passes clipped, which hardware does not count */
     int64_t *exponents, *above; /* the exponent file: by slot, and whether over its tensor's floor */
     const Number *numbers; /* (formats + 1): by the number of a format, 0 fixed point */
     const int64_t *tables; /* base and slope of every entry of the vector engine's */

@@ -205,11 +205,16 @@ static void pass_round(const Block *b, const Instruction *i, int64_t *value)
     }
 }
 
-static void pass_fit(const Block *b, const Instruction *i, int64_t *q)
+/* Fit values to the width of an instruction; return how many were clipped. */
+static int64_t pass_fit(const Block *b, const Instruction *i, int64_t *q)
 {
     const int64_t half = (int64_t)1 << (i->width - 1);
+    int64_t clips = 0;
+    for (int e = 0; e < b->n; e++)
+        clips += !i->wrap && (q[e] < -half || q[e] >= half);
     for (int e = 0; e < b->n; e++)
         q[e] = i->wrap ? wrapped(q[e], i->width) : q[e] < -half ? -half : q[e] < half ? q[e] : half - 1;
+    return clips;
 }
 
 static void pass_keep(const Block *b, const Instruction *i, const int64_t *q)
@@ -258,7 +263,7 @@ static int pass(Machine *m, const Vector *d, Engine *engine, uint32_t stream)
 {
     Block b = {.m = m, .d = d, .engine = engine, .stream = stream, .lanes = (int)m->lanes};
     const int64_t rows = d->rows;
-    int64_t total = 0, count = 0;
+    int64_t total = 0, count = 0, clips = 0;
     if (!read_streams(m, d, &b))
         return 0;
     if (!pass_scalars(&b)) {
@@ -276,17 +281,20 @@ static int pass(Machine *m, const Vector *d, Engine *engine, uint32_t stream)
                 read[e] = words[e];
             pass_value(&b, i, i->memory == MEMORY_READ ? read : engine->held[i->a], q);
             pass_round(&b, i, q);
-            pass_fit(&b, i, q);
+            const int64_t clipped = pass_fit(&b, i, q);
             for (int e = 0; i->total && e < b.n; e += b.lanes)
                 *(i->total == TOTAL_SUM ? &total : &count) += q[e];
             if (i->keep)
                 pass_keep(&b, i, q);
-            if (i->memory == MEMORY_WRITE)
+            if (i->memory == MEMORY_WRITE) {
                 pass_write(m, &b, i->stream, q);
+                clips += clipped;
+            }
         }
     }
     m->sums[d->slot] = (m->sums[d->slot] + total) & (((int64_t)1 << SUM_BITS) - 1);
     m->saturations[d->slot] = (m->saturations[d->slot] + count) & UINT32_MAX;
+    m->clips[d->slot] += clips;
     return 1;
 }
 
