@@ -556,6 +556,7 @@ def test_draw_all_of_a_regression_has_predictions_and_no_confusion(tmp_path):
     ("options", "message"),
     [
         (["--scales", "all-frozen"], "takes --scales automatic or frozen"),
+        (["--update", "chip", "--loss", "cross-entropy"], "omit --loss cross-entropy"),
         (["--task", "guess"], "invalid choice: 'guess'"),
     ],
 )

@@ -248,3 +248,9 @@ def test_scales_of_a_network_begin_at_one():
         assert bool((factors[n][0].value == 1).all())
         least, greatest = held_range(exponents[n][0], network.factor_format(n, 0))
         assert least <= -1 and 1.5 < greatest < 4
+
+
+def test_pixels_of_numbers_of_words_are_refused(lines, network, tmp_path, capsys):
+    argv = ["train", "--network", network, "--data", lines, "--out", tmp_path / "run"]
+    assert main([*map(str, argv), "--update", "chip", "--pixels", "4", "--batch", "8"]) == 2
+    assert "reads numbers of words, which have no pixels: omit" in capsys.readouterr().err

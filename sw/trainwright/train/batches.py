@@ -14,6 +14,7 @@ from trainwright.fixed.quantise import quantise
 from trainwright.network import Input, Network
 from trainwright.onchip.samples import epoch_order, expanded, stored_pixels
 from trainwright.support.text import amount
+from trainwright.train.settings import ChipSettings, TrainSettings
 
 MOST_UNKNOWN = 0.1
 """Share of unknown words of the test lines above which a note says so: 0.02 in ATIS, and most of
@@ -28,6 +29,19 @@ def check_data(network: Network, data: DataSet, batch: int) -> None:
             f"batch {batch} is more than the {amount(len(data.train), 'training sample')} of "
             f"{data.name!r}: "
             f"give --batch {1 << (len(data.train).bit_length() - 1)} or less"
+        )
+
+
+def check_task(network: Network, data: DataSet, settings: TrainSettings) -> None:
+    """Raise ``DataError`` for settings that a regression, or lines of words, do not go with."""
+    if data.scale is not None and settings.scales == "all-frozen":
+        raise DataError(
+            "--scales all-frozen bounds the gradient by that of classes: a regression takes "
+            "--scales automatic or frozen"
+        )
+    if network.tokens > 1 and settings.chip and settings.chip.pixels != ChipSettings.pixels:
+        raise DataError(
+            f"network {network.name!r} reads numbers of words, which have no pixels: omit --pixels"
         )
 
 

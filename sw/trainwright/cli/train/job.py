@@ -21,13 +21,14 @@ from trainwright.cli.train.options import RunOptions, check_same, check_same_set
 from trainwright.data import DataSet, OwnOptions, load_data_set, own_data
 from trainwright.data.own import TABLE_SUFFIXES
 from trainwright.network import Network, NetworkError, load_network
+from trainwright.onchip.choices import LOSS_NAMES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import MemoryItem
 from trainwright.support.errors import errors_as
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.settings import part_of, settings_of
 from trainwright.support.tensor_file import CheckpointError
-from trainwright.train.batches import class_names, labelled_for
+from trainwright.train.batches import check_task, class_names, labelled_for
 from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.export import Origin, samples_crc
 from trainwright.train.fitting import fitting_network
@@ -261,22 +262,13 @@ def fresh_state(
 ) -> tuple[TrainingState, DataSet]:
     """Return initial state and data of a new run. Raises ``DataError``, ``OptionError``."""
     data = labelled_for(new.network, new.data or load(new.options))
-    _check_task(data, new.settings)
+    check_task(new.network, data, new.settings)
+    if data.scale is not None and args.loss == LOSS_NAMES[0]:
+        raise OptionError(f"a regression has the squared error: omit --loss {args.loss}")
     model = new.pretrained and pretrained_model(replace(new.pretrained, network=new.network))
     with errors_as("", OptionError, ValueError):
         settings = make_settings(args, new.options.dataset, len(data.train))
         return initial_state(new.network, settings, model), data
-
-
-def _check_task(data: DataSet, settings: TrainSettings) -> None:
-    """Raise ``OptionError`` for settings that a regression does not go with."""
-    if data.scale is None:
-        return
-    if settings.scales == "all-frozen":
-        raise OptionError(
-            "--scales all-frozen bounds the gradient by that of classes: a regression takes "
-            "--scales automatic or frozen"
-        )
 
 
 def _pretrained(args: argparse.Namespace) -> Pretrained:
