@@ -82,8 +82,8 @@ class Accelerator(wiring.Component):
         connect_bus(m, load.axi, self.m_axi)
         connect_bus(m, store.axi, self.m_axi)
         connect(m, load.program, sequencer.program)
-        connect(m, pe1.results, write_back.pe1)
-        connect(m, pe2.results, write_back.pe2)
+        connect(m, pe1.results, write_back.columns)
+        connect(m, pe2.results, write_back.rows)
         for port, to in zip(ports, statistics.ports, strict=True):
             connect(m, port, to)
         for name, engine in engines.items():

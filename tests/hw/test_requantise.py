@@ -123,7 +123,7 @@ def test_statistics_unit_sums_rows_by_command(lanes, formats):
                 ctx.set(getattr(dut, name)[lane], flag)
                 command[number] += flag
         ctx.set(dut.valid, 1)
-        ctx.set(dut.engine, engine)
+        ctx.set(dut.kind, engine)
         ctx.set(dut.final, command[1] == 0)
         ctx.set(dut.slot, command[0] if command[1] == 0 else random.randrange(256))
         if command[1] == 0:

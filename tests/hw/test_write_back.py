@@ -178,7 +178,7 @@ class Bench:
     def signals(self) -> list[dict[str, object]]:
         """Return the inputs by name: of PE1, and of PE2, the port and the host."""
         signals = []
-        for port in (self.dut.pe1, self.dut.pe2):
+        for port in (self.dut.columns, self.dut.rows):
             given = {name: port.command[name] for name in SETTINGS}
             given |= {name: port.tile[name] for name in TILE}
             given |= {lane: value for lane, value in enumerate(port.value)}
@@ -386,7 +386,7 @@ def sources_of(dut, random, p, counts, eager) -> list[Source]:
             deque(random_command(random, p, engine, n % 2) for n in range(counts[engine])),
             eager[engine],
         )
-        for engine, port in enumerate((dut.pe1, dut.pe2))
+        for engine, port in enumerate((dut.columns, dut.rows))
     ]
 
 
@@ -445,7 +445,7 @@ def test_reset_in_the_middle_of_work(engines, cycles, name):
     async def testbench(ctx):
         before = sources_of(dut, random, p, (12, 12), (1, 1))
         await Bench(engines, dut, p, random, before, 0.5).run(ctx, cycles)
-        for port in (dut.pe1, dut.pe2):
+        for port in (dut.columns, dut.rows):
             for name in ("start", "configure"):
                 ctx.set(getattr(port, name), 0)
         ctx.set(reset, 1)

@@ -24,17 +24,17 @@ def per_context(m: Module, load: Value, context: Value, value: Value, name: str)
     return _of_context(held)
 
 
-def per_engine(m: Module, ports, field: Callable, name: str) -> Callable:
-    """Keep a field like ``per_context``, but for two engines.
+def per_port(m: Module, ports, field: Callable, name: str) -> Callable:
+    """Keep a field like ``per_context``, but for two ports.
 
-    The returned function selects by engine and context. ``ports`` have ``configure`` and
+    The returned function selects by port and context. ``ports`` have ``configure`` and
     ``configure_context``; ``field`` returns the field of a port.
     """
     first, second = (
         per_context(m, port.configure, port.configure_context, field(port), f"{name}_{number}")
         for number, port in enumerate(ports)
     )
-    return lambda engine, context: Mux(engine, second(context), first(context))
+    return lambda port, context: Mux(port, second(context), first(context))
 
 
 def derived(m: Module, of_context: Callable[[int], Value], name: str) -> Callable:

@@ -15,12 +15,12 @@ LEVEL_WIDTH = 2
 """Bits of a digit's level, the number of lower digits of its value."""
 
 PLACE_LAYOUT = data.StructLayout(
-    {"address": LOCAL_WIDTH, "final": 1, "engine": 1, "highest": LEVEL_WIDTH}
+    {"address": LOCAL_WIDTH, "final": 1, "kind": 1, "highest": LEVEL_WIDTH}
 )
 """Place of a row of values.
 
-Its address, whether it is the last row of its command, its engine, and the level of its highest
-digit.
+Its address, whether it is the last row of its command, its kind of array, and the level of its
+highest digit.
 """
 
 
@@ -35,7 +35,7 @@ def digit_layout(parameters: AcceleratorParameters) -> data.StructLayout:
             "banks": parameters.scratchpad_banks,
             "address": LOCAL_WIDTH,
             "final": 1,
-            "engine": 1,
+            "kind": 1,
             "level": LEVEL_WIDTH,
             "is_highest": 1,
         }
@@ -125,7 +125,7 @@ class DigitPlaces(wiring.Component):
             digit.address.eq(oldest.address + given),
             digit.banks.eq(banks_asked(self._parameters, Const(1), digit.address)),
             digit.final.eq(oldest.final & is_last),
-            digit.engine.eq(oldest.engine),
+            digit.kind.eq(oldest.kind),
             digit.level.eq(oldest.highest - given),
             digit.is_highest.eq(given == 0),
             ahead.w_en.eq(has_place),

@@ -1,4 +1,4 @@
-"""Lanes of the write-back unit: sums of both arrays to words."""
+"""Lanes of the write-back unit: sums of all arrays to words."""
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -10,7 +10,7 @@ from trainwright_hw.arith.random_bits import RANDOM_WIDTH
 from trainwright_hw.arith.select import select
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.stream.delay_line import delay_line, deskew
-from trainwright_hw.writeback.ports import ROWS_WIDTH
+from trainwright_hw.writeback.ports import ROWS_WIDTH, tallest_tile
 
 
 class EncodedLanes(wiring.Component):
@@ -33,7 +33,7 @@ class EncodedLanes(wiring.Component):
             {
                 "of_column": In(1),
                 "number": In(ROWS_WIDTH),
-                "column": In(signed(width)).array(parameters.pe1_rows),
+                "column": In(signed(width)).array(tallest_tile(parameters, "columns")),
                 "row": In(signed(width)).array(lanes),
                 **{
                     name: In(COMPUTE_LAYOUT[field].shape)
@@ -70,9 +70,9 @@ class EncodedLanes(wiring.Component):
 def chosen(
     m: Module, parameters: AcceleratorParameters, of_column: Value, number: Value, name: str
 ) -> tuple[list[Value], list[Value]]:
-    """Return for each lane whether a slot is PE1's, and its row."""
-    lanes, width = parameters.lanes, (parameters.pe1_rows - 1).bit_length()
+    """Return for each lane whether a slot is of a tile by columns, and its row."""
+    lanes, width = parameters.lanes, (tallest_tile(parameters, "columns") - 1).bit_length()
     return (
-        delay_line(m, of_column, lanes, f"{name}_of_pe1"),
+        delay_line(m, of_column, lanes, f"{name}_of_column"),
         delay_line(m, number[:width], lanes, f"{name}_number"),
     )

@@ -1,13 +1,20 @@
-"""Ports of PE1 and PE2 to the write-back unit."""
+"""Ports of arrays to the write-back unit: one for each kind of array."""
 
 from amaranth.hdl import signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import ARRAYS, EngineSpec
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.arith.format import LaneFormat
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
+
+KINDS = ("columns", "rows")
+"""Kinds of arrays in the order of the bit that tells them apart: tiles come by columns, or by rows.
+
+Ports of the write-back unit have these names.
+"""
 
 ROWS_WIDTH = 5
 """Bits of a number of rows, 1 to 16."""
@@ -20,6 +27,16 @@ TILE_LAYOUT = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 
 
 AHEAD = 3
 """Cycles by which a tile of columns starts earlier before its first value than a tile of rows."""
+
+
+def kind_of(array: EngineSpec) -> str:
+    """Return the kind of an array: sums along the lanes are complete a column at a time."""
+    return KINDS[0] if array.along_lanes else KINDS[1]
+
+
+def tallest_tile(parameters: AcceleratorParameters, kind: str) -> int:
+    """Return the rows of the tallest tile that an array of a kind delivers."""
+    return max(array.rows(parameters) for array in ARRAYS.values() if kind_of(array) == kind)
 
 
 def row_lead(arithmetic: LaneFormat) -> int:
@@ -50,24 +67,25 @@ def _common(parameters: AcceleratorParameters, units: int) -> dict:
 
 
 class ColumnPort(wiring.Signature):
-    """Port of an engine whose tiles come column by column and cannot wait (PE1).
+    """Port of an array whose tiles come column by column and cannot wait.
 
     A cycle of ``configure`` takes the settings of ``command`` (shift, width, slot, stride and
     rounding; with stochastic rounding also ``stream``) for ``configure_context``. A tile is
     announced by ``start`` with ``tile``, at least ``lanes`` cycles apart; ``credit`` must have been
     high in the cycle before. Column n is due n cycles after the first, which is ``column_lead``
-    cycles after ``start``, and ``value[r]`` r cycles after ``value[0]``. ``final_row``: the last
-    row of a command is written; ``item``: its statistics are delivered; ``back_pressured``: in the
-    cycle before, the oldest row was this engine's and waited for the scratchpad.
+    cycles after ``start``, and ``value[r]``, up to ``rows`` of them, r cycles after ``value[0]``.
+    ``final_row``: the last row of a command is written; ``item``: its statistics are delivered;
+    ``back_pressured``: in the cycle before, the oldest row was this array's and waited for the
+    scratchpad.
     """
 
-    def __init__(self, parameters: AcceleratorParameters):
-        common = _common(parameters, parameters.pe1_rows)
+    def __init__(self, parameters: AcceleratorParameters, *, rows: int):
+        common = _common(parameters, rows)
         super().__init__({**common, "credit": In(1)})
 
 
 class RowPort(wiring.Signature):
-    """Port of an engine whose tiles come row by row, and can wait (PE2).
+    """Port of an array whose tiles come row by row, and can wait.
 
     Like ``ColumnPort``, except: a tile may ``start`` while ``ready``. Its row ``next_row`` is due
     in the cycle after a cycle of ``next_due`` (with ``next_context``), the first row ``row_lead``

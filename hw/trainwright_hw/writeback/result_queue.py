@@ -15,20 +15,20 @@ from trainwright_hw.writeback.digits import (
     digits_of,
     whole_row_layout,
 )
-from trainwright_hw.writeback.ports import ROWS_WIDTH
+from trainwright_hw.writeback.ports import KINDS, ROWS_WIDTH
 
 
 class ResultQueue(wiring.Component):
-    """Queue of ``depth`` rows of two engines between the write-back unit and the scratchpad.
+    """Queue of ``depth`` rows of both kinds between the write-back unit and the scratchpad.
 
     Credit is taken for a row before it is started, because it cannot be back-pressured afterwards:
     for ``reserve_rows`` rows in a cycle of ``reserve``, and for one in a cycle of ``reserve_row``.
     ``left`` places are left then. Rows may be pushed in any order; they leave in the order of their
     pushes.
 
-    ``engine`` is the row's. ``final`` marks the last row of a command; ``final_written``, one bit
-    per engine, is high in the cycle in which the port takes it. ``back_pressured``: in the cycle
-    before, a row of that engine waited for the port.
+    ``kind`` is the row's. ``final`` marks the last row of a command; ``final_written``, one bit
+    per kind, is high in the cycle in which the port takes it. ``back_pressured``: in the cycle
+    before, a row of that kind waited for the port.
 
     With wide tensors rows hold whole values, and ``highest`` is the level of their highest digit:
     the port is offered each digit as a row of its own, at the next address; statements above about
@@ -37,7 +37,7 @@ class ResultQueue(wiring.Component):
     ``unregistered``: rows and their destinations come later in their cycles, with fewer LUTs.
 
     Members: also ``push`` with ``address`` and ``row``; ``z``, the write port; ``writer``, the
-    engine whose row is offered there. Throughput is one row per cycle; a row is offered the cycle
+    kind whose row is offered there. Throughput is one row per cycle; a row is offered the cycle
     after its push.
     """
 
@@ -53,10 +53,10 @@ class ResultQueue(wiring.Component):
                 "reserve_row": In(1),
                 "left": Out(range(depth + 1)),
                 "push": In(1),
-                "engine": In(1),
+                "kind": In(1),
                 "final": In(1),
-                "final_written": Out(2),
-                "back_pressured": Out(2),
+                "final_written": Out(len(KINDS)),
+                "back_pressured": Out(len(KINDS)),
                 "address": In(LOCAL_WIDTH),
                 "row": In(whole_row_layout(parameters)),
                 **({"highest": In(LEVEL_WIDTH)} if parameters.wide_tensors else {}),
@@ -107,7 +107,7 @@ class ResultQueue(wiring.Component):
         )
         m.submodules.rows = rows
         asked = banks_asked(self._parameters, Const(1), self.address)
-        new = Cat(asked, self.address, self.final, self.engine)
+        new = Cat(asked, self.address, self.final, self.kind)
         m.d.comb += places.w_data.eq(new)
         if self._unregistered:
             ahead = places
@@ -151,7 +151,7 @@ class ResultQueue(wiring.Component):
             request.payload.eq(digit.address),
             self.z.banks.eq(digit.banks),
             final.eq(digit.final),
-            self.writer.eq(digit.engine),
+            self.writer.eq(digit.kind),
             places.ready.eq(request.ready),
             self.z.row.eq(digits_of(m, self._parameters, whole, level, is_highest)),
         ]

@@ -92,7 +92,7 @@ class WithWriteBack(wiring.Component):
                 m.d.comb += inside.eq(getattr(self, name))
             elif name != "results":
                 connect(m, inside, flipped(getattr(self, name)))
-        connect(m, engine.results, unit.pe1 if isinstance(engine, Pe1) else unit.pe2)
+        connect(m, engine.results, unit.columns if isinstance(engine, Pe1) else unit.rows)
         connect(m, unit.statistics, flipped(self.statistics))
         connect(m, unit.z, flipped(self.z))
         return m

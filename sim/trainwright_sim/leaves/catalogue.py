@@ -121,13 +121,13 @@ def _queue_ports(block: RegisteredQueue) -> tuple[Mapping[str, Value], Mapping[s
 
 def _encoded(block: Any) -> Mapping[str, int] | None:
     """Return the arguments for fixed point that is rounded to nearest."""
-    p = block._parameters
+    p, rows = block._parameters, len(block.column)
     if not isinstance(block._arithmetic, FixedArithmetic) or p.stochastic_rounding:
         return None
-    if not _lanes(p.lanes) or p.pe1_rows & (p.pe1_rows - 1):
+    if not _lanes(p.lanes) or rows & (rows - 1):
         return None
     return {
-        "rows": p.pe1_rows,
+        "rows": rows,
         "lanes": p.lanes,
         "value": p.vector_width,
         "word": p.result_width,

@@ -60,7 +60,7 @@ class Pe1(wiring.Component):
                 **ComputeEngine(parameters).members,
                 "x": Out(ReadPort(parameters)),
                 "g": Out(ReadPort(parameters)),
-                "results": Out(ColumnPort(parameters)),
+                "results": Out(ColumnPort(parameters, rows=parameters.pe1_rows)),
             }
         )
         self._load = Signal()
