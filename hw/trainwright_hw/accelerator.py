@@ -1,16 +1,25 @@
 """The accelerator: every block, put together."""
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.engines import ENGINES, TRACED
-from trainwright.program.fields import LOCAL_WIDTH, MOST_DESCRIPTORS, NUMBER_WIDTH
+from trainwright.program.engines import ARRAYS, ENGINES, SPEC_OF, TRACED, rivals
+from trainwright.program.fields import (
+    LOCAL_WIDTH,
+    MOST_DESCRIPTORS,
+    NUMBER_WIDTH,
+    Engine,
+    Operation,
+)
 from trainwright_hw.bus.axi import Axi4, Axi4Lite, bus_widths
 from trainwright_hw.bus.axi_lite import LiteBridge
-from trainwright_hw.compute.pe1.engine import Pe1
-from trainwright_hw.compute.pe2.engine import Pe2
+from trainwright_hw.compute.arrays import HARDWARE
 from trainwright_hw.compute.vector.engine import VectorEngine
 from trainwright_hw.control.counters import Counters
 from trainwright_hw.control.csr import Registers
@@ -20,7 +29,15 @@ from trainwright_hw.dma.load import LoadEngine
 from trainwright_hw.dma.store import StoreEngine
 from trainwright_hw.storage.scratchpad import Scratchpad
 from trainwright_hw.storage.shared import ReadInTurn, WriteByEither
+from trainwright_hw.writeback.ports import KINDS, kind_of
+from trainwright_hw.writeback.turns import share_port
 from trainwright_hw.writeback.unit import WriteBack
+
+CLASSES = {Engine.LOAD: LoadEngine, Engine.STORE: StoreEngine, **HARDWARE}
+"""Class of each engine."""
+
+PASSES = SPEC_OF[Operation.VECTOR].name.lower()
+"""Array that shares its ports with the vector engine."""
 
 EVENTS = ("accept", "busy", "older", "stall_operand", "stall_result")
 """Bits of ``trace_events`` for each engine.
@@ -67,33 +84,27 @@ class Accelerator(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.load = load = LoadEngine(self.parameters)
-        m.submodules.store = store = StoreEngine(self.parameters)
-        m.submodules.pe1 = pe1 = Pe1(self.parameters)
-        m.submodules.pe2 = pe2 = Pe2(self.parameters)
+        engines = {spec.name.lower(): CLASSES[spec.engine](self.parameters) for spec in ENGINES}
+        for name, engine in engines.items():
+            m.submodules[name] = engine
+        load, store = engines["load"], engines["store"]
+        arrays = [engines[spec.name.lower()] for spec in ARRAYS.values()]
         m.submodules.write_back = write_back = WriteBack(self.parameters)
         m.submodules.sequencer = sequencer = Sequencer(self.parameters)
         vector = VectorEngine(self.parameters) if self.parameters.vector_engine else None
         # The vector engine counts on its own port: its results do not pass the write-back unit.
         ports = [write_back.statistics, *([vector.statistics] if vector else [])]
         m.submodules.statistics = statistics = StatisticsSlots(self.parameters, engines=len(ports))
-        engines = {"load": load, "store": store, "pe1": pe1, "pe2": pe2}
 
         connect_bus(m, load.axi, self.m_axi)
         connect_bus(m, store.axi, self.m_axi)
         connect(m, load.program, sequencer.program)
-        connect(m, pe1.results, write_back.columns)
-        connect(m, pe2.results, write_back.rows)
+        owns = self._results(m, engines, write_back)
         for port, to in zip(ports, statistics.ports, strict=True):
             connect(m, port, to)
-        for name, engine in engines.items():
-            # PE2 and the vector engine share a sequencer's port, as they share reader and writer.
-            if vector is None or name != "pe2":
-                connect(m, getattr(sequencer, name), engine.command)
-        busy = {name: engine.status.busy for name, engine in engines.items()}
         if vector is not None:
             m.submodules.vector = vector
-            busy["pe2"] = self._in_turn(m, sequencer, pe2, vector)
+        busy = self._commands(m, sequencer, engines, vector)
         m.d.comb += [
             sequencer.busy.eq(Cat(busy.values())),
             sequencer.older.eq(Cat(engine.status.older for engine in engines.values())),
@@ -104,15 +115,15 @@ class Accelerator(wiring.Component):
         if self.parameters.exponents:
             self._file(m, sequencer, statistics, vector)
         if self.parameters.stochastic_rounding:
-            m.d.comb += [engine.stream.eq(sequencer.stream) for engine in (pe1, pe2)]
+            m.d.comb += [array.stream.eq(sequencer.stream) for array in arrays]
         if self.parameters.formats:
-            m.d.comb += sequencer.format_error.eq(pe1.invalid | pe2.invalid)
-        self._memories(m, sequencer, load, store, pe1, pe2, vector, write_back)
+            m.d.comb += sequencer.format_error.eq(reduce(or_, [array.invalid for array in arrays]))
+        self._memories(m, sequencer, engines, vector, write_back, owns)
         if self.trace:
             # Recorded for `trainwright profile` alone: without a trace none of this exists.
             events = [self._events(unit) for unit in engines.values()]
-            if vector is not None:  # a command of either is one of PE2's, as both share its port
-                shared = list(engines).index("pe2")
+            if vector is not None:  # both share a port of the sequencer
+                shared = list(engines).index(PASSES)
                 events[shared] = [
                     mine | theirs
                     for mine, theirs in zip(events[shared], self._events(vector), strict=True)
@@ -129,26 +140,49 @@ class Accelerator(wiring.Component):
         return m
 
     @staticmethod
+    def _results(m: Module, engines: dict, write_back) -> dict[str, Value]:
+        """Connect arrays to the write-back unit; return whether each has its kind's port."""
+        owns: dict[str, Value] = {}
+        for kind in KINDS:
+            names = [a.name.lower() for a in ARRAYS.values() if kind_of(a) == kind]
+            port = getattr(write_back, kind)
+            owns |= zip(names, share_port(m, port, [engines[n] for n in names]), strict=True)
+        return owns
+
+    def _commands(self, m: Module, sequencer, engines: dict, vector) -> dict[str, Value]:
+        """Connect engines to the sequencer; return whether each is busy."""
+        busy = {name: engine.status.busy for name, engine in engines.items()}
+        # The vector engine and the array whose reader and writer it shares take turns, and so do
+        # arrays that share a port of the write-back unit.
+        for spec in ENGINES:
+            name = spec.name.lower()
+            sharers = [busy[rival.name.lower()] for rival in rivals(spec)]
+            sharers += [vector.status.busy] if vector is not None and name == PASSES else []
+            self._offer(m, getattr(sequencer, name), engines[name].command, sharers)
+        if vector is not None:
+            self._offer(m, sequencer.vector, vector.command, [busy[PASSES]])
+            m.d.comb += vector.stream.eq(sequencer.stream)
+            busy[PASSES] |= vector.status.busy
+        return busy
+
+    @staticmethod
     def _events(unit) -> list[Value]:
         """Return the bits of an engine in the order of ``EVENTS``."""
         accepts = unit.command.valid & unit.command.ready
         return [accepts, *(getattr(unit.status, name) for name in EVENTS[1:])]
 
-    def _in_turn(self, m: Module, sequencer, pe2, vector) -> Value:
-        """Let PE2 and the vector engine alternate; return whether either is busy."""
-        pairs = (
-            (sequencer.pe2, pe2.command, vector.status.busy),
-            (sequencer.vector, vector.command, pe2.status.busy),
-        )
-        # Either may start only when the other is idle: their rows take the same ports.
-        for source, to, other in pairs:
-            m.d.comb += [
-                to.payload.eq(source.payload),
-                to.valid.eq(source.valid & ~other),
-                source.ready.eq(to.ready & ~other),
-            ]
-        m.d.comb += vector.stream.eq(sequencer.stream)
-        return pe2.status.busy | vector.status.busy
+    @staticmethod
+    def _offer(m: Module, source, command, sharers: Sequence[Value]) -> None:
+        """Connect the commands of an engine, which it takes only while no sharer is busy."""
+        if not sharers:
+            connect(m, source, command)
+            return
+        busy = reduce(or_, sharers)
+        m.d.comb += [
+            command.payload.eq(source.payload),
+            command.valid.eq(source.valid & ~busy),
+            source.ready.eq(command.ready & ~busy),
+        ]
 
     def _file(self, m: Module, sequencer, statistics, vector) -> None:
         """Connect the exponent file."""
@@ -161,23 +195,27 @@ class Accelerator(wiring.Component):
                 *(to.eq(value) for to, value in scalars),
             ]
 
-    def _memories(self, m: Module, sequencer, load, store, pe1, pe2, vector, write_back) -> None:
+    def _memories(
+        self, m: Module, sequencer, engines: dict, vector, write_back, owns: dict[str, Value]
+    ) -> None:
         """Connect the scratchpad; report whether anything moves in it or at the memory port."""
-        # A vector engine borrows PE2's read port and the results' write port: the scratchpad would
-        # need one more of each, whose arbiters would slow all clients.
-        p = self.parameters
-        reader, writer = pe2.x, write_back.z
+        # A vector engine borrows an array's read port and the results' write port: the scratchpad
+        # would need one more of each, whose arbiters would slow all clients.
+        p, load, store = self.parameters, engines["load"], engines["store"]
+        reader, writer = engines[PASSES].x, write_back.z
         if vector is not None:
             m.submodules.shared_read = read = ReadInTurn(p)
             m.submodules.shared_write = write = WriteByEither(p)
             # registered: neither engine makes requests in its first busy cycle
             m.d.sync += read.seconds.eq(vector.status.busy)
-            for client, of_client in zip((pe2.x, vector.read), read.clients, strict=True):
+            for client, of_client in zip((reader, vector.read), read.clients, strict=True):
                 connect(m, client, of_client)
-            for client, of_client in zip((write_back.z, vector.z), write.clients, strict=True):
+            for client, of_client in zip((writer, vector.z), write.clients, strict=True):
                 connect(m, client, of_client)
             reader, writer = read.port, write.port
-        readers = [store.scratchpad, pe1.x, pe1.g, reader, pe2.g]
+        readers = [store.scratchpad]
+        for array in map(str.lower, (spec.name for spec in ARRAYS.values())):
+            readers += [reader if array == PASSES else engines[array].x, engines[array].g]
         writers = [load.scratchpad, writer]
         m.submodules.scratchpad = scratchpad = Scratchpad(
             p, readers=len(readers), writers=len(writers)
@@ -199,8 +237,10 @@ class Accelerator(wiring.Component):
         m.d.sync += [moved.eq(progress), sequencer.progress.eq(moved.any())]
         if self.trace:
             self._trace(m, "load", load.scratchpad, C(1))
-            for number, engine in enumerate(("pe1", "pe2")):
-                self._trace(m, engine, write_back.z, write_back.writer == number)
+            for spec in ARRAYS.values():
+                is_own, name = write_back.writer == KINDS.index(kind_of(spec)), spec.name.lower()
+                is_own = is_own & owns[name] if rivals(spec) else is_own
+                self._trace(m, name, write_back.z, is_own)
             if vector is not None:
                 self._trace_turn(m, write_back, vector)
 
@@ -214,18 +254,18 @@ class Accelerator(wiring.Component):
         m.d.comb += getattr(self, f"trace_{engine}_row").eq(port.row)
 
     def _trace_turn(self, m: Module, write_back, vector) -> None:
-        """Trace the vector engine's rows as PE2's, with which it alternates."""
+        """Trace the vector engine's rows as those of the array with which it alternates."""
         request = vector.z.request
         taken = Signal()
         m.d.sync += taken.eq(request.valid & request.ready)
-        # Overrides PE2's assignments above: only one of both writes at a time.
+        # Overrides the array's assignments above: only one of both writes at a time.
         with m.If(request.valid & request.ready):
             m.d.sync += [
-                self.trace_pe2_valid.eq(1),
-                self.trace_pe2_address.eq(request.payload),
+                getattr(self, f"trace_{PASSES}_valid").eq(1),
+                getattr(self, f"trace_{PASSES}_address").eq(request.payload),
             ]
         with m.If(taken):
-            m.d.comb += self.trace_pe2_row.eq(vector.z.row)
+            m.d.comb += getattr(self, f"trace_{PASSES}_row").eq(vector.z.row)
 
     def _host(self, m: Module, sequencer, statistics, engines: dict, busy: dict) -> None:
         """Connect registers and counters to the host's port."""
@@ -266,10 +306,11 @@ class Accelerator(wiring.Component):
         events = {
             "cycles": sequencer.running,
             **{f"busy_{name}": of_engine for name, of_engine in busy.items()},
-            "stall_pe1_operand": engines["pe1"].status.stall_operand,
-            "stall_pe1_result": engines["pe1"].status.stall_result,
-            "stall_pe2_operand": engines["pe2"].status.stall_operand,
-            "stall_pe2_result": engines["pe2"].status.stall_result,
+            **{
+                f"stall_{name}_{what}": getattr(engines[name].status, f"stall_{what}")
+                for name in (spec.name.lower() for spec in ARRAYS.values())
+                for what in ("operand", "result")
+            },
             "wait_engine": sequencer.waiting,
             "beats_read": bus.rvalid & bus.rready,
             "beats_written": bus.wvalid & bus.wready,

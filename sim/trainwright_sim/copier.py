@@ -6,7 +6,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 
 from trainwright.accelerator import registers
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.engines import TRACED
+from trainwright.program.engines import ENGINES, TRACED
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright_hw.accelerator import accelerator_signature
 from trainwright_hw.build.convert import component_to_rtlil
@@ -105,7 +105,7 @@ class Copier(wiring.Component):
                 getattr(self, f"trace_{engine}_address").eq(self.beats_read),
                 getattr(self, f"trace_{engine}_row").eq(bus.rdata),
                 # each burst is a command of LOAD, numbered as the descriptor that it reads
-                self.trace_events.eq(Cat(ask, Const(0, 3), self.busy)),
+                self.trace_events.eq(Cat(ask, Const(0, len(ENGINES) - 1), self.busy)),
                 self.trace_number.eq(asked),
             ]
         with m.If(self.start):

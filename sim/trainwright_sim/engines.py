@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.program import records
+from trainwright.program.engines import EVERY_ARRAY, EVERY_ENGINE, TRACED
 from trainwright.support.native.tools import INSTALL, BuildLog, Tool, ToolError
 from trainwright_hw.build.convert import TOP
 from trainwright_sim import tools
@@ -38,7 +39,15 @@ class Port:
 
 
 def _accelerator_header(top: dict[str, Port]) -> list[str]:
-    lines = [f"#define BEAT_BYTES {top['m_axi_wdata'].width // 8}"]
+    each = " ".join(f"DO({number}, {name})" for number, name in enumerate(TRACED))
+    arrays = sum(1 << EVERY_ENGINE.index(engine) for engine in EVERY_ARRAY)
+    lines = [
+        f"#define BEAT_BYTES {top['m_axi_wdata'].width // 8}",
+        f"#define ENGINES {len(EVERY_ENGINE)}",
+        f"#define ARRAYS {arrays}u",
+        f"#define TRACED {len(TRACED)}",
+        f"#define EACH_TRACED(DO) {each}",
+    ]
     if row := top.get("trace_load_row"):
         lines += ["#define TRACE", f"#define ROW_BYTES {row.width // 8}"]
     return lines

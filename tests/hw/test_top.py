@@ -90,11 +90,8 @@ class Machine:
 
     async def collect(self, ctx, host) -> None:
         """Read counters and statistics."""
-        for index, name in enumerate(COUNTERS):
-            low, high = [
-                await host.read(ctx, registers.COUNTERS_BASE + 8 * index + offset)
-                for offset in (0, 4)
-            ]
+        for at, name in zip(registers.COUNTER_OFFSETS, COUNTERS, strict=True):
+            low, high = [await host.read(ctx, at + offset) for offset in (0, 4)]
             self.counters[name] = low | high << 32
         for slot in range(self.p.statistics_depth):
             at = registers.statistics_base(self.p) + 16 * slot

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trainwright.accelerator.registers import COUNTER_NAMES
 from trainwright.compiler.forms.calls import PassCall
 from trainwright.compiler.forms.passes import PASS_CYCLES
 from trainwright.compiler.step.compile import compile_network
@@ -21,7 +22,16 @@ from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.elementwise import MASK, SUM
-from trainwright.program.engines import ARRAYS, ENGINES, PE1, PE2, SPEC_OF, tile_rows
+from trainwright.program.engines import (
+    ARRAYS,
+    ENGINES,
+    PE1,
+    PE2,
+    SPEC_OF,
+    EngineSpec,
+    rivals,
+    tile_rows,
+)
 from trainwright.program.fields import Engine, Operation
 from trainwright.program.vector import Vector
 from trainwright.timing.commands import LATENCIES, work_of
@@ -39,14 +49,27 @@ def test_engines_execute_every_operation_but_those_of_the_sequencer_once():
 def test_engines_have_a_record_in_every_layer():
     """Name the record that a new engine lacks, as CONTRIBUTING.md lists them."""
     sequencer = pytest.importorskip("trainwright_hw.control.sequencer")
+    accelerator = pytest.importorskip("trainwright_hw.accelerator")
     every = set(Engine.ALL)
     for name, known in (
         ("ENGINES of program/engines.py", {spec.engine for spec in ENGINES}),
         ("COMMANDS of hw/trainwright_hw/control/sequencer.py", set(sequencer.COMMANDS)),
+        ("HARDWARE of hw/trainwright_hw/compute/arrays.py", set(accelerator.CLASSES)),
+        (
+            "Counters of accelerator/interface.py",
+            {spec.engine for spec in ENGINES if counters_of(spec) <= set(COUNTER_NAMES)},
+        ),
         ("LATENCIES of timing/commands.py", set(LATENCIES)),
     ):
         assert known == every, f"{name}: {known ^ every}"
     assert every == {engine for engine in Engine if engine not in (Engine.NONE, Engine.ALL)}
+
+
+def counters_of(spec: EngineSpec) -> set[str]:
+    """Return the names of the counters that an engine must have."""
+    name, array = spec.name.lower(), spec.engine in ARRAYS
+    stalls = {f"stall_{name}_operand", f"stall_{name}_result"} if array else {f"stall_{name}"}
+    return {f"busy_{name}", *stalls}
 
 
 NAMES = re.compile(r"(.*_)?pe[12](_.*)?|Pe[12]|PE[1-4]")
@@ -57,9 +80,9 @@ DESCRIBED = {
     "sw/trainwright/program/engines.py",
     "sw/trainwright/program/fields.py",
     "sw/trainwright/timing/commands.py",  # latencies
-    "hw/trainwright_hw/accelerator.py",
+    "hw/trainwright_hw/compute/arrays.py",
 }
-"""Modules that describe arrays, beside the hardware's own in ``compute`` and ``writeback``."""
+"""Modules that describe arrays, beside the hardware of each array."""
 
 
 def test_arrays_are_named_only_where_they_are_described():
@@ -70,7 +93,7 @@ def test_arrays_are_named_only_where_they_are_described():
             tokens = {t.string.strip("\"'") for t in tokenize.generate_tokens(lines.readline)}
         if any(map(NAMES.fullmatch, tokens)):
             naming.add(str(path.relative_to(root)))
-    own = "hw/trainwright_hw/compute/pe", "hw/trainwright_hw/writeback/"
+    own = "hw/trainwright_hw/compute/pe"
     assert {path for path in naming if not path.startswith(own)} == DESCRIBED
 
 
@@ -80,6 +103,13 @@ def test_arrays_have_tiles_of_their_own_rows():
     rows = [tile_rows(operation, p) for operation in (Operation.PE4, Operation.PE3, Operation.BIAS)]
     assert rows == [8, 4, 1]
     assert (PE1.rates(p), PE2.rates(p)) == ((0.5, 1.0), (1.0, 1.0))
+
+
+def test_rivals_are_other_arrays_of_the_same_direction(monkeypatch):
+    assert [rivals(spec) for spec in ENGINES] == [[]] * len(ENGINES)
+    third = replace(PE1, rows_parameter="pe2_rows")
+    monkeypatch.setitem(ARRAYS, Engine.ALL, third)
+    assert (rivals(PE1), rivals(third), rivals(PE2)) == ([third], [PE1], [])
 
 
 def test_array_cycles_wait_for_results_of_short_sums():

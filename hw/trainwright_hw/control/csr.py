@@ -7,7 +7,7 @@ from amaranth.utils import exact_log2
 
 from trainwright.accelerator.registers import (
     CONTROL,
-    COUNTERS_BASE,
+    COUNTER_OFFSETS,
     FINGERPRINT,
     IDENTITY,
     IDENTITY_VALUE,
@@ -27,6 +27,7 @@ from trainwright.accelerator.registers import (
     statistics_base,
 )
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import EVERY_ENGINE
 from trainwright.program.fields import NUMBER_WIDTH
 from trainwright_hw.bus.axi import LITE_DATA_WIDTH
 from trainwright_hw.bus.axi_lite import RegisterBus
@@ -42,7 +43,7 @@ from trainwright_hw.control.engine_ports import (
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
 
 ERROR_WIDTH = 8
-ENGINES = 4
+ENGINES = len(EVERY_ENGINE)
 
 
 def _status(**values: Value) -> Value:
@@ -234,8 +235,7 @@ class Registers(wiring.Component):
             PROGRAM_LENGTH: self.length,
             INTERRUPT_ENABLE: enable,
             WATCHDOG: self.watchdog,
-            LAST: Cat(self.last[0], self.last[1]),
-            LAST + 4: Cat(self.last[2], self.last[3]),
+            **{LAST + 2 * n: Cat(*self.last[n : n + 2]) for n in range(0, ENGINES, 2)},
             **{ORDER + 4 * number: register for number, register in enumerate(self._order())},
             **{WINDOW + 4 * number: register for number, register in enumerate(self._window())},
         }
@@ -273,13 +273,12 @@ class Registers(wiring.Component):
     def _counter_words(self) -> dict:
         """Return both words of each counter by offset; beats are shown as bytes."""
         words = {}
-        for index, name in enumerate(COUNTERS):
+        for offset, name in zip(COUNTER_OFFSETS, COUNTERS, strict=True):
             value = getattr(self.values, name)
             if name.startswith("beats"):
                 beat_shift = exact_log2(self.parameters.beat_bytes)
                 # Show beats as bytes: a shift by a constant costs nothing.
                 value = Cat(C(0, beat_shift), value[: COUNTER_WIDTH - beat_shift])
-            offset = COUNTERS_BASE + 8 * index
             words[offset] = value[:LITE_DATA_WIDTH]
             words[offset + 4] = value[LITE_DATA_WIDTH:]
         return words

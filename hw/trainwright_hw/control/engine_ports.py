@@ -114,7 +114,7 @@ class EngineStatus(wiring.Signature):
 
 
 class ComputeEngine(wiring.Signature):
-    """Side of PE1 and PE2 that faces the sequencer.
+    """Side of an array that faces the sequencer.
 
     Bases in ``command`` are already resolved (registers added). Accelerators with stochastic
     rounding also have ``stream``, the command's stream of random bits; accelerators with posits

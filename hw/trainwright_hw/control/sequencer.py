@@ -56,7 +56,7 @@ COMMANDS = {
 LOAD = list(COMMANDS).index(Engine.LOAD)
 """Bit of LOAD in ``busy``."""
 VECTOR = (Operation.VECTOR, Operation.CODE)
-"""Operations of the vector engine, which takes whole descriptors in place of PE2."""
+"""Operations of the vector engine, which takes whole descriptors."""
 TRANSFER_ADDRESSES, COMPUTE_ADDRESSES = (
     {field.name: field.register for field in kind.layout if field.register}
     for kind in (Transfer, Compute)

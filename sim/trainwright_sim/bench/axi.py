@@ -16,9 +16,8 @@ from cocotbext.axi import (
     AxiWriteBus,
 )
 
+from trainwright.accelerator.registers import COUNTER_OFFSETS
 from trainwright_hw.bus.axi import BURST_BOUNDARY_BYTES, BURST_INCR
-from trainwright_hw.control.counters import COUNTERS
-from trainwright_hw.control.csr import COUNTERS_BASE
 from trainwright_sim.bench.testbench import Stalls, TestBench
 
 _READ_INPUTS = ("arready", "rid", "rdata", "rresp", "rlast", "rvalid")
@@ -227,5 +226,5 @@ class Host:
 
     async def read_counters(self) -> list[int]:
         """Read every counter, in the order of ``COUNTERS``."""
-        words = await self.read_words(COUNTERS_BASE, 2 * len(COUNTERS))
-        return [low | high << 32 for low, high in zip(words[::2], words[1::2], strict=True)]
+        pairs = [await self.read_words(offset, 2) for offset in COUNTER_OFFSETS]
+        return [low | high << 32 for low, high in pairs]

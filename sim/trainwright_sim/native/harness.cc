@@ -20,7 +20,8 @@ Address address_of(uint32_t address, uint32_t id, uint32_t length, uint32_t size
 #define IN(name, value) set(model_->ports().PORT_##name, value)
 #define OUT(name) get(model_->ports().PORT_##name)
 
-Harness::Harness(uint8_t *bytes, uint64_t size) : memory(bytes, size, BEAT_BYTES), model_(new Model) {
+Harness::Harness(uint8_t *bytes, uint64_t size)
+    : memory(bytes, size, BEAT_BYTES), traces(TRACED), model_(new Model), open_(ENGINES) {
     reset();
 }
 
@@ -98,22 +99,22 @@ inline void Harness::sample_trace() {
         get_bytes<ROW_BYTES>(model_->ports().PORT_trace_##engine##_row,                 \
                              buffer.rows.data() + buffer.rows.size() - ROW_BYTES);     \
     }
-    SAMPLE(0, load)
-    SAMPLE(1, pe1)
-    SAMPLE(2, pe2)
+    EACH_TRACED(SAMPLE)
 #undef SAMPLE
     sample_commands(OUT(trace_events), OUT(trace_number));
 #endif
 }
 
-// `events`: for each of accept, busy, older, stall_operand and stall_result one bit per engine. LOAD
-// and STORE do not tell their commands apart: a command is done when the engine takes the next one
-// or has none left.
+// `events`: for each of accept, busy, older, stall_operand and stall_result one bit per engine.
+// Engines outside of ARRAYS do not tell their commands apart: a command is done when the engine takes
+// the next one or has none left.
 inline void Harness::sample_commands(uint32_t events, uint32_t number) {
-    for (unsigned engine = 0; engine < 4; ++engine) {
+    static_assert(5 * ENGINES <= 32, "the events of all engines fit a word");
+    for (unsigned engine = 0; engine < ENGINES; ++engine) {
+        const bool is_array = ARRAYS >> engine & 1;
         std::vector<size_t> &open = open_[engine];
-        auto bit = [&](unsigned event) { return events >> (4 * event + engine) & 1; };
-        size_t flying = bit(1) + (engine > 1 ? bit(2) : 0);
+        auto bit = [&](unsigned event) { return events >> (ENGINES * event + engine) & 1; };
+        size_t flying = bit(1) + (is_array ? bit(2) : 0);
         while (open.size() > flying) {
             commands[open.front()].done = cycles;
             open.erase(open.begin());
@@ -123,7 +124,7 @@ inline void Harness::sample_commands(uint32_t events, uint32_t number) {
             commands[open.front()].stall_result += bit(4);
         }
         if (bit(0)) {
-            if (engine < 2 && !open.empty()) {
+            if (!is_array && !open.empty()) {
                 commands[open.front()].done = cycles;
                 open.clear();
             }

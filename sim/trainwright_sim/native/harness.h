@@ -1,7 +1,6 @@
 // Harness: the design, its memory and its host port, on one clock.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,7 +18,7 @@ struct TraceBuffer {
     std::vector<uint8_t> rows;  // ROW_BYTES each
 };
 
-// Command of an engine (load, store, pe1, pe2): the descriptor, the cycles in which the engine took
+// Command of an engine, by its bit: the descriptor, the cycles in which the engine took
 // and finished it, and the cycles it waited for operands or memory, and for credit.
 struct CommandTrace {
     uint64_t engine, number, taken, done, stall_operand, stall_result;
@@ -46,7 +45,7 @@ public:
     void trace(bool enable);
 
     Memory memory;
-    std::array<TraceBuffer, 3> traces;  // load, pe1, pe2
+    std::vector<TraceBuffer> traces;  // of each engine that writes rows
     std::vector<CommandTrace> commands;
     uint64_t cycles = 0;                // since construction
     std::string fault;
@@ -65,7 +64,7 @@ private:
     std::unique_ptr<Model> model_;
     Requests requests_;
     bool tracing_ = false;
-    std::array<std::vector<size_t>, 4> open_;  // unfinished commands of each engine
+    std::vector<std::vector<size_t>> open_;  // unfinished commands of each engine
     uint64_t beats_seen_ = 0, last_beat_ = 0;
 };
 

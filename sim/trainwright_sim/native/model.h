@@ -1,7 +1,9 @@
 // Common interface of a compiled design, whichever engine compiled it.
 //
 // ports.h is generated with the design: PORT_x names the member of ports() for the port x,
-// BEAT_BYTES and ROW_BYTES are the sizes of a beat of the memory port and of a traced row.
+// BEAT_BYTES and ROW_BYTES are the sizes of a beat of the memory port and of a traced row. An
+// accelerator has ENGINES engines, ARRAYS is the mask of arrays, and EACH_TRACED names the TRACED
+// engines that write rows.
 // A Model has clock() and ports(); get, set, get_bytes and set_bytes access a port.
 #pragma once
 

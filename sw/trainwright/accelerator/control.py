@@ -189,8 +189,10 @@ def check(port: RegisterPort, program: Program, parameters: AcceleratorParameter
 def counters(port: RegisterPort) -> Counters:
     """Read the counters of the last run."""
     names = registers.COUNTER_NAMES
-    words = port.read_registers(registers.COUNTERS_BASE, 2 * len(names)).astype(np.uint64).tolist()
-    values = {name: words[2 * n] | words[2 * n + 1] << 32 for n, name in enumerate(names)}
+    places = [(offset - registers.COUNTERS_BASE) // 4 for offset in registers.COUNTER_OFFSETS]
+    read = port.read_registers(registers.COUNTERS_BASE, max(places) + 2)
+    words = read.astype(np.uint64).tolist()
+    values = {name: words[n] | words[n + 1] << 32 for name, n in zip(names, places, strict=True)}
     return Counters(**values)
 
 

@@ -14,7 +14,7 @@ WATCHDOG_CYCLES = 200_000
 """WATCHDOG as the driver sets it: twenty times the slowest memory that a simulation takes."""
 
 COUNTER_NAMES = tuple(field.name for field in fields(Counters))
-"""In the order of the counters from ``COUNTERS_BASE``."""
+"""Names of the counters, in the order of their registers."""
 
 
 # ---- Table -------------------------------------------------------------------------------------
@@ -83,6 +83,8 @@ class HostRegister:
 IDENTITY_VALUE = 0x54525733
 """Value of IDENTITY: "TRW3"."""
 COUNTERS_BASE = 0x040
+MORE_COUNTERS_BASE = 0x0C0
+"""Place of the counters that do not fit below TIMES."""
 PAGE_SHIFT = 12
 """Bits of a byte address within its page, 4 KiB, which no burst crosses."""
 STATISTICS_BASE = 0x1000
@@ -137,7 +139,8 @@ def _registers() -> Iterator[HostRegister]:
         RegisterField("BUSY", 0, 1, "busy"),
         RegisterField("DONE", 1, 1, "done"),
         RegisterField("ERROR", 2, 1, "error"),
-        RegisterField("HUNG", 4, 4, f"engines that hang ({', '.join(_ENGINES)})"),
+        RegisterField("HUNG", 8 - len(_ENGINES), len(_ENGINES),  # bits 3 to 7: five at most
+                      f"engines that hang ({', '.join(_ENGINES)})"),
         RegisterField("CODE", 8, 8, "error code"),
         RegisterField("DESCRIPTOR", 16, 16, "descriptor"),
     ))  # fmt: skip
@@ -159,7 +162,9 @@ def _registers() -> Iterator[HostRegister]:
                        "state of the order in which samples are drawn; written between runs",
                        needs="sample_loads")  # fmt: skip
     for number, name in enumerate(COUNTER_NAMES):
-        yield HostRegister(name.upper(), COUNTERS_BASE + 8 * number, "R", _COUNTED[name], words=2)
+        further = number - (0x0B0 - COUNTERS_BASE) // 8
+        offset = MORE_COUNTERS_BASE + 8 * further if further >= 0 else COUNTERS_BASE + 8 * number
+        yield HostRegister(name.upper(), offset, "R", _COUNTED[name], words=2)
     yield HostRegister("TIMES", 0x0B0, "RW", "how often a start runs the program; 0 is as 1",
                    reset=1, needs="exponents")  # fmt: skip
     yield HostRegister("STEP", 0x0B4, "RW",
@@ -189,7 +194,7 @@ def _registers() -> Iterator[HostRegister]:
                            far=_FAR_STATISTICS + offset, **slots)  # fmt: skip
 
 
-REGISTERS = tuple(_registers())
+REGISTERS = tuple(sorted(_registers(), key=lambda register: register.offset))
 _BY_NAME = {register.name: register for register in REGISTERS}
 _OFFSETS = {register.name: register.offset for register in REGISTERS}
 STATUS_FIELDS = {
@@ -213,6 +218,8 @@ TIMES = _OFFSETS["TIMES"]
 STEP = _OFFSETS["STEP"]
 WINDOW = _OFFSETS["WINDOW_FIRST"]
 EXPONENTS_BASE = _OFFSETS["EXPONENT"]
+COUNTER_OFFSETS = tuple([_OFFSETS[name.upper()] for name in COUNTER_NAMES])
+"""Offsets of ``COUNTER_NAMES``."""
 
 
 def exponents_base(p: AcceleratorParameters) -> int:

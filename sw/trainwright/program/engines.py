@@ -2,7 +2,7 @@
 
 A property of a single layer is in a table by ``Engine`` of that layer: latencies in
 ``trainwright.timing.commands``, loop nests of contractions in ``trainwright.compiler.forms.nests``,
-classes of hardware in ``trainwright_hw.accelerator``.
+classes of arrays in ``trainwright_hw.compute.arrays``.
 """
 
 from dataclasses import dataclass
@@ -99,6 +99,16 @@ SPEC_OF = {
 """The engine's record of each operation; the sequencer executes the others itself."""
 ENGINE_OF = {operation: spec.engine for operation, spec in SPEC_OF.items()}
 """The engine of each operation; the sequencer executes the others itself."""
+
+
+def rivals(spec: EngineSpec) -> list[EngineSpec]:
+    """Return the other arrays whose tiles come from the same direction.
+
+    Such arrays share a port of the write-back unit: an array takes a command only while its rivals
+    are idle.
+    """
+    arrays = ARRAYS.values() if spec.rows_parameter else ()
+    return [a for a in arrays if a is not spec and a.along_lanes == spec.along_lanes]
 
 
 def transpose_cycles(rows: float, p: AcceleratorParameters) -> float:

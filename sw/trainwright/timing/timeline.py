@@ -19,7 +19,7 @@ from trainwright.program.descriptors import (
     is_skipped,
     matching_end,
 )
-from trainwright.program.engines import ENGINE_OF, EVERY_ARRAY, EVERY_ENGINE
+from trainwright.program.engines import ARRAYS, ENGINE_OF, EVERY_ARRAY, EVERY_ENGINE, rivals
 from trainwright.program.exponents import MoveScales
 from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, MOST_REFILL, Engine, Operation
 from trainwright.program.samples import Samples
@@ -43,6 +43,7 @@ STOP = 2
 LOADING = -1
 """Number of the commands that load parts of the program itself."""
 _PASSES = ENGINE_OF[Operation.VECTOR]
+_RIVALS = {e: tuple([a.engine for a in rivals(spec)]) for e, spec in ARRAYS.items()}
 _BITS = tuple([(int(engine), engine) for engine in EVERY_ENGINE])
 TINY = 1e-6
 """Cycles, or beats, that count as none."""
@@ -183,6 +184,8 @@ class EngineModel:
         if work.copied or (engine is _PASSES and self._passes):
             return self.is_idle(engine)
         if engine in EVERY_ARRAY and not self._is_older_done(engine):
+            return False
+        if not all(map(self.is_idle, _RIVALS.get(engine, ()))):
             return False
         if engine is Engine.LOAD and len(queue) > 1:  # one moves beats, one asks for them
             return False

@@ -1,11 +1,15 @@
 """Operand fetch of PE2: both rows of each step of the loop nest."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import LOCAL_WIDTH, Operation
+from trainwright.program.engines import ARRAYS
+from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.compute.loop_nest import LoopNest
 from trainwright_hw.compute.pe2.operands import Operands
 from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
@@ -142,7 +146,9 @@ class OperandFetch(wiring.Component):
 
     def _take_command(self, m: Module) -> None:
         operation = self.command.operation
-        is_contraction = operation == Operation.PE3
+        is_contraction = reduce(
+            or_, [operation == a.contraction for a in ARRAYS.values() if not a.along_lanes]
+        )
         # Follow the offered command while free: that a command is loaded is known late in a cycle.
         with m.If(self.free):
             m.d.sync += [

@@ -161,11 +161,12 @@ async def every_bit_of_an_address(dut):
     await tb.host.write(registers.CONTROL, 1)
     slots = registers.STATISTICS_BYTES * tb.parameters.statistics_depth
     base = registers.statistics_base(tb.parameters)
-    used = {*range(registers.COUNTERS_BASE + 8 * len(COUNTERS)), *range(base, base + slots)}
+    counters = registers.COUNTER_OFFSETS
+    used = {*range(counters[-1] + 8), *range(base, base + slots)}
     tb.set(**{f"events_{name}": 1 for name in COUNTERS})
     await tb.run()
     for bit in range(2, LITE_ADDRESS_WIDTH):
-        for counter in range(registers.COUNTERS_BASE, base, 8):
+        for counter in range(counters[0], base, 8):
             if (register := counter ^ 1 << bit) not in used and counter in used:
                 assert await tb.host.read(register) == 0
         other, start = registers.PROGRAM_LENGTH ^ 1 << bit, registers.CONTROL ^ 1 << bit

@@ -73,11 +73,11 @@ def documented(dut: Any, written: Written) -> dict[int, Any]:
         offsets.LAST + 4: Cat(dut.last[2], dut.last[3]),
         **written.values,
     }
-    for number, name in enumerate(COUNTERS):
+    for offset, name in zip(offsets.COUNTER_OFFSETS, COUNTERS, strict=True):
         unit = PARAMETERS.beat_bytes if name.startswith("beats") else 1
         value = (getattr(dut.values, name) * unit)[:64]
-        words[offsets.COUNTERS_BASE + 8 * number] = value[:32]
-        words[offsets.COUNTERS_BASE + 8 * number + 4] = value[32:]
+        words[offset] = value[:32]
+        words[offset + 4] = value[32:]
     return words
 
 
