@@ -38,6 +38,7 @@ from trainwright.program.listing import listing
 from trainwright.support.errors import file_errors
 from trainwright.support.files import check_folder, write_whole
 from trainwright.support.native.cache import Cache
+from trainwright.support.once import StoreOnce
 from trainwright.support.settings import OneOf, Option
 from trainwright.support.text import amount
 
@@ -57,6 +58,9 @@ def parse_range(text: str) -> tuple[int, int]:
     if last < first:
         raise ValueError(f"must begin with the smaller number, not {text!r}")
     return first, last
+
+
+_RANGE = Option(metavar="N[..M]", parse=parse_range, arguments={"action": StoreOnce})
 
 
 class TraceOptions(StepOptions, UpdateOptions, SeedOptions, SimulationOptions):
@@ -85,7 +89,7 @@ class TraceOptions(StepOptions, UpdateOptions, SeedOptions, SimulationOptions):
       trainwright trace digits --update chip --part step --descriptor 109 --out update.fst
     """
 
-    descriptor: Annotated[tuple[int, int], Option(metavar="N[..M]", parse=parse_range)]
+    descriptor: Annotated[tuple[int, int], _RANGE]
     """descriptors by their numbers in the listing"""
     part: Annotated[str | None, OneOf(PARTS)] = None
     """program that has the descriptors (default: forward, or step)"""
@@ -94,7 +98,7 @@ class TraceOptions(StepOptions, UpdateOptions, SeedOptions, SimulationOptions):
     signals: Annotated[tuple[str, ...], Option(metavar="GLOB")] = ()
     """signals of the waveform by name, such as 'pe1.*' or '*.ready'; '*' for all (default: all but
     those inside of the arrays, the vector unit and the write-back lanes)"""
-    rows: Annotated[tuple[int, int] | None, Option(metavar="N[..M]", parse=parse_range)] = None
+    rows: Annotated[tuple[int, int] | None, _RANGE] = None
     """stop behind the last descriptor and print these rows of the scratchpad"""
     backend: Annotated[str, Option(metavar="NAME")] = "rtl"
     """back end to execute the step"""

@@ -515,6 +515,10 @@ def test_cli_steps_without_other_epochs_get_no_note(capsys, fake, tmp_path, argv
             ["train", "--data", "x.csv", "--target", "a", "--target", "b"],
             "argument --target: is given twice, as 'a' and as 'b'",
         ),
+        (
+            ["trace", "digits", "--descriptor", "1", "--descriptor", "2..3"],
+            "argument --descriptor: is given twice, as (1, 1) and as (2, 3): give it once",
+        ),
     ],
 )
 def test_cli_options_without_effect_are_refused(capsys, argv, message):
