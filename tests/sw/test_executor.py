@@ -715,4 +715,5 @@ def test_passes_count_the_values_that_they_clip_as_they_write(seed):
         with accelerator as opened:
             opened.write(0, memory)
             clips = opened.run(program, 0).clips
+            assert clips is not None
             assert clips.tolist() == [clipped * (slot == 3) for slot in range(len(clips))]
