@@ -1017,3 +1017,32 @@ def test_own_file_next_to_another_data_set_is_told_to_omit_its_name(tmp_path, ca
         argv = ["train", "--data", str(path), "--dataset", name, "--out", str(tmp_path / "run")]
         assert main(argv) == 2
         assert f"is data of your own, not {name!r}: omit --dataset" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("classes", "outputs"),
+    [(1, (1, 1)), (2, (1, 2)), (3, (1, 4)), (8, (1, 8)), (9, (1, 16)), (17, (2, 16))],
+)
+def test_last_layer_of_a_fitting_network_has_few_outputs_that_pad(tmp_path, classes, outputs):
+    rows = [f"{n / 9},{n % 7},c{n % classes}" for n in range(20 * classes)]
+    (tmp_path / "t.csv").write_text("a,b,label\n" + "\n".join(rows))
+    data = load(tmp_path / "t.csv") if classes > 1 else houses_of_one_target(tmp_path)
+    assert data.classes == classes
+    assert fitting_network(data, "t").layers[-1].outputs == outputs
+
+
+def houses_of_one_target(folder):
+    houses(folder / "h.csv")
+    return load(folder / "h.csv")
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_regression_of_one_target_trains_on_the_chip(tmp_path, monkeypatch, capsys, seed):
+    """Watch padded outputs: zeros among the gradients let the others saturate, and R2 fell to 0."""
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    rows = [f"{a},{b},{a + b}" for a, b in x.round(6).tolist()]
+    Path("t.csv").write_text("a,b,target\n" + "\n".join(rows))
+    options = ["--epochs", "60", "--update", "chip", "--seed", seed, "--json"]
+    assert main(["train", "--data", "t.csv", "--out", "r", *options]) == 0
+    assert json.loads(capsys.readouterr().out)["test_r2"] > 0.95
