@@ -8,6 +8,7 @@ values of these nets. As no loop is without a register, all these nets have equa
 
 from collections.abc import Sequence, Set
 
+from trainwright.support.text import amount
 from trainwright_boards.canonical import Cell, Machine, Net
 
 LUT, PINS = "LUT4", "ABCD"
@@ -37,7 +38,7 @@ def difference(before: Machine, after: Machine) -> str | None:
         if _is_logic(cell) and net in both and cell not in _driver(before, net):
             leaves = [*dict.fromkeys(_leaves(before, net, both) + _leaves(after, net, both))]
             if len(leaves) > MOST_INPUTS:
-                raise ValueError(f"{cell.name} is a function of {len(leaves)} inputs")
+                raise ValueError(f"{cell.name} is a function of {amount(len(leaves), 'input')}")
             old, new = (_table(machine, net, leaves) for machine in (before, after))
             if old != new:
                 return f"{before.driver(net)} before, {after.driver(net)} after: other functions"

@@ -11,6 +11,7 @@ from trainwright.network import load_network
 from trainwright.train.adapter import MOST_VALUES, error_at, narrowest
 from trainwright.train.export import load_model
 from trainwright.train.initial import initial_factors
+from trainwright.train.pretrained import Pretrained, save_pretrained
 
 
 def lost(values: np.ndarray, width: int) -> float:
@@ -102,3 +103,15 @@ def test_adapter_chosen_formats_train(accelerator, capsys, tmp_path):
     assert checked["mismatches"] == 0 < checked["values"]
     chosen = dict(part.split("=") for part in text.split(","))
     assert chosen.items() <= checked["formats"].items()
+
+
+def test_formats_of_factors_of_another_network_are_refused(tmp_path, capsys):
+    network = load_network("digits")
+    drawn = initial_factors(network, 0)[0]
+    factors = [[parameter.value for parameter in layer] for layer in drawn]
+    biases = [torch.zeros(layer.output_size) for layer in network.layers]
+    given = Pretrained(network, factors, biases)
+    save_pretrained(tmp_path / "f.safetensors", given)
+    argv = ["formats", "--initial", str(tmp_path / "f.safetensors"), "--batch", "16", "--text"]
+    assert main([*argv, "fashion"]) == 2
+    assert "--initial belongs to 'digits', not 'fashion'" in capsys.readouterr().err

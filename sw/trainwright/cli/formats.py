@@ -63,7 +63,11 @@ def _run(options: FormatsOptions) -> int:
     if options.json and options.text:
         raise OptionError("--text does not go with --json: omit one of them")
     given = load_pretrained(Path(options.initial)) if options.initial else None
-    network = load_network(options.network) if given is None else given.network
+    network = load_network(options.network)
+    if given is not None:
+        if options.network != FormatsOptions.network and network.name != given.network.name:
+            raise OptionError(f"--initial belongs to {given.network.name!r}, not {network.name!r}")
+        network = given.network
     p = shared.accelerator_parameters(options.accelerator)
     choices = _choices(options, network, given, p)
     text = formats_text(network, choices)
