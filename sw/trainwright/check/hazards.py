@@ -32,10 +32,11 @@ REGIONS = ("shared", "first", "second", "result", "older", "late")
 """Regions: rows that both commands touch (``shared``), two operands, and the results of the long
 command, of the command after it (``older``) and of the last command (``late``)."""
 BY_ARRAYS = [
-    next(o for o in spec.operations if spec.along_lanes or o is not spec.contraction)
+    operations[0]
     for spec in ARRAYS.values()
+    if (operations := [o for o in spec.operations if spec.along_lanes or o is not spec.contraction])
 ]
-"""Operation of each array that takes whole rows of both operands."""
+"""Operation of each array that takes whole rows of both operands, if it has one."""
 READERS = (Operation.STORE, *BY_ARRAYS, Operation.VECTOR)
 WRITERS = (Operation.LOAD, *BY_ARRAYS, Operation.VECTOR, Operation.SAMPLES)
 

@@ -19,6 +19,7 @@ from trainwright.program.fields import (
     Operation,
 )
 from trainwright.program.table import (
+    ENGINES,
     WAIT,
     Described,
     Field,
@@ -124,7 +125,7 @@ class MoveScales(Header):
     """SCALES: its entries one after the other, when all engines are idle."""
 
     operation: Operation = only(Operation.SCALES)
-    wait: Engine = bits(4, WAIT, default=Engine.ALL)
+    wait: Engine = bits(ENGINES, WAIT, default=Engine.ALL)
 
     @derived(11, "entries, 1 to 6", name="entries", least=1, most=ENTRIES)
     def entry_count(self) -> int:
