@@ -1046,3 +1046,14 @@ def test_regression_of_one_target_trains_on_the_chip(tmp_path, monkeypatch, caps
     options = ["--epochs", "60", "--update", "chip", "--seed", seed, "--json"]
     assert main(["train", "--data", "t.csv", "--out", "r", *options]) == 0
     assert json.loads(capsys.readouterr().out)["test_r2"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("least", "step", "remedy"),
+    [(10**20, 1, "subtract one number from all"), (5, 0, "choose another --target")],
+)
+def test_targets_that_are_equal_name_the_remedy(tmp_path, least, step, remedy):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,y\n" + "".join(f"{n},{least + step * n}\n" for n in range(20)))
+    with pytest.raises(DataError, match=f"has one value, .*: {remedy}"):
+        load_data_set("table", str(path), own=OwnOptions(task="regression"))

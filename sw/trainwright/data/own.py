@@ -445,9 +445,14 @@ def _target_scale(cells: Cells, target: str, rows: npt.NDArray[np.int64]) -> tup
     values = _target_values(cells, target)
     mean, deviation = moments([values[row] for row in rows])
     if deviation == 0:
+        differ = len({_spelled(text) for row in rows if (text := cells.columns[target][row])}) > 1
         raise DataError(
-            f"{cells.path}: column {target!r} has one value, {mean:g}, in the training split: "
-            "choose another --target"
+            f"{cells.path}: column {target!r} has one value, {mean:g}, in "
+            + (
+                "64 bits of floating point: subtract one number from all"
+                if differ
+                else "the training split: choose another --target"
+            )
         )
     return mean, deviation
 
