@@ -250,6 +250,7 @@ def test_values_that_passes_clip_are_a_loss_by_their_share_of_squares():
     assert loss_of(replace(few, clipped=100)) is None
     loss = loss_of(replace(few, clipped=5000))
     assert loss and loss.what.startswith("clipped by the vector engine in 0.5% of its values, 9")
+    assert "as many outputs as there are classes" in loss.remedy
 
 
 @pytest.mark.parametrize("lower", [0, 6])

@@ -50,7 +50,10 @@ ZEROS = LossReason(
     "all zeros",
     "nothing is learnt through it; check the inputs, the initialisation and dead ReLUs",
 )
-FEW = "a few samples or rows are far larger than the others; check the data and the loss"
+FEW = (
+    "a few samples, rows or outputs are far larger than the others; check the data and the loss, "
+    "and give the last layer as many outputs as there are classes or targets"
+)
 SCALE = "check the scale of the inputs and the learning rate"
 
 
