@@ -40,7 +40,11 @@ UPDATES = ("host", "chip")
 
 
 class RunOptions(OwnOptions):
-    """Facts of a run in addition to its settings. Only ``dataset`` and ``plan`` decide bits."""
+    """Facts of a run in addition to its settings.
+
+    Only ``dataset``, ``plan`` and ``accelerator`` decide bits: a plan that is searched for other
+    sizes may sum in another order.
+    """
 
     dataset: Annotated[str, Option(metavar="NAME")]
     """data set (default: the network's own)"""
