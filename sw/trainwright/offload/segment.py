@@ -1,7 +1,7 @@
 """Run tensor-train layers that follow one another as the programs of one training step."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -337,16 +337,20 @@ class Segment:
         """
         with self.unchanged_if_refused():
             driver.input_exponent = exponent = self._input_exponent(whole, follows=follows)
-            masked = {"masks": masks, "follows": follows}
+
+            def computed(scales: Scales) -> Pass[Driver]:
+                return self._pass(
+                    driver, x, whole, exponent, model, scales, masks=masks, follows=follows
+                )
+
             try:
-                return self._pass(driver, x, whole, exponent, model, self.scales, **masked)
+                return computed(self.scales)
             except AlignmentError:
                 # Exponents of 1e30 leave no shift for values of 1: begin as a fresh model does.
-                scales = Scales(self.scales.ranges)
-                return self._pass(driver, x, whole, exponent, model, scales, **masked)
+                return computed(Scales(self.scales.ranges))
 
     @contextmanager
-    def unchanged_if_refused(self) -> Iterator[None]:
+    def unchanged_if_refused(self) -> Generator[None]:
         """Restore all exponents where an error ends the context."""
         quantiser, own = self._quantiser, self.scales.exponents
         before = {name: value.clone() for name, value in quantiser.named_buffers()}
