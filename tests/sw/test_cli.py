@@ -664,6 +664,16 @@ def test_equal_options_may_be_repeated_when_resuming(capsys, fake, tmp_path):
     assert status == 0 and "test accuracy" in text
 
 
+def test_resuming_on_another_accelerator_notes_that_bits_may_differ(capsys, fake, tmp_path):
+    note = "with another accelerator the run may end with other bits"
+    for sizes, noted in ((("--accelerator", "lanes=8"), 1), ((), 0)):
+        fake.backwards, fake.at = 0, {10: interrupt}
+        assert run(capsys, *SHORT, "--force", "--out", tmp_path)[0] == 130
+        fake.at = {}
+        status, _, err = run(capsys, "train", "--resume", *sizes, "--out", tmp_path)
+        assert status == 0 and err.count(note) == noted
+
+
 def test_listing_prints_programs(capsys):
     status, text, _ = run(capsys, "listing", "digits", "--batch", "8")
     assert status == 0 and "; forward:" in text and "; backward:" in text and "HALT" in text

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import sys
 import time
 import zlib
 from collections.abc import Callable
@@ -298,10 +299,9 @@ def resumed_job(args: argparse.Namespace, *, claim: bool = True) -> Job:
     Raises ``OptionError`` or ``CheckpointError`` where there is none, it is damaged, or an option
     given with ``--resume`` belongs to another run.
     """
-    if args.force:
-        raise OptionError("--resume goes on with a run and --force replaces it: give one of them")
-    if args.initial is not None:
-        raise OptionError("--resume goes on with a run and --initial begins one: give one of them")
+    for flag, does in (("force", "replaces it"), ("initial", "begins one")):
+        if getattr(args, flag) not in (None, False):
+            raise OptionError(f"--resume goes on with a run and --{flag} {does}: give one of them")
     if args.out is None:
         raise OptionError("--resume needs the folder of the run: --out DIR")
     folder = RunFolder(Path(args.out))
@@ -320,11 +320,10 @@ def resumed_job(args: argparse.Namespace, *, claim: bool = True) -> Job:
 def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
     checkpoint = load_checkpoint(folder.checkpoint)
     state = checkpoint.state
-    formed = with_formats(state.network, args.formats)
     is_float = state.network.widths.is_float
     differing = {
         f"--numbers {args.numbers}": args.numbers and (args.numbers == "float32") != is_float,
-        f"--formats {args.formats}": formed != state.network,
+        f"--formats {args.formats}": with_formats(state.network, args.formats) != state.network,
         "these --ranks": with_ranks(state.network, args.ranks) != state.network,
     }
     for option in (option for option, differs in differing.items() if differs):
@@ -345,6 +344,8 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
     for name in ("dataset", "plan"):
         check_same(name, given.get(name), getattr(stored, name))
     options = replace(stored, **given)
+    if options.accelerator != stored.accelerator:
+        print("note: with another accelerator the run may end with other bits", file=sys.stderr)
     _check_options(options, state.network, state.settings)
     data = labelled_for(state.network, _loader(args)(options))
     if data_crc(data) != crc:
