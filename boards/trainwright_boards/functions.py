@@ -1,9 +1,10 @@
-"""A proof that LUTs of two netlists make the same functions, by code that knows of no change.
+"""Prove that the LUTs of two netlists make the same functions, without knowing how they changed.
 
-``equivalence`` compares netlists cell by cell, so LUTs that are cut otherwise differ for it. Here,
-all other cells must be the same, on the same nets. A net that both netlists have, driven by LUTs,
-must be the same function of such nets in both, whatever is between: its tables are compared for all
-values of these nets. As no loop is without a register, all these nets have equal values then.
+``equivalence`` compares cell by cell, and so rejects a function that is divided among other LUTs.
+This proof requires that all cells except LUTs and multiplexers are the same, on the same nets. Each
+net that LUTs drive in both netlists must be the same function of nets that both netlists have: the
+two tables are compared for all values of these nets. Such nets then have equal values, as every
+loop passes a register.
 """
 
 from collections.abc import Sequence, Set
@@ -21,7 +22,7 @@ MOST_INPUTS = 16
 def difference(before: Machine, after: Machine) -> str | None:
     """Return the first difference; ``None`` for netlists of the same functions.
 
-    Raises ``ValueError`` for functions of too many inputs, and inputs without a net.
+    Raises ``ValueError`` for functions of too many inputs, inputs without a net, and loops.
     """
     if before.ports != after.ports:
         return "ports have other nets"
@@ -55,11 +56,15 @@ def _driver(machine: Machine, net: Net) -> list[Cell]:
 
 
 def _leaves(machine: Machine, net: Net, both: Set[Net]) -> list[Net]:
-    """Return the nets of both netlists that a net follows from."""
-    leaves, seen, ahead = [], {net, "0", "1"}, [net]
+    """Return the nearest nets before ``net`` that both netlists have."""
+    leaves: list[Net] = []
+    seen: set[Net] = {"0", "1"}
+    ahead = [net]
     while ahead:
         for cell in _driver(machine, ahead.pop()):
             for _, source in cell.inputs:
+                if source == net:
+                    raise ValueError(f"{machine.driver(net)} reads itself through LUTs alone")
                 if source not in seen:
                     seen.add(source)
                     (leaves if source in both else ahead).append(source)

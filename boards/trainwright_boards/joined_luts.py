@@ -1,15 +1,17 @@
 """Join the LUTs of an ECP5's netlist by the multiplexers of its slices.
 
-Two LUTs of a slice and its multiplexer (``PFUMX``) make any function that, for either value of one
-input, has four other inputs; ``L6MUX21`` joins two such pairs. yosys maps to LUTs by the number of
-inputs alone: for abc9, six inputs take four LUTs, so it makes a choice of one in four of three LUTs
-where two and a ``PFUMX`` do, and a choice of one in eight of seven where four do. Here, LUTs whose
-output is read in one place are taken together with their reader, and made anew where that takes
-fewer LUTs. No path passes more LUTs than before.
+A slice has two LUTs and a multiplexer, ``PFUMX``. They make any function that needs at most four
+more inputs for either value of the select input. ``L6MUX21`` joins two slices in the same way. abc9
+counts inputs only: a function of six inputs takes four LUTs. So abc9 makes a choice of one in four
+of three LUTs, where two and a ``PFUMX`` suffice, and a choice of one in eight of seven LUTs, where
+four suffice. This module merges a LUT with the LUTs that it alone reads, and makes the merged
+function anew where fewer LUTs suffice. No path passes more LUTs than before.
+
+Cells and nets that the design asks to keep, LUTs with a floating input, and LUTs of a loop stay.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,22 +20,25 @@ from trainwright_boards.edit import add_cell, free_bit
 LUT, PAIR, QUAD = "LUT4", "PFUMX", "L6MUX21"
 PINS = "ABCD"
 PARTS = {LUT: (), PAIR: ("ALUT", "BLUT"), QUAD: ("D1", "D0")}
-"""Pins of each cell that only cells of its own slices drive, for a select input of 1 and of 0."""
+"""Pins of each cell that its own slices drive: the inputs for a select input of 1 and of 0."""
 SELECT = {PAIR: "C0", QUAD: "SD"}
 MOST_INPUTS = 12
-"""Inputs of a function above which it is not looked at: a choice of one in eight has eleven, and an
-enable. 9 save 44 % less in ``ecp5-85f``, 14 nothing more that counts (2,241 LUTs, 2,239 with 12).
+"""Inputs above which a function is not tried: a choice of one in eight has eleven, and an enable.
+A bound of 9 saves 44 % less in ``ecp5-85f``; 14 saves 2,241 LUTs, 12 saves 2,239.
 """
 MOST_CUTS = 48
-"""Sets of cells that are tried for a net; 400 save as much."""
+"""Sets of cells that are tried for a net; 400 sets save as many LUTs."""
 _MOST_OF = {1: 4, 2: 9, 4: 19}
-"""Inputs that one, two and four LUTs can have at most: a select input, and those of two parts."""
+"""Most inputs of one, two and four LUTs: a select input, and the inputs of both halves."""
 Net = int
 Cell = dict[str, Any]
 
 
 class Shape(NamedTuple):
-    """A function as LUTs: places of its inputs, and its table; or two shapes and a select input."""
+    """A function as LUTs: one LUT, or a select input and two shapes.
+
+    ``inputs`` and ``select`` are places in the leaves of a cut, ``table`` is that of one LUT.
+    """
 
     inputs: tuple[int, ...] = ()
     table: int = 0
@@ -49,7 +54,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class _Cut:
-    """Cells that make one function of ``leaves``, which is read in other places too."""
+    """Cells that make one function of the nets ``leaves``."""
 
     cells: frozenset[str]
     leaves: tuple[Net, ...]
@@ -57,9 +62,9 @@ class _Cut:
 
 
 def join_luts(module: dict[str, Any]) -> int:
-    """Join LUTs of a module of yosys' ``write_json``; return how many LUTs that saves.
+    """Join LUTs of a module of yosys' ``write_json``; return the number of LUTs saved.
 
-    What saves most comes first; each cell is joined once.
+    The function that saves most LUTs comes first. Each cell is joined at most once.
     """
     logic, shapes = _Logic(module), _Shapes()
     best: list[tuple[int, Net, _Cut, Shape]] = []
@@ -87,19 +92,33 @@ class _Logic:
     """LUTs and multiplexers of a module, by the nets that they drive."""
 
     def __init__(self, module: Mapping[str, Any]):
-        self.cells: dict[str, Cell] = {
-            name: cell for name, cell in module["cells"].items() if cell["type"] in PARTS
-        }
-        self.driver = {self.output(name): name for name in self.cells}
         self.users: dict[Any, set[str]] = defaultdict(set)
+        known: set[Any] = {"0", "1"}
         for name, cell in module["cells"].items():
             for port, bits in cell["connections"].items():
                 if cell["port_directions"][port] != "output":
                     for bit in bits:
                         self.users[bit].add(name)
-        for port in module["ports"].values():
-            for bit in port["bits"]:
+                if cell["port_directions"][port] != "input":
+                    known.update(bits)
+        kept = [net for net in module["netnames"].values() if _is_kept(net)]
+        for holder in (*module["ports"].values(), *kept):
+            for bit in holder["bits"]:
                 self.users[bit].add("")
+        for port in module["ports"].values():
+            known.update(port["bits"] if port["direction"] != "output" else ())
+        logic = {name: cell for name, cell in module["cells"].items() if cell["type"] in PARTS}
+        self._in_slices = {
+            bit for cell in logic.values() for pin in _parts(cell) for bit in _bits(cell, pin)
+        }
+        """Nets that a multiplexer reads from its own slice."""
+        self.cells: dict[str, Cell] = {
+            name: cell for name, cell in logic.items() if _is_plain(cell, known)
+        }
+        self.driver = {self.output(name): name for name in self.cells}
+        while apart := [name for name in self.cells if not self._has_own_parts(name)]:
+            for name in apart:
+                del self.driver[self.output(name)], self.cells[name]
         self._whole: dict[str, tuple[frozenset[str], tuple[Any, ...]]] = {}
         self.depth: dict[Any, int] = {}
         """LUTs in front of a net, at most."""
@@ -110,13 +129,15 @@ class _Logic:
 
     def roots(self) -> Iterator[Net]:
         """Yield the nets that leave their slices."""
-        for net in self.driver:
-            readers = [self.cells.get(name) for name in self.users[net]]
-            if not any(
-                cell is not None and any(cell["connections"][pin] == [net] for pin in _parts(cell))
-                for cell in readers
-            ):
-                yield net
+        yield from (net for net in self.driver if net not in self._in_slices)
+
+    def _has_own_parts(self, name: str) -> bool:
+        """Return whether a cell is a LUT, or alone reads the cells that its slices join."""
+        cell = self.cells[name]
+        nets = [cell["connections"][pin][0] for pin in _parts(cell)]
+        if not all(net in self.driver and self.users[net] == {name} for net in nets):
+            return False
+        return not nets or cell["connections"][SELECT[cell["type"]]][0] not in nets
 
     def whole(self, name: str) -> tuple[frozenset[str], tuple[Any, ...]]:
         """Return a cell with those of its slices that drive it, and the nets that they read."""
@@ -124,7 +145,7 @@ class _Logic:
             cell = self.cells[name]
             pins = cell["connections"]
             if cell["type"] == LUT:
-                parts, leaves = [], [pins[pin][0] for pin in PINS if pins.get(pin)]
+                parts, leaves = [], [pins[pin][0] for pin in PINS]
             else:
                 parts = [self.whole(self.driver[pins[pin][0]]) for pin in _parts(cell)]
                 leaves = [pins[SELECT[cell["type"]]][0], *(n for part in parts for n in part[1])]
@@ -133,16 +154,17 @@ class _Logic:
         return self._whole[name]
 
     def cuts(self, root: Net) -> Iterator[_Cut]:
-        """Yield sets of cells behind which nothing reads but ``root``, which may take fewer LUTs.
+        """Yield sets of cells that may take fewer LUTs, and of which others read only ``root``.
 
-        Leaves are in the order in which they are found, so that bits of a word have equal tables.
+        Leaves of equal depth are in the order of the search: bits of a word have equal tables.
         """
         cells, leaves = self.whole(self.driver[root])
         front = [(cells, leaves)]
         seen = {cells}
         for cells, leaves in front:
             luts = sum(self.cells[name]["type"] == LUT for name in cells)
-            if len(leaves) <= MOST_INPUTS and luts > _least(len(leaves)):
+            # A cut that reads its own output is a latch, which has no table.
+            if root not in leaves and len(leaves) <= MOST_INPUTS and luts > _least(len(leaves)):
                 # Late inputs last: they become select inputs, or the fastest pin of a LUT.
                 yield _Cut(cells, tuple(sorted(leaves, key=self.levels)), luts)
             for place, leaf in enumerate(leaves):
@@ -160,8 +182,7 @@ class _Logic:
             cell = self.cells[self.driver[net]]
             pins = cell["connections"]
             if cell["type"] == LUT:
-                inputs = [pins[pin][0] if pins.get(pin) else "0" for pin in PINS]
-                values = [self.table(n, given, ones) for n in inputs]
+                values = [self.table(pins[pin][0], given, ones) for pin in PINS]
                 given[net] = _lookup(int(cell["parameters"]["INIT"], 2), values, ones)
             else:
                 select = self.table(pins[SELECT[cell["type"]]][0], given, ones)
@@ -181,6 +202,33 @@ class _Logic:
 
 def _parts(cell: Cell) -> tuple[str, ...]:
     return PARTS[cell["type"]]
+
+
+def _bits(cell: Cell, pin: str) -> list[Any]:
+    """Return the nets at a pin, which may not be there."""
+    return cell["connections"].get(pin, [])
+
+
+def _is_kept(item: Mapping[str, Any]) -> bool:
+    """Return whether the design asks for a cell or a net to stay."""
+    return "1" in str(item.get("attributes", {}).get("keep", "0"))
+
+
+def _is_plain(cell: Cell, known: Set[Any]) -> bool:
+    """Return whether a cell may be joined: driven at all pins, with a table if it is a LUT.
+
+    Other cells stay as they are: the function of a floating input is the device's own.
+    """
+    kind = cell["type"]
+    pins = PINS if kind == LUT else (*_parts(cell), SELECT[kind])
+    table = str(cell["parameters"].get("INIT", "")) if kind == LUT else "0" * 16
+    return (
+        not _is_kept(cell)
+        and len(_bits(cell, "Z")) == 1
+        and all(len(bits := _bits(cell, pin)) == 1 and bits[0] in known for pin in pins)
+        and len(table) == 16
+        and set(table) <= {"0", "1"}
+    )
 
 
 def _least(inputs: int) -> int:
@@ -205,16 +253,16 @@ def variables(count: int) -> list[int]:
 
 
 class _Shapes:
-    """Shapes by their tables, as most functions of a design come in words."""
+    """Shapes by their tables: the bits of a word have the same function."""
 
     def __init__(self):
         self._known: dict[tuple[int, int], Shape | None] = {}
 
     def of(self, logic: _Logic, root: Net, cut: _Cut) -> Shape | None:
-        """Return the cut's function as up to four LUTs; ``None`` where it takes others."""
+        """Return the cut's function as up to four LUTs; ``None`` if they do not suffice."""
         count = len(cut.leaves)
         ones = (1 << (1 << count)) - 1
-        given: dict[Any, int] = {"0": 0, "1": ones, "x": 0, "z": 0}
+        given: dict[Any, int] = {"0": 0, "1": ones}
         given |= dict(zip(cut.leaves, variables(count), strict=True))
         key = logic.table(root, given, ones), count
         if key not in self._known:
@@ -223,7 +271,7 @@ class _Shapes:
 
 
 class _Function:
-    """A function by its table, of which sets of rows are looked at: a bit for each row."""
+    """A function by its table. Sets of the table's rows are masks with a bit for each row."""
 
     def __init__(self, table: int, count: int):
         self._table = table
@@ -242,7 +290,7 @@ class _Function:
         return None
 
     def _joined(self, rows: int, luts: int, chosen: frozenset[int]) -> Shape | None:
-        """Return the function in some rows, in which the ``chosen`` inputs do not change."""
+        """Return the function in ``rows``, all of which have equal ``chosen`` inputs."""
         names = [n for n, here in enumerate(self._changes) if here & rows and n not in chosen]
         if len(names) > _MOST_OF[luts]:
             return None
@@ -264,7 +312,7 @@ class _Function:
             those = rows
             for n, name in enumerate(names):
                 those &= self._inputs[name] if row >> n & 1 else ~self._inputs[name]
-            # Any of the rows will do, here the first: other inputs do not change the function.
+            # Any of these rows has the value, here the first: other inputs do not change it.
             table |= bool(self._table & those & -those) << row
         return Shape(tuple(names), table)
 
@@ -272,7 +320,7 @@ class _Function:
 def _replace(
     module: dict[str, Any], logic: _Logic, root: Net, cut: _Cut, shape: Shape, bit: int
 ) -> int:
-    """Make the function of a cut anew, with the root's name; return the next free net."""
+    """Replace a cut by its shape, under the name of the root's cell; return the next free net."""
     for name in cut.cells:
         del module["cells"][name]
 
@@ -307,7 +355,7 @@ def _replace(
 
 
 def _forget(module: dict[str, Any], gone: set[Net]) -> None:
-    """Take nets that nothing drives any more out of the names of nets."""
+    """Remove nets without a driver from the names of nets."""
     nets = module["netnames"]
     for name, net in list(nets.items()):
         if gone.intersection(bits := net["bits"]):

@@ -176,6 +176,111 @@ def test_random_luts_keep_their_functions(seed):
     assert _join(module)[0] == joined, "the same netlist gives the same cells"
 
 
+def _one_in_four() -> dict:
+    """Choose among nets 2 to 5 by nets 6 and 7, in three LUTs of which two suffice."""
+    first = [_choice(20, 2, 3, 6), _choice(21, 4, 5, 6)]
+    return _module(range(2, 8), [*first, _choice(30, 20, 21, 7)], [30])
+
+
+def _yosys_pair(*more: dict, outputs: tuple[int, ...] = (30,), **pins: int | str) -> dict:
+    """Return the multiplexer of two LUTs to which yosys maps one in four, with other pins."""
+    cells = [
+        _lut(20, 2, 3, 6, 7, init=_init(lambda a, b, c, d: not d and (b if c else a))),
+        _lut(21, 4, 5, 6, 7, init=_init(lambda a, b, c, d: not d or (b if c else a))),
+        _lut(22, 4, 5, 6, 7, init=_init(lambda a, b, c, d: d and (b if c else a))),
+        _cell("PFUMX", {"ALUT": 21, "BLUT": 22, "C0": 20} | pins, 30),
+    ]
+    return _module(range(2, 8), [*cells, *more], list(outputs))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        _yosys_pair(_lut(31, 21, 2, init=XOR), outputs=(30, 31)),
+        _yosys_pair(_cell("TRELLIS_FF", {"CLK": 2, "DI": 21}, 50)),
+        _yosys_pair(_cell("PFUMX", {"ALUT": 21, "BLUT": 22, "C0": 3}, 31), outputs=(30, 31)),
+        _yosys_pair(outputs=(30, 21)),
+    ],
+    ids=["lut", "register", "multiplexer", "port"],
+)
+def test_lut_of_a_multiplexer_read_elsewhere_stays(module):
+    before, saved = deepcopy(module), join_luts(module)
+    assert saved == 0 and module == before
+
+
+def test_multiplexer_that_is_selected_by_its_own_lut_stays():
+    """The select input is no leaf: joining would remove the LUT that drives it."""
+    first = [_lut(20, 2, 3, init=XOR), _lut(21, 2, 4, init=XOR)]
+    module = _module(
+        range(2, 5), [*first, _cell("PFUMX", {"ALUT": 20, "BLUT": 21, "C0": 20}, 30)], [30]
+    )
+    before, saved = deepcopy(module), join_luts(module)
+    assert saved == 0 and module == before
+
+
+def test_luts_in_front_of_a_multiplexer_that_stays_become_no_multiplexer():
+    """A multiplexer cannot read another one's output at a pin of its own slice."""
+    module = _one_in_four()
+    module["cells"]["last"] = _cell("PFUMX", {"ALUT": 30, "BLUT": "0", "C0": 2}, 40)
+    module["ports"]["out"]["bits"] = [40]
+    before, saved = deepcopy(module), join_luts(module)
+    assert saved == 0 and module == before
+
+
+@pytest.mark.parametrize("net", ["0", "x", 2, 50])
+def test_multiplexer_of_other_nets_than_luts_stays(net):
+    module = _yosys_pair(_cell("TRELLIS_FF", {"CLK": 2, "DI": 3}, 50), BLUT=net)
+    before, saved = deepcopy(module), join_luts(module)
+    assert saved == 0 and module == before
+
+
+@pytest.mark.parametrize("reader", [0, 1])
+def test_luts_that_read_their_own_output_stay(reader):
+    """A latch, or a ring oscillator."""
+    module = _one_in_four()
+    module["cells"][f"cell{reader}"]["connections"]["A"] = [30]
+    before, saved = deepcopy(module), join_luts(module)
+    assert saved == 0 and module == before
+
+
+@pytest.mark.parametrize("holder", [("cells", "cell0"), ("netnames", "net20")])
+def test_lut_or_net_to_keep_stays(holder):
+    module, (kind, name) = _one_in_four(), holder
+    module[kind][name]["attributes"] = {"keep": "00000000000000000000000000000000"}
+    assert join_luts(deepcopy(module)) == 1
+    module[kind][name]["attributes"] = {"keep": "00000000000000000000000000000001"}
+    before, saved = deepcopy(module), join_luts(module)
+    assert saved == 0 and module == before
+
+
+@pytest.mark.parametrize("init", [None, "x" * 16, "0x1234", "1"])
+def test_lut_without_a_table_stays(init):
+    module = _one_in_four()
+    module["cells"]["cell0"]["parameters"] = {} if init is None else {"INIT": init}
+    before, saved = deepcopy(module), join_luts(module)
+    assert saved == 0 and module == before
+
+
+@pytest.mark.parametrize("bits", [[], ["x"], ["z"], [99], None])
+def test_lut_with_a_floating_input_stays(bits):
+    """Net 99 has no driver."""
+    module = _one_in_four()
+    cell = module["cells"]["cell0"]
+    if bits is None:
+        del cell["connections"]["C"], cell["port_directions"]["C"]
+    else:
+        cell["connections"]["C"] = bits
+    before, saved = deepcopy(module), join_luts(module)
+    assert saved == 0 and module == before
+
+
+def test_lut_without_an_output_stays():
+    module = _one_in_four()
+    module["cells"]["unread"] = _lut(99, 2, 3, init=XOR)
+    module["cells"]["unread"]["connections"]["Z"] = []
+    assert join_luts(module) == 1 and "unread" in module["cells"]
+
+
 def _flip(module: dict) -> None:
     cell = next(c for c in module["cells"].values() if c["type"] == "LUT4")
     cell["parameters"]["INIT"] = "".join("10"[bit == "1"] for bit in cell["parameters"]["INIT"])
@@ -246,6 +351,15 @@ def test_proof_refuses_inputs_without_a_net_and_long_tables():
     wide = module | {"cells": {f"cell{n}": cell for n, cell in enumerate(parts)}}
     with pytest.raises(ValueError, match="cell6 is a function of 20 inputs"):
         difference(Machine(module), Machine(wide))
+
+
+def test_proof_refuses_a_loop_of_luts():
+    module = _one_in_four()
+    module["cells"]["cell0"]["connections"]["A"] = [30]
+    other = deepcopy(module)
+    other["cells"] = {"cell2": _lut(30, 30, init=_init(lambda a, *_: a))}
+    with pytest.raises(ValueError, match=r"cell2\.Z reads itself through LUTs alone"):
+        difference(Machine(module), Machine(other))
 
 
 def _job(board: str, folder) -> Build:

@@ -7,7 +7,7 @@ from trainwright_hw.compute.pe2.engine import Pe2
 HARDWARE = {Engine.PE1: Pe1, Engine.PE2: Pe2}
 """Class of each array.
 
-An array is made from the accelerator's parameters. Its members are those of ``ComputeEngine``; two
-read ports of the scratchpad, ``x`` and ``g``; and ``results``, the port of its kind of
+The constructor takes the accelerator's parameters. The members are those of ``ComputeEngine``, two
+read ports of the scratchpad (``x`` and ``g``), and ``results``: the port of the array's kind in
 ``trainwright_hw.writeback.ports``.
 """

@@ -1,4 +1,4 @@
-"""A port of the write-back unit for several arrays of a kind, which take turns."""
+"""Share a port of the write-back unit among the arrays of a kind, which take turns."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -10,9 +10,10 @@ from amaranth.lib.wiring import In, connect
 def share_port(m: Module, port, arrays: Sequence) -> list[Value]:
     """Connect the results of arrays to a port of the write-back unit.
 
-    Returns, for each array, whether the port is its own: while the array is busy, and in cycles in
-    which it is offered a command, because settings follow the offered command. At most one array
-    may be in either state (``trainwright.program.engines.rivals``).
+    Returns, for each array, whether the array owns the port: while the array is busy, and also in
+    cycles in which the sequencer offers a command, because the settings follow an offered command.
+    The sequencer's ports let at most one array be in either state
+    (``trainwright.program.engines.rivals``).
     """
     if len(arrays) == 1:
         connect(m, arrays[0].results, port)
