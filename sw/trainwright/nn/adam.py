@@ -1,5 +1,6 @@
 """The trainer's Adam as a torch optimiser: the same bits on every machine."""
 
+from math import inf
 from typing import Any
 
 import torch
@@ -21,8 +22,8 @@ class Adam(ClosureOptimizer):
     """
 
     def __init__(self, params: Any, lr: float = 1e-3) -> None:
-        if not lr > 0:
-            raise ValueError(f"lr must be over 0, not {lr!r}")
+        if not 0 < lr < inf:
+            raise ValueError(f"lr must be a finite number over 0, not {lr!r}")
         super().__init__(params, {"lr": lr})
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -6,8 +6,8 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from trainwright.network import NetworkError
-from trainwright.nn.shapes import is_size
 from trainwright.nn.untyped import require_tensor, traced
+from trainwright.support.arguments import flag, is_size
 
 
 def attend(
@@ -60,7 +60,7 @@ class TokenAttention(torch.nn.Module):
         super().__init__()
         if not is_size(heads):
             raise NetworkError(f"heads must be an integer of at least 1, not {heads!r}")
-        self.heads, self.causal = heads, bool(causal)
+        self.heads, self.causal = heads, flag("causal", causal)
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Return what each token finds; ``ValueError`` for shapes that do not go together."""

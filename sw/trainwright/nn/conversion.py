@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLayerNorm, TTLinear
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 from trainwright.nn.untyped import named_modules, require_module
+from trainwright.support.arguments import require_kind
 from trainwright.support.text import amount
 from trainwright.tt import TensorTrainError
 
@@ -462,6 +463,7 @@ def from_torch(
     if isinstance(skip, str):
         raise TypeError(f"skip must be a collection of names, such as [{skip!r}], not a string")
     for name in skip:
+        require_kind("a name in skip", name, str)
         model.get_submodule(name)
     candidates = _candidates(model, skip)
     copy = _copied(model)

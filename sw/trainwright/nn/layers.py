@@ -8,10 +8,11 @@ import torch
 
 from trainwright.functions import definition_of
 from trainwright.network import Layer, NetworkError
-from trainwright.nn.shapes import image_sizes, is_size, kernel_sizes, likely
+from trainwright.nn.shapes import image_sizes, kernel_sizes, likely
 from trainwright.nn.straight_through import straight_through
 from trainwright.nn.tensor_train import Device, Numbers, Rank, TensorTrain
 from trainwright.nn.untyped import elsewhere, recording, require_features, traced
+from trainwright.support.arguments import is_size, plain
 from trainwright.support.text import amount
 
 
@@ -424,14 +425,16 @@ class TTEmbedding(TensorTrain):
             bias=False, relu=False, numbers=numbers, device=device, dtype=dtype,
         )  # fmt: skip
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx: int | None = None
         if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
+            row: int = plain(padding_idx)
+            # A row of 2.5 would be within the table, and none would be 0.
+            if not is_size(row, -num_embeddings) or row >= num_embeddings:
                 raise NetworkError(
-                    f"padding_idx must be within the {amount(num_embeddings, 'row')}, "
-                    f"not {padding_idx!r}"
+                    "padding_idx must be an integer within the "
+                    f"{amount(num_embeddings, 'row')}, not {padding_idx!r}"
                 )
-            padding_idx %= num_embeddings  # counted from the end where negative, as in torch
-        self.padding_idx = padding_idx
+            self.padding_idx = row % num_embeddings  # negative: counted from the end, as in torch
 
     def _make_quantisers(self) -> None:
         super()._make_quantisers()

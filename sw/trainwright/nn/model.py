@@ -12,6 +12,7 @@ from trainwright.nn.layers import TTLinear
 from trainwright.nn.scales import InputQuantiser
 from trainwright.nn.tensor_train import TensorTrain
 from trainwright.nn.untyped import named_modules, require_module
+from trainwright.support.arguments import require_kind, require_seed
 from trainwright.train.initial import initial_factors
 from trainwright.train.stored import load_trained
 
@@ -80,7 +81,9 @@ def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
     >>> [type(module).__name__ for module in from_network("digits")]
     ['TTLinear', 'ReLU', 'TTLinear']
     """
+    seed = require_seed(seed, (1 << 32) - 1)
     network = load_network(network) if isinstance(network, str) else network
+    require_kind("network", network, Network)
     if not network.is_line:
         raise NetworkError(
             f"network {network.name!r} is a graph: modules in a row are for layers in one line; "

@@ -5,6 +5,7 @@ from itertools import pairwise
 from math import log, prod
 
 from trainwright.network import NetworkError, rank_bounds
+from trainwright.support.arguments import is_size
 
 LAST = 16
 """Size of the last factor's outputs and inputs: the lanes of the largest accelerator."""
@@ -22,11 +23,6 @@ def _primes(value: int) -> list[int]:
             value //= divisor
         divisor += 1
     return [*primes, value] if value > 1 else primes
-
-
-def is_size(value: object, least: int = 1) -> bool:
-    """Return whether ``value`` is an integer of at least ``least``."""
-    return isinstance(value, int) and value >= least
 
 
 def require_sizes(**sizes: object) -> None:

@@ -45,6 +45,9 @@ from trainwright.nn.untyped import (
     without_autocast,
     without_batch_dim,
 )
+from trainwright.support.arguments import flag, is_real_type, is_size, plain, require_kind
+from trainwright.support.text import amount
+from trainwright.train.choices import PRIOR_FORMS
 from trainwright.train.connect import held_range
 from trainwright.train.initial import deviation, fresh_exponent, of_deviation
 from trainwright.train.pretrained import quantisation
@@ -81,6 +84,9 @@ FORMATS = "formats"
 """Entry of a ``state_dict`` with a layer's formats by class; in older files of its metadata."""
 ENTRY_BYTES = 1024
 """Unit of the entry's size, in bytes: the exponents of a program of eight layers fit in one."""
+
+_MOST_EXPONENT = 1 << 20
+"""Greatest size of an exponent that is read as one."""
 
 
 class TensorTrain(torch.nn.Module):
@@ -124,8 +130,9 @@ class TensorTrain(torch.nn.Module):
         super().__init__()
         self._parameters = LayerParameters(type(self).__name__)
         require_sizes(rows=rows, columns=columns)
-        if dtype is not None and not dtype.is_floating_point:
-            raise NetworkError(f"dtype must be a real floating-point type, not {dtype}")
+        bias, relu = flag("bias", bias), flag("relu", relu)
+        if dtype is not None and not is_real_type(dtype):
+            raise NetworkError(f"dtype must be a real floating-point type, not {dtype!r}")
         self.rows, self.columns, self.numbers = rows, columns, formats_of(numbers)
         self.relu = relu
         if (outputs is None) != (inputs is None) or (outputs is not None and order is not None):
@@ -640,8 +647,8 @@ class TensorTrain(torch.nn.Module):
     ) -> None:
         """Take over ``factors`` (R_{n-1}, J_n, I_n, R_n) of this layer's J_n and I_n, of any ranks.
 
-        Without ``exponents`` each factor gets the one that loses least. An optimiser made before
-        has moments of the old ranks: make it afterwards.
+        Without ``exponents``, integers, each factor gets the one that loses least. An optimiser
+        made before has moments of the old ranks: make it afterwards.
         """
         ranks = tuple(factor.shape[3] for factor in factors[:-1])
         expected = Layer(self.outputs, self.inputs, ranks).factor_shapes
@@ -650,10 +657,17 @@ class TensorTrain(torch.nn.Module):
                 f"factors of shapes {[tuple(f.shape) for f in factors]} do not fit outputs "
                 f"{list(self.outputs)} and inputs {list(self.inputs)}"
             )
+        whole = [*map(plain, () if exponents is None else exponents)]
+        are_integers = all(is_size(exponent, -_MOST_EXPONENT) for exponent in whole)
+        if whole and not (are_integers and len(whole) == len(factors)):
+            raise NetworkError(
+                f"exponents must be {amount(len(factors), 'integer')}, one of each factor, not "
+                f"{exponents!r}"
+            )
         for own, given in zip(self.factors, factors, strict=True):
             replace_data(own, given.detach().to(own).clone(memory_format=torch.contiguous_format))
-        if exponents and not self.is_float:
-            self.factor_exponents.copy_(torch.tensor(exponents))
+        if whole and not self.is_float:
+            self.factor_exponents.copy_(torch.tensor(whole))
         elif self._is_rounded:
             self._suit_exponents()
         self.clip()
@@ -682,10 +696,17 @@ class TensorTrain(torch.nn.Module):
         Parameters stay the same objects with smaller values, gradients and the moments of
         ``optimizer`` are cut alike: call it after ``optimizer.step()``. Returns whether anything
         was cut. ``averaged``, a layer of the same ranks such as the copy of an ``AveragedModel``,
-        loses the same columns. Raises ``ValueError`` for a threshold outside of (0, 1).
+        loses the same columns. Raises ``ValueError`` for a threshold outside of (0, 1) and
+        for another ``form``, ``TypeError`` for an ``optimizer`` that is none.
         """
         if not 0 < threshold < 1:
             raise ValueError(f"rank threshold must be in (0, 1), not {threshold!r}")
+        if form not in PRIOR_FORMS:
+            raise ValueError(f"prior form must be one of {', '.join(PRIOR_FORMS)}, not {form!r}")
+        if optimizer is not None:
+            require_kind("optimizer", optimizer, torch.optim.Optimizer)
+        if averaged is not None:
+            require_kind("averaged", averaged, TensorTrain)
         if averaged is not None and averaged.ranks != self.ranks:
             raise ValueError(
                 f"averaged has ranks {averaged.ranks}, this layer {self.ranks}: give each cut its "

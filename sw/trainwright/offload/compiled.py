@@ -41,6 +41,7 @@ from trainwright.offload.trace import (
 )
 from trainwright.offload.values import ordinary
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.arguments import require_kind
 
 _pytree_of: Any = _pytree  # its functions have no types
 
@@ -432,7 +433,12 @@ def compile(
     if isinstance(module, CompiledModule):  # for another back end or batch
         module = module.module
     _require_uncompiled(module)
-    settings = Settings(backend, batch, accelerator or AcceleratorParameters(), effort)
+    require_kind("backend", backend, str)
+    if accelerator is None:
+        settings = Settings(backend, batch, AcceleratorParameters(), effort)
+    else:
+        require_kind("accelerator", accelerator, AcceleratorParameters)
+        settings = Settings(backend, batch, accelerator, effort)
     machine = AcceleratorHandle(settings)
     layers = [layer for layer in trains(module) if not why_not(layer)]
     if not layers:

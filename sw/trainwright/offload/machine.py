@@ -9,8 +9,8 @@ from trainwright.accelerator import Accelerator, backend_names, is_backend, open
 from trainwright.compiler import CompileError
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.driver import HeldActivations, Settling
-from trainwright.nn.shapes import is_size
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.arguments import is_size
 
 MEMORY_BYTES = 1 << 26
 """External memory of the accelerator."""

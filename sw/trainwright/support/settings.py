@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from itertools import pairwise
+from math import isfinite
 from types import ModuleType, NoneType, UnionType
 from typing import (
     Annotated,
@@ -32,7 +33,9 @@ from typing import (
 
 from msgspec import Meta
 
+from trainwright.support.arguments import plain
 from trainwright.support.errors import UserError
+from trainwright.support.text import shown
 
 Kind = TypeVar("Kind")
 Positive = Annotated[int, Meta(ge=1)]
@@ -119,8 +122,15 @@ class SettingField:
         if value is None and self.optional:
             return None
         # 16.0 and True equal integers, but are other text in fingerprints, programs and reports.
-        if self.kind is int and isinstance(value, float | bool):
-            return f"must be an integer, not {value!r}"
+        if self.kind is int and not (isinstance(value, int) and not isinstance(value, bool)):
+            return f"must be an integer, not {shown(value)}"
+        if self.kind is bool and not isinstance(value, int):
+            return f"must be 0 or 1, not {shown(value)}"
+        if self.kind is float and not _is_number(value):
+            return f"must be a finite number, not {shown(value)}"
+        if issubclass(self.kind, SettingsModel):
+            is_right = isinstance(value, self.kind)
+            return None if is_right else f"must be a {self.kind.__name__}, not {shown(value)}"
         inside = value in self.choices if self.choices else _inside(self.limits, value)
         return None if inside else f"must be {self.range}, not {value!r}"
 
@@ -144,6 +154,10 @@ class SettingField:
         if m.gt is not None and m.lt is not None:
             return f"between {m.gt} and {m.lt}"
         return f"over {m.gt}" if m.gt is not None else f"at least {m.ge}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def _inside(limits: Meta | None, value: Any) -> bool:
@@ -195,9 +209,15 @@ def setting_of(
 
 
 def check(settings: Any) -> None:
-    """Check every field against its annotation. Raises ``ValueError``."""
+    """Check every field against its annotation, numpy's scalars as numbers of Python's.
+
+    Raises ``ValueError``.
+    """
     for setting in settings_of(type(settings)):
         value = getattr(settings, setting.name)
+        if value is not (number := plain(value)):
+            value = number
+            object.__setattr__(settings, setting.name, number)  # the class is frozen
         if not setting.several and (fault := setting.fault(value)):
             raise ValueError(f"{setting.name} {fault}")
 

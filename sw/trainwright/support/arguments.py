@@ -1,0 +1,65 @@
+"""Arguments of public functions, checked before anything is computed with them."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from trainwright.support.text import shown
+
+
+def is_size(value: object, least: int = 1) -> bool:
+    """Tell whether ``value`` is an integer of at least ``least``; True is no size.
+
+    >>> is_size(3), is_size(True), is_size(2.0), is_size(0, 0)
+    (True, False, False, True)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def plain(value: Any) -> Any:
+    """Return the Python number of a numpy scalar, and anything else as it is.
+
+    ``np.int64(8)`` equals 8, but is no JSON and another text in fingerprints and reports.
+    """
+    numpy: Any = sys.modules.get("numpy")  # without it, no value is of numpy
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
+
+
+def flag(name: str, value: object) -> bool:
+    """Return a flag: True, False, 0 or 1. ``TypeError`` for others, as "False" would be true.
+
+    >>> flag("bias", "False")
+    Traceback (most recent call last):
+    TypeError: bias must be True or False, not 'False'
+    """
+    given = plain(value)
+    if isinstance(given, int) and given in (0, 1):
+        return bool(given)
+    raise TypeError(f"{name} must be True or False, not {shown(value)}")
+
+
+def is_real_type(value: Any) -> bool:
+    """Tell whether ``value`` is a floating-point type of torch's; "float32" is none."""
+    return getattr(value, "is_floating_point", False) is True
+
+
+def check_flags(options: Mapping[str, object]) -> None:
+    """Raise ``TypeError`` unless each option is a flag."""
+    for name, value in options.items():
+        flag(name, value)
+
+
+def require_kind(name: str, value: object, kind: type) -> None:
+    """Raise ``TypeError`` unless an argument is a ``kind``."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, not {shown(value)}")
+
+
+def require_seed(seed: object, most: int = (1 << 64) - 1) -> int:
+    """Return a seed as an integer; ``TypeError`` for another type, ``ValueError`` out of range."""
+    given = plain(seed)
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise TypeError(f"seed must be an integer, not {shown(seed)}")
+    if not 0 <= given <= most:
+        raise ValueError(f"seed must be from 0 to {most}, not {shown(seed)}")
+    return given

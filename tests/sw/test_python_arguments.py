@@ -1,0 +1,182 @@
+"""Arguments of the Python interface: other values than the documented ones give one error.
+
+Silent before: flags such as "False", which counted as True, and values that one mode ignored.
+"""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import trainwright
+from trainwright import nn as tnn
+from trainwright.network import NetworkError
+from trainwright.parameters import AcceleratorParameters
+from trainwright.support.arguments import flag, require_seed
+from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
+
+TEXT = "False"
+"""Value of a flag as a configuration file may give it: a string that counts as True."""
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: tnn.TTLinear(16, 16, bias=TEXT), "bias"),
+        (lambda: tnn.TTLinear(16, 16, relu="gelu"), "relu"),
+        (lambda: tnn.TTConv2d(4, 8, 3, bias=math.nan), "bias"),
+        (lambda: tnn.TTLayerNorm(16, bias=2), "bias"),
+        (lambda: tnn.TokenAttention(2, causal=TEXT), "causal"),
+    ],
+)
+def test_layer_flag_that_is_text_or_no_flag_raises(make, name):
+    with pytest.raises(TypeError, match=f"{name} must be True or False, not "):
+        make()
+
+
+@pytest.mark.parametrize(("value", "expected"), [(np.bool_(False), False), (1, True), (0, False)])
+def test_flag_of_numpy_or_an_integer_is_a_flag(value, expected):
+    assert flag("bias", value) is expected
+    assert (tnn.TTLinear(16, 16, bias=value).bias is not None) is expected
+
+
+@pytest.mark.parametrize("place", [2.5, 2.0, True, np.float32(0.5), "3", 16, -17])
+def test_padding_idx_that_is_no_row_raises(place):
+    with pytest.raises(NetworkError, match="padding_idx must be an integer within the 16 rows"):
+        tnn.TTEmbedding(16, 16, place)
+
+
+def test_padding_idx_of_numpy_names_a_row_of_zeros():
+    table = tnn.TTEmbedding(16, 16, np.int64(-1))
+    assert table.padding_idx == 15
+    assert not table(torch.tensor([15])).any()
+    assert table(torch.tensor([0])).any()
+
+
+@pytest.mark.parametrize("exponents", [[-3], [-3.5, -3], [True, -3], [-3, -3, -3]])
+def test_set_factors_with_other_exponents_than_one_integer_a_factor_raises(exponents):
+    layer = tnn.TTLinear(16, 16, rank=2, order=2)
+    factors = [factor.detach() for factor in layer.factors]
+    with pytest.raises(NetworkError, match="exponents must be 2 integers, one of each factor"):
+        layer.set_factors(factors, exponents)
+
+
+def test_set_factors_with_exponents_of_numpy_takes_them():
+    layer = tnn.TTLinear(16, 16, rank=2, order=2)
+    layer.set_factors([f.detach() for f in layer.factors], np.array([-2, -1]))
+    assert layer.factor_exponents.tolist() == [-2, -1]
+
+
+def _weak_layer():
+    layer = tnn.TTLinear(64, 16, rank=4)
+    torch.nn.init.zeros_(layer.factors[0][..., 2:].data)
+    return layer
+
+
+@pytest.mark.parametrize("owner", ["layer", "model", "compiled"])
+def test_cut_ranks_with_a_misspelt_form_raises_and_cuts_nothing(owner):
+    layer = _weak_layer()
+    cut = {
+        "layer": layer.cut_ranks,
+        "model": lambda *a, **k: tnn.cut_ranks(layer, *a, **k),
+        "compiled": lambda *a, **k: trainwright.compile(layer, batch=4).cut_ranks(*a, **k),
+    }[owner]
+    before = layer.ranks
+    with pytest.raises(ValueError, match="prior form must be one of storage, paper, not 'stored'"):
+        cut(1e-6, form="stored")
+    assert layer.ranks == before
+
+
+@pytest.mark.parametrize("name", ["optimizer", "averaged"])
+def test_cut_ranks_of_other_objects_raises_before_there_is_a_cut(name):
+    with pytest.raises(TypeError, match=f"{name} must be a "):
+        tnn.TTLinear(64, 16, rank=4).cut_ranks(1e-6, **{name: "adam"})
+
+
+@pytest.mark.parametrize("seed", [True, 1.0, "1", torch.tensor(1), None])
+def test_network_seed_that_is_no_integer_raises(seed):
+    with pytest.raises(TypeError, match="seed must be an integer, not"):
+        tnn.from_network("digits", seed)
+
+
+def test_seed_out_of_range_raises_and_one_of_numpy_is_an_integer():
+    with pytest.raises(ValueError, match="seed must be from 0 to 7, not 8"):
+        require_seed(8, 7)
+    assert type(require_seed(np.uint8(3))) is int
+
+
+@pytest.mark.parametrize("lr", [math.inf, math.nan, 0, -1e-3])
+def test_adam_rate_that_is_not_finite_and_positive_raises(lr):
+    with pytest.raises(ValueError, match="lr must be a finite number over 0, not"):
+        tnn.Adam([torch.nn.Parameter(torch.ones(2))], lr)
+
+
+@pytest.mark.parametrize("size", [True, 2.0, 0, "4"])
+@pytest.mark.parametrize("name", ["in_features", "out_features", "rank", "order"])
+def test_layer_size_that_is_no_integer_raises(name, size):
+    with pytest.raises(NetworkError, match="must be"):
+        tnn.TTLinear(**{"in_features": 16, "out_features": 16, name: size})
+
+
+def test_layer_dtype_of_text_raises_an_error_that_names_it():
+    with pytest.raises(NetworkError, match=r"dtype must be a real .* not 'float32'"):
+        tnn.TTLinear(16, 16, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("accelerator", False, TypeError),
+        ("accelerator", {}, TypeError),
+        ("backend", None, TypeError),
+        ("batch", True, ValueError),
+        ("effort", True, ValueError),
+    ],
+)
+def test_compile_with_an_argument_of_another_type_raises(name, value, kind):
+    with pytest.raises(kind, match=f"{name} must be"):
+        trainwright.compile(tnn.TTLinear(16, 16, rank=2), **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("prior", "paper"), ("prior", False), ("prior", {}), ("chip", True), ("chip", "esgd"),
+        ("seed", np.float32(0.5)), ("seed", True), ("seed", torch.tensor(1)), ("epochs", 2.0),
+        ("spread", True), ("spread", "2"), ("learning_rate", math.nan), ("learning_rate", None),
+    ],
+)  # fmt: skip
+def test_train_setting_of_another_type_raises(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        TrainSettings(**{name: value})
+
+
+@pytest.mark.parametrize("weight", [math.inf, math.nan, True, torch.tensor(0.5)])
+def test_prior_weight_that_is_no_finite_number_raises(weight):
+    with pytest.raises(ValueError, match="weight must be a finite number, not"):
+        PriorSettings(weight=weight)
+
+
+def test_settings_of_numpy_numbers_are_those_of_python():
+    given = TrainSettings(
+        batch=np.int64(32), seed=np.uint32(3), learning_rate=np.float64(0.25),
+        prior=PriorSettings(interval=np.int16(4)), chip=ChipSettings(pixels=np.int8(8)),
+    )  # fmt: skip
+    expected = TrainSettings(
+        batch=32, seed=3, learning_rate=0.25, prior=PriorSettings(interval=4),
+        chip=ChipSettings(pixels=8),
+    )  # fmt: skip
+    assert json.dumps(given.to_dict()) == json.dumps(expected.to_dict())
+
+
+def test_accelerator_of_numpy_numbers_has_the_text_of_pythons():
+    given = AcceleratorParameters(pe1_rows=np.int64(4), lanes=np.int8(8), vector_engine=np.True_)
+    assert repr(given) == repr(AcceleratorParameters(pe1_rows=4, lanes=8, vector_engine=True))
+
+
+@pytest.mark.parametrize("value", [torch.tensor(4), "4", True, 4.0])
+def test_accelerator_size_that_is_no_integer_raises(value):
+    with pytest.raises(ValueError, match="pe1_rows must be an integer, not"):
+        AcceleratorParameters(pe1_rows=value)
