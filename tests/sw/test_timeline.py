@@ -1,7 +1,9 @@
 """Commands on a time line, beside times worked out by hand."""
 
+import pytest
+
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Level, Transfer, TransferLevel
+from trainwright.program.descriptors import Compute, Halt, Level, Transfer, TransferLevel
 from trainwright.program.engines import PE2
 from trainwright.program.fields import AHEAD, MOST_REFILL, Engine, Operation
 from trainwright.program.vector import Vector
@@ -15,10 +17,11 @@ from trainwright.timing.commands import (
     CommandWork,
     copied_words,
     issue_cycles,
+    program_work,
     work_of,
 )
 from trainwright.timing.contention import MemoryTiming
-from trainwright.timing.timeline import EngineModel, _Fetch
+from trainwright.timing.timeline import EngineModel, _Fetch, predict
 
 P = AcceleratorParameters()
 ALONE = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
@@ -53,6 +56,23 @@ def test_load_takes_no_third_command_while_two_are_at_work():
     engines.advance(engines.now + NEST + load.requests)
     assert len(engines.running[Engine.LOAD]) == 2
     assert not engines.takes(load, NONE, NONE)
+
+
+@pytest.mark.parametrize(
+    ("bursts", "beats", "cycles_a_beat"),
+    [(1, 1, 42), (2, 1, 21), (1, 4, 42 / 4), (1, 256, 42 / 8), (32, 16, 1.25)],
+)
+def test_program_of_few_beats_in_flight_waits_for_the_memory(bursts, beats, cycles_a_beat):
+    """A burst is answered after 42 cycles and ends with its descriptor, after eight beats."""
+    p = AcceleratorParameters(outstanding_bursts=bursts, burst_beats=beats)
+    halts = [predict([Halt()] * count, p).cycles for count in (10, 110)]
+    assert halts[1] - halts[0] == pytest.approx(100 * 8 * cycles_a_beat, abs=1)
+    load = program_work(4, p)
+    engines = EngineModel(p, MemoryTiming(), 0.0)
+    engines.issue(0, load)
+    engines.await_engines(Engine.LOAD)
+    ((_, end),) = engines.spans
+    assert end - load.start - load.finish - 40 == pytest.approx(4 * 8 * cycles_a_beat)
 
 
 def test_older_commands_are_done_when_the_last_row_of_the_one_before_is_out():

@@ -167,9 +167,11 @@ def work_of(
 
 def program_work(descriptors: int, p: AcceleratorParameters) -> CommandWork:
     """Return the work of LOAD for descriptors of the program itself."""
-    latency, beats = LATENCIES[Engine.LOAD], descriptors * DESCRIPTOR_BYTES / p.beat_bytes
+    latency, beats = LATENCIES[Engine.LOAD], DESCRIPTOR_BYTES // p.beat_bytes
     return CommandWork(
-        Engine.LOAD, beats, latency.start(p), latency.finish(p), ahead=BEATS_AHEAD
+        Engine.LOAD, descriptors * beats, latency.start(p), latency.finish(p), ahead=BEATS_AHEAD,
+        # Each descriptor is a run, so no burst has beats of two descriptors.
+        flying=p.outstanding_bursts * beats / -(-beats // p.burst_beats),
     )  # fmt: skip
 
 

@@ -96,6 +96,11 @@ def _most(engine: Engine, flying: float, timing: MemoryTiming) -> float:
     return min(1.0, flying / (latency + HANDSHAKES)) if flying else 1.0
 
 
+def transfer_speed(work: CommandWork, timing: MemoryTiming) -> float:
+    """Return the beats a cycle of a transfer that nothing else slows down."""
+    return min(timing.bandwidth, _most(work.engine, work.flying, timing))
+
+
 def _share(competing: list[tuple[float, float]]) -> float:
     """Return the rows a cycle that a port leaves to a command that always waits for the port.
 

@@ -34,7 +34,7 @@ from trainwright.timing.commands import (
     program_work,
     work_of,
 )
-from trainwright.timing.contention import DMA, MOST_KNOWN, MemoryTiming, speeds
+from trainwright.timing.contention import DMA, MOST_KNOWN, MemoryTiming, speeds, transfer_speed
 
 FETCH = 48
 """Cycles before the first descriptor of a program, beyond its beats."""
@@ -392,7 +392,8 @@ def predict(
 
     now = 0.0
     if not again:
-        now = FETCH + fetch.asked * DESCRIPTOR_BYTES / parameters.beat_bytes / timing.bandwidth
+        work = program_work(fetch.asked, parameters)
+        now = FETCH + work.cycles / transfer_speed(work, timing)
     timeline.bytes_moved = len(program) * DESCRIPTOR_BYTES
     timeline.cycles = round(run(0, len(program), now, 1) + STOP)
     timeline.spans.sort(key=lambda span: span.start)
