@@ -5,11 +5,13 @@ import math
 import pytest
 import torch
 
-from trainwright import ape, mcf, posit
+from trainwright import ape, mcf, posit, tt
 from trainwright.ape import gemm
+from trainwright.formats import FormatError, Posit
+from trainwright.mcf.nn import MCSGD, MCAdam, MCEmbedding, MCLinear
 from trainwright.posit import PositError, PositFormat
 from trainwright.precision import PrecisionError, get_format
-from trainwright.qr import QRError, block_qr, pivoted_qr, tsqr_over_ranks
+from trainwright.qr import QRError, block_qr, lstsq, pivoted_qr, sketched_qr, tsqr, tsqr_over_ranks
 from trainwright.tt import Numbers, TensorTrainError, tt_round, tt_svd
 
 P16 = PositFormat(16, 2)
@@ -111,3 +113,193 @@ def test_ape_arguments_of_other_kinds_raise_one_error():
     for block in (1.5, "8", 0):
         with pytest.raises(ValueError, match="block must be an integer of at least 1, not"):
             ape.Accumulation(block=block)
+
+
+PAIRS = torch.ones(2, 2, 2, dtype=torch.float64)
+COMPETING = ape.Adapter(compete=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("transposed", lambda v: block_qr(A).apply(torch.ones(12, 2), transposed=v)),
+        ("transposed", lambda v: pivoted_qr(A).apply(torch.ones(12, 2), transposed=v)),
+        ("basic", lambda v: lstsq(A, A[:, 0], basic=v)),
+        ("transpose_a", lambda v: gemm(X, X, transpose_a=v)),
+        ("transpose_b", lambda v: gemm(PAIRS, PAIRS, dtype="fp128-i8", transpose_b=v)),
+        ("strict", lambda v: ape.Adapter(strict=v)),
+        ("compete", lambda v: ape.Adapter(compete=v)),
+        ("requires_grad", lambda v: mcf.tensor(1.0, requires_grad=v)),
+        ("normalise", lambda v: mcf.MCTensor.from_components(X, normalise=v)),
+        ("bias", lambda v: MCLinear(2, 2, v)),
+        ("sparse", lambda v: MCEmbedding(2, 2, sparse=v)),
+        ("scale_grad_by_freq", lambda v: MCEmbedding(2, 2, scale_grad_by_freq=v)),
+        ("nesterov", lambda v: MCSGD(MCLinear(2, 2).parameters(), momentum=0.5, nesterov=v)),
+        ("maximize", lambda v: MCSGD(MCLinear(2, 2).parameters(), maximize=v)),
+        ("maximize", lambda v: MCAdam(MCLinear(2, 2).parameters(), maximize=v)),
+        ("amsgrad", lambda v: MCAdam(MCLinear(2, 2).parameters(), amsgrad=v)),
+    ],
+)
+@pytest.mark.parametrize("value", ["False", 2, None])
+def test_library_flag_that_is_none_raises(name, call, value):
+    with pytest.raises(TypeError, match=f"{name} must be True or False, not"):
+        call(value)
+    call(True)
+
+
+@pytest.mark.parametrize("seed", [True, 1.5, "1", None, torch.tensor(1)])
+@pytest.mark.parametrize("factor", [pivoted_qr, sketched_qr])
+def test_qr_seed_that_is_no_integer_raises_also_where_nothing_is_drawn(factor, seed):
+    with pytest.raises(TypeError, match="seed must be an integer, not"):
+        factor(A, seed=seed)
+    with pytest.raises(ValueError, match="seed must be from 0 to"):
+        factor(A, seed=-1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: block_qr(A, block=True),
+        lambda: pivoted_qr(A, block=True),
+        lambda: tsqr(A, levels=True),
+        lambda: tsqr_over_ranks(A, leaf_rows=True),
+        lambda: Numbers(block=True),
+        lambda: Numbers(method="tsqr", levels=True),
+        lambda: ape.Accumulation(block=True),
+        lambda: ape.Adapter(blocks=(True, 128, 128)),
+        lambda: ape.Adapter(blocks=(64.5, 128, 128)),
+    ],
+)
+def test_library_size_that_is_no_integer_raises(call):
+    with pytest.raises(ValueError, match=r"must be (an integer|three sizes)"):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "methods"),
+    [("block", 8, ("householder", "tsqr")), ("levels", 3, ("block", "householder"))],
+)
+def test_tensor_train_numbers_refuse_the_option_of_another_method(name, value, methods):
+    for method in methods:
+        with pytest.raises(ValueError, match=f"{name} is for method '\\w+', and the method is"):
+            Numbers(method=method, **{name: value})
+
+
+def test_tensor_train_numbers_of_text_raise_one_error():
+    train = tt_svd(torch.eye(6), (2, 3), (2, 3))
+    for call in (
+        lambda: tt_svd(torch.eye(6), (2, 3), (2, 3), numbers="float32"),
+        lambda: tt_round(train, numbers="float32"),
+        lambda: tt.orthogonalise_left(train, numbers=None),
+        lambda: tt.orthogonalise_right(train, numbers="fixed"),
+    ):
+        with pytest.raises(TypeError, match="numbers must be a Numbers, not"):
+            call()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, True, 2.0, None, torch.complex64])
+def test_matrix_of_a_train_in_no_floats_raises(dtype):
+    with pytest.raises(TensorTrainError, match="dtype must be a real floating-point type, not"):
+        tt.to_matrix(tt_svd(torch.eye(6), (2, 3), (2, 3)), dtype)
+
+
+def test_pivoted_apply_takes_other_types_and_refuses_other_rows():
+    f, x = pivoted_qr(A), torch.arange(24).reshape(12, 2)
+    expected = f.apply(x.double())
+    for given in (x, x.float(), x.half()):
+        assert torch.equal(f.apply(given), expected)
+        assert given.dtype is not torch.float64 and torch.equal(given, x.to(given.dtype))
+    assert torch.equal(
+        pivoted_qr(A.float()).apply(x.double()), pivoted_qr(A.float()).apply(x * 1.0)
+    )
+    for wrong in (torch.ones(11, 2), torch.ones(1, 2), torch.ones(()), torch.ones(12, 2) * 1j):
+        with pytest.raises(QRError, match="Q applies to real matrices of 12 rows, not"):
+            f.apply(wrong)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp32-i8", "fp64-i8", "fp128-i8", "int16"])
+def test_ape_accumulation_that_the_type_ignores_raises(dtype):
+    a = PAIRS if dtype == "fp128-i8" else X.to(ape.schemes.element_type(dtype))
+    gemm(a, a, dtype=dtype)
+    with pytest.raises(ValueError, match=f"accumulation is for .* and dtype '{dtype}' sums in its"):
+        gemm(a, a, dtype=dtype, accumulation=ape.TENSOR_CORE)
+
+
+@pytest.mark.parametrize("dtype", ["fp32-b", "fp32", "fp32-i8"])
+def test_ape_options_without_an_effect_raise_in_every_entry(dtype):
+    images = torch.ones(0, 1, 4, 4)  # without samples there is no product to refuse them
+    kernel = torch.ones(1, 1, 2, 2)
+    with pytest.raises(ValueError, match=f"adapter is for dtype 'auto', not '{dtype}': omit it"):
+        gemm(X, X, dtype=dtype, adapter=COMPETING)
+    with pytest.raises(ValueError, match=f"adapter is for dtype 'auto', not '{dtype}': omit it"):
+        ape.conv2d(images, kernel, dtype=dtype, adapter=COMPETING)
+    with (
+        pytest.raises(ValueError, match=f"adapter is for dtype 'auto', not '{dtype}': omit it"),
+        ape.enabled(dtype, adapter=COMPETING),
+    ):
+        pass
+    with pytest.raises(ValueError, match="dtype must be one of"):
+        ape.conv2d(images, kernel, dtype="half")
+
+
+@pytest.mark.parametrize("name", ["accumulation", "adapter"])
+def test_ape_options_of_another_type_raise_one_error(name):
+    for value in (0, False, "nearest"):
+        with pytest.raises(TypeError, match=f"{name} must be a "):
+            gemm(X, X, dtype="fp32-b", **{name: value})
+    with pytest.raises(TypeError, match="model must be a PerformanceModel, not 'cpu'"):
+        ape.Adapter(model="cpu")
+
+
+def test_ape_beta_without_c_raises_for_pairs_too():
+    with pytest.raises(ValueError, match="beta is 2 but there is no c"):
+        gemm(PAIRS, PAIRS, dtype="fp128-i8", beta=2)
+
+
+@pytest.mark.parametrize("device", [0.5, 2.0, True, False, "", torch.float64])
+def test_mcf_device_that_is_none_raises(device):
+    for data in ([1.0], torch.ones(1), mcf.tensor(1.0)):
+        with pytest.raises((TypeError, RuntimeError)):
+            mcf.tensor(data, device=device)
+
+
+@pytest.mark.parametrize("dtype", [0, False, "", torch.int32])
+def test_mcf_type_that_is_none_raises(dtype):
+    for data in ([1.0], torch.ones(1), mcf.tensor(1.0)):
+        with pytest.raises(ValueError, match="components"):
+            mcf.tensor(data, dtype=dtype)
+
+
+@pytest.mark.parametrize("nc", [1, 2])
+def test_mcf_conversions_share_no_memory_with_their_argument(nc):
+    components = torch.ones(3, nc) * torch.tensor([1.0, 2.0**-30])[:nc]
+    number = mcf.MCTensor.from_components(components)
+    copy, again = number.to_nc(nc), mcf.tensor(number, nc=nc)
+    before = number.components.clone()
+    components.zero_()
+    assert torch.equal(number.components, before)
+    number.components.zero_()
+    assert torch.equal(copy.components, before)
+    assert torch.equal(again.components, before)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_mcf_optimiser_numbers_that_are_not_finite_raise(value):
+    parameters = [*MCLinear(2, 2).parameters()]
+    for kind, names in (
+        (MCSGD, ("lr", "momentum", "weight_decay", "dampening")),
+        (MCAdam, ("lr", "eps", "weight_decay")),
+    ):
+        for name in names:
+            with pytest.raises(ValueError, match=f"{name} must be"):
+                kind(parameters, **{name: value})
+    with pytest.raises(ValueError, match="betas must be two numbers, not"):
+        MCAdam(parameters, betas=(0.9,))
+
+
+def test_posit_options_of_text_raise_at_once():
+    for formats in (("16,2", P16), (P16, "8,1")):
+        with pytest.raises(TypeError, match="a format is PositFormat"):
+            posit.Mixed(*formats)
+    with pytest.raises(FormatError, match="clamped must be True or False, not 'False'"):
+        Posit(8, 1, clamped="False")

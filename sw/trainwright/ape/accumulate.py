@@ -13,6 +13,7 @@ from torch import Tensor
 
 from trainwright.ape.rounding import Rounding, to_float32
 from trainwright.precision.rounding import power_of_two
+from trainwright.support.arguments import is_size
 from trainwright.support.errorfree import round_to_odd, two_sum
 
 
@@ -37,7 +38,7 @@ class Accumulation:
     def __post_init__(self) -> None:
         if self.rounding not in ("nearest", "zero"):
             raise ValueError(f"rounding must be 'nearest' or 'zero', not {self.rounding!r}")
-        if not isinstance(self.block, int) or self.block < 1:
+        if not is_size(self.block):
             raise ValueError(f"block must be an integer of at least 1, not {self.block!r}")
 
 

@@ -10,6 +10,7 @@ from trainwright.ape.decider import Decision, ProductKind, decide
 from trainwright.ape.performance import PerformanceModel
 from trainwright.ape.products import native_product, product
 from trainwright.ape.schemes import NATIVE, scheme
+from trainwright.support.arguments import check_flags, is_size, require_kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,10 @@ class Adapter:
     """Time model; None calibrates one for the device, once, when there is a choice."""
 
     def __post_init__(self) -> None:
-        if len(self.blocks) != 3 or min(self.blocks) < 1:
+        check_flags({"strict": self.strict, "compete": self.compete})
+        if self.model is not None:
+            require_kind("model", self.model, PerformanceModel)
+        if len(self.blocks) != 3 or not all(map(is_size, self.blocks)):
             raise ValueError(f"blocks must be three sizes of at least 1, not {self.blocks!r}")
 
     def decide(self, a: Tensor, b: Tensor) -> Decision:

@@ -5,7 +5,8 @@ from typing import Any
 from torch import Tensor, float32
 from torch.nn import functional
 
-from trainwright.ape.gemm import gemm
+from trainwright.ape.gemm import DEFAULT_ADAPTER, check_options, gemm
+from trainwright.ape.schemes import AUTO
 from trainwright.support.convolution import check_convolution, pair_of
 
 Sizes = int | tuple[int, int]
@@ -70,6 +71,8 @@ def conv2d(
             raise TypeError(f"{name} must be a tensor of float32, not {_kind(tensor)}")
     if bias is not None and (not isinstance(bias, Tensor) or bias.dtype is not float32):
         raise TypeError(f"bias must be a tensor of float32, not {_kind(bias)}")
+    given = {"dtype": AUTO, "accumulation": None, "adapter": DEFAULT_ADAPTER, **options}
+    check_options(*(given[name] for name in ("dtype", "accumulation", "adapter")))
     if x.ndim == 3:
         return conv2d(x[None], weight, bias, stride, padding, dilation, groups, **options)[0]
     stride, dilation = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1)

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trainwright.ape.accumulate import Accumulation
 from trainwright.ape.adapter import Adapter
 from trainwright.ape.conv import conv2d, conv2d_backward
-from trainwright.ape.gemm import DEFAULT_ADAPTER, gemm
+from trainwright.ape.gemm import DEFAULT_ADAPTER, check_options, gemm
 from trainwright.ape.schemes import AUTO, NAMES, element_type
 
 aten = torch.ops.aten
@@ -167,6 +167,7 @@ def enabled(
     """
     if dtype not in NAMES or element_type(dtype) is not torch.float32:
         raise ValueError(f"dtype must be a type for float32, not {dtype!r}")
+    check_options(dtype, accumulation, adapter)
     calls: Counter[str] = Counter()
     options = {"dtype": dtype, "accumulation": accumulation, "adapter": adapter}
     fused = torch.backends.mha.get_fastpath_enabled()

@@ -12,7 +12,17 @@ from trainwright.ape.accumulate import Accumulation
 from trainwright.ape.adapter import Adapter
 from trainwright.ape.combine import RoundedOnce
 from trainwright.ape.products import native_product, product
-from trainwright.ape.schemes import AUTO, INT16, NAMES, NATIVE, element_type, scheme, value_range
+from trainwright.ape.schemes import (
+    AUTO,
+    INT16,
+    NAMES,
+    NATIVE,
+    SCHEMES,
+    element_type,
+    scheme,
+    value_range,
+)
+from trainwright.support.arguments import flag, require_kind
 
 DEFAULT_ADAPTER = Adapter()
 
@@ -93,9 +103,24 @@ class _Product(torch.autograd.Function):
         )
 
 
-def _check(a: Tensor, b: Tensor, dtype: str) -> None:
+def check_options(dtype: str, accumulation: Accumulation | None, adapter: Adapter) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for no options, or those that ``dtype`` ignores."""
     if dtype not in NAMES:
         raise ValueError(f"dtype must be one of {', '.join(NAMES)}, not {dtype!r}")
+    require_kind("adapter", adapter, Adapter)
+    if adapter != DEFAULT_ADAPTER and dtype != AUTO:
+        raise ValueError(f"adapter is for dtype {AUTO!r}, not {dtype!r}: omit it")
+    if accumulation is None:
+        return
+    require_kind("accumulation", accumulation, Accumulation)
+    if dtype not in SCHEMES and dtype != AUTO:
+        raise ValueError(
+            f"accumulation is for {', '.join(SCHEMES)} and {AUTO}, and dtype {dtype!r} sums in its "
+            "own way: omit it"
+        )
+
+
+def _check(a: Tensor, b: Tensor, dtype: str) -> None:
     wanted = element_type(dtype)
     for name, x in (("a", a), ("b", b)):
         if x.dtype != wanted:
@@ -167,9 +192,11 @@ def gemm(
     native product, ``auto`` the adapter's. With a ``c`` in float32 or narrower, ``alpha`` and
     ``beta`` are applied in float32, each operation rounded to nearest; with a ``c`` in float64 or
     of integers, the whole sum is rounded once. ``int16`` is exact, with integer ``alpha`` and
-    ``beta`` and a ``c`` of integers in any type. Differentiable except for ``int16``; gradients are
-    products of the same type. Raises ``TypeError`` and ``ValueError``, also where an int64
-    overflows. On the CPU an operand out of the range of the type (``value_range``) is a warning.
+    ``beta`` and a ``c`` of integers in any type. ``accumulation`` says how emulated types and
+    ``auto`` sum on the CPU, ``adapter`` how ``auto`` decides; other types refuse them.
+    Differentiable except for ``int16``; gradients are products of the same type. Raises
+    ``TypeError`` and ``ValueError``, also where an int64 overflows. On the CPU an operand out of
+    the range of the type (``value_range``) is a warning.
     """
     for name, x in (("a", a), ("b", b), ("c", c)):
         if not isinstance(x, Tensor) and not (name == "c" and x is None):
@@ -179,6 +206,10 @@ def gemm(
     for name, factor in (("alpha", alpha), ("beta", beta)):
         if not isinstance(factor, Real | Tensor):
             raise TypeError(f"{name} must be a number, not {factor!r}")
+    if beta and c is None:
+        raise ValueError(f"beta is {beta} but there is no c: give c, or omit beta")
+    transpose_a, transpose_b = flag("transpose_a", transpose_a), flag("transpose_b", transpose_b)
+    check_options(dtype, accumulation, adapter)
     form = residues.TYPES.get(dtype)
     if form and form.components > 1:
         if c is not None or alpha != 1:
@@ -187,8 +218,6 @@ def gemm(
     a = a.mT if transpose_a and a.ndim > 1 else a
     b = b.mT if transpose_b and b.ndim > 1 else b
     _check(a, b, dtype)
-    if beta and c is None:
-        raise ValueError(f"beta is {beta} but there is no c: give c, or omit beta")
     if c is not None and (c.is_complex() or c.dtype is torch.uint64):
         raise TypeError(f"c must be of real numbers that int64 or float64 holds, not {c.dtype}")
     if a.shape[:-2] != b.shape[:-2]:

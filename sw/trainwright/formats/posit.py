@@ -53,6 +53,8 @@ class Posit(Coded):
             least, greatest = limits
             if type(value) is not int or not least <= value <= greatest:
                 raise FormatError(f"posits have {name} from {least} to {greatest}, not {value!r}")
+        if not isinstance(self.clamped, bool):
+            raise FormatError(f"clamped must be True or False, not {self.clamped!r}")
         full = 2 * self.scale + 2
         if full > SUM_WIDTH:
             raise FormatError(f"the integers of {self} need {full} bits; there are {SUM_WIDTH}")

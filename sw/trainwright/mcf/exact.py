@@ -55,14 +55,17 @@ def components_from(data: Any, dtype: torch.dtype, nc: int, device: Any = None) 
     Raises ``ValueError`` for ragged or unreadable sequences.
     """
     if isinstance(data, Tensor):
-        return _tensor_components(data.detach(), dtype, nc).to(device or data.device)
+        return _tensor_components(data.detach(), dtype, nc).to(
+            data.device if device is None else device
+        )
+    device = "cpu" if device is None else device
     if hasattr(data, "__array__"):
-        return _tensor_components(torch.as_tensor(data), dtype, nc).to(device or "cpu")
+        return _tensor_components(torch.as_tensor(data), dtype, nc).to(device)
     shape = _shape(data)
     flat: list[list[float]] = []
     _collect(data, shape, flat, dtype, nc)
     flat_components = torch.tensor(flat, dtype=torch.float64).reshape(*shape, nc)
-    return stacked(terms_of(flat_components.to(dtype))).to(device or "cpu")
+    return stacked(terms_of(flat_components.to(dtype))).to(device)
 
 
 def _shape(data: Any) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from trainwright.mcf import exact
 from trainwright.mcf.errorfree import PRECISION
 from trainwright.mcf.expansion import distilled, finished, padded, terms_of
 from trainwright.mcf.protocol import call, call_below, on_lead
+from trainwright.support.arguments import flag, is_size
 
 
 class MCTensor(Tensor):
@@ -56,11 +57,13 @@ class MCTensor(Tensor):
                 f"components need the shape (*shape, nc), nc >= 1, not {tuple(components.shape)}"
             )
         plain = components.detach()
-        if normalise and plain.shape[-1] > 1:
-            nc = plain.shape[-1]
-            ordered = distilled(terms_of(plain), nc, nc)
-            plain = finished(ordered, plain[..., 0])
-        return wrap(plain)
+        if not flag("normalise", normalise):
+            return wrap(plain)
+        nc = plain.shape[-1]
+        if nc == 1:
+            return wrap(plain.clone())
+        ordered = distilled(terms_of(plain), nc, nc)
+        return wrap(finished(ordered, plain[..., 0]))
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -89,7 +92,8 @@ class MCTensor(Tensor):
         """Convert to nc components, rounding to nearest if nc is lower. Records no gradient."""
         check_count(nc)
         if nc >= self.nc:
-            return wrap(padded(self._components, nc))
+            parts = padded(self._components, nc)
+            return wrap(parts.clone() if nc == self.nc else parts)
         return wrap(exact.converted(self._components, self._components.dtype, nc))
 
     def to_float64(self) -> Tensor:
@@ -153,15 +157,19 @@ def tensor(
     True
     """
     check_count(nc)
+    requires_grad = flag("requires_grad", requires_grad)
+    if (device is not None and not isinstance(device, int)) or isinstance(device, bool):
+        device = torch.device(device)  # Tensor.to would take 0.5 for a type
     if isinstance(data, MCTensor):
-        dtype = dtype or data._components.dtype
+        dtype = data._components.dtype if dtype is None else dtype
         check_type(dtype)
         components = exact.converted(data._components, dtype, nc).to(
-            device or data._components.device
+            data._components.device if device is None else device
         )
     else:
         floating = isinstance(data, Tensor) and data.dtype in PRECISION
-        chosen = dtype or (data.dtype if floating else torch.get_default_dtype())
+        own = data.dtype if floating else torch.get_default_dtype()
+        chosen = own if dtype is None else dtype
         check_type(chosen)
         components = exact.components_from(data, chosen, nc, device)
     if isinstance(data, Tensor) and not requires_grad:
@@ -176,7 +184,7 @@ def tensor(
 
 def check_count(nc: int) -> None:
     """Raise ``ValueError`` unless nc is a count of components."""
-    if not isinstance(nc, int) or isinstance(nc, bool) or nc < 1:
+    if not is_size(nc):
         raise ValueError(f"nc must be an integer of at least 1, not {nc!r}")
 
 

@@ -21,6 +21,10 @@ class Mixed:
     weights: PositFormat
     compute: PositFormat
 
+    def __post_init__(self) -> None:
+        check_format(self.weights)
+        check_format(self.compute)
+
     def __str__(self) -> str:
         return f"{self.compute} on weights of {self.weights}"
 

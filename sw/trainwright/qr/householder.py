@@ -19,6 +19,7 @@ from trainwright.qr.result import (
     prepared,
     with_columns_restored,
 )
+from trainwright.support.arguments import is_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,7 @@ def block_qr(
     >>> f.Q.shape, f.R.shape, bool(f.errors.residual < 1e-2)
     (torch.Size([60, 8]), torch.Size([8, 8]), True)
     """
-    if not isinstance(block, int) or block < 1:
+    if not is_size(block):
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")
     return _blocked(A, make_precision(low, high, rounding), block)
 

@@ -9,6 +9,7 @@ from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.householder import block_qr
 from trainwright.qr.pivoted import pivoted_qr
 from trainwright.qr.result import QRError
+from trainwright.support.arguments import flag
 
 _ITERATIONS = 60
 """Most iterations with a low-precision factor; then the factorisation is repeated in float64."""
@@ -58,6 +59,7 @@ def lstsq(
     tensor([0., 2.], dtype=torch.float64)
     """
     a, right, vector = _checked(A, b)
+    basic = flag("basic", basic)
     if threshold is None:
         threshold = max(A.shape[-2:]) * torch.finfo(A.dtype).eps
     if not 0 <= threshold < 1:

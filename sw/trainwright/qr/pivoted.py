@@ -17,9 +17,11 @@ from trainwright.qr.result import (
     QRError,
     check_real,
     column_major_zeros,
+    require_rows,
     with_columns_restored,
     with_scaled_columns,
 )
+from trainwright.support.arguments import flag, is_size, require_seed
 
 EXACT_COLUMNS = 128
 """Columns up to which pivots are exact by default: a sketch saves little."""
@@ -63,8 +65,13 @@ class PivotedQR:
         return int(small.to(torch.int8).argmax()) if bool(small.any()) else len(pivots)
 
     def apply(self, x: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
-        """Return Q x or Q^T x for x (m, q), Q the full (m, m)."""
-        x, k = x.clone(), len(self.beta)
+        """Return Q x or Q^T x for x (m, q), Q the full (m, m), in the type of R.
+
+        Raises ``QRError`` for an x of other rows or of complex numbers.
+        """
+        transposed, m = flag("transposed", transposed), len(self.V)
+        require_rows(x, m, 0)
+        x, k = x.to(self.R.dtype, copy=True), len(self.beta)
         arithmetic = _PRECISION[x.dtype].panel
         starts = range(0, k, _BLOCK)
         for begin in starts if transposed else reversed(starts):
@@ -101,8 +108,9 @@ def pivoted_qr(
     check_real(A)
     if A.dim() != 2 or A.dtype not in _PRECISION:
         raise QRError(f"pivoted_qr needs a float32 or float64 matrix, not {A.dtype} {[*A.shape]}")
-    if block is not None and (not isinstance(block, int) or block < 1):
+    if block is not None and not is_size(block):
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")
+    seed = require_seed(seed)  # also where pivots are exact and nothing is drawn
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance must be at least 0 and below 1, not {tolerance!r}")
     width = block or (1 if min(A.shape) <= EXACT_COLUMNS else _BLOCK)

@@ -13,6 +13,7 @@ from torch import Tensor, distributed
 
 from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.result import QRError, check_real
+from trainwright.support.arguments import is_size, require_kind
 from trainwright.support.text import amount
 
 
@@ -62,9 +63,11 @@ def tsqr_over_ranks(A: Tensor, *, leaf_rows: int, ranks: Ranks | None = None) ->
     check_real(A)
     if A.dim() != 2 or A.dtype not in (torch.float32, torch.float64):
         raise QRError(f"A must be a float32 or float64 matrix, not {A.dtype} {[*A.shape]}")
-    if not isinstance(leaf_rows, int):
+    if not is_size(leaf_rows, -(1 << 63)):
         raise ValueError(f"leaf_rows must be an integer, not {leaf_rows!r}")
-    ranks, a, n = ranks or default_ranks(), A.detach(), A.shape[1]
+    if ranks is not None:
+        require_kind("ranks", ranks, Ranks)
+    ranks, a, n = default_ranks() if ranks is None else ranks, A.detach(), A.shape[1]
     if leaf_rows < max(n, 1):
         raise QRError(f"leaf_rows must be at least the {amount(n, 'column')}, not {leaf_rows}")
     tops = a.abs().amax(0) if len(a) else a.new_zeros(n)

@@ -11,6 +11,7 @@ from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.apriori import ErrorBound, Shape, a_priori, leading
 from trainwright.qr.measure import least_norm, orthogonality, residual
 from trainwright.qr.precision import Precision
+from trainwright.support.arguments import flag, require_kind
 from trainwright.support.errors import UserError
 from trainwright.support.text import amount
 
@@ -68,11 +69,8 @@ class QR(ABC):
 
         Uses the precisions of the factorisation. Raises ``QRError`` where the product overflows.
         """
-        if x.dim() < 2 or x.shape[-2] != self.m or x.is_complex():
-            raise QRError(
-                f"Q applies to real matrices of {amount(self.m, 'row')}, not {x.dtype} "
-                f"{list(x.shape)}"
-            )
+        transposed = flag("transposed", transposed)
+        require_rows(x, self.m, -2)
         batch = torch.broadcast_shapes(x.shape[:-2], self.R.shape[:-2])
         if not x.is_floating_point():
             x = x.to(torch.float64)
@@ -131,6 +129,15 @@ class QR(ABC):
             bound=self.bound,
             probable=self._bound(1.0),
             leading=leading(self.shape, self.precision),
+        )
+
+
+def require_rows(x: torch.Tensor, m: int, axis: int) -> None:
+    """Raise ``TypeError`` or ``QRError`` unless Q (m, m) applies to ``x`` along ``axis``."""
+    require_kind("x", x, torch.Tensor)
+    if x.dim() < max(-axis, 1) or x.shape[axis] != m or x.is_complex():
+        raise QRError(
+            f"Q applies to real matrices of {amount(m, 'row')}, not {x.dtype} {list(x.shape)}"
         )
 
 

@@ -16,6 +16,7 @@ from trainwright.precision import PrecisionFormat, get_format
 from trainwright.precision.rounding import scale_by_power
 from trainwright.qr.precision import make_precision
 from trainwright.qr.result import QRError, check_real, prepared
+from trainwright.support.arguments import require_seed
 
 _ROWS = 4
 """Rows of a sketch by columns: the sketch of orthonormal columns has a condition number of 3."""
@@ -51,6 +52,7 @@ def sketched_qr(
     True
     """
     check_real(A)
+    seed = require_seed(seed)
     if A.dim() != 2:
         raise QRError(f"sketched_qr needs a matrix, not {[*A.shape]}")
     q, exponent = prepared(A.detach().to(torch.float64), make_precision(None, "fp64", "end"))

@@ -3,6 +3,7 @@
 import torch
 
 from trainwright.precision.rounding import scale_by_power
+from trainwright.support.arguments import is_real_type
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.orthogonal import left_orthogonal
 from trainwright.tt.scaling import near_one, norm, quotient, widened
@@ -20,6 +21,8 @@ def to_matrix(factors: Factors, dtype: torch.dtype = torch.float64) -> torch.Ten
     True
     """
     check_factors(factors)
+    if not is_real_type(dtype):
+        raise TensorTrainError(f"dtype must be a real floating-point type, not {dtype!r}")
     wide = dtype if dtype is torch.float32 else torch.float64
     w = torch.ones(1, 1, 1, dtype=wide, device=factors[0].device)
     total = 0

@@ -8,6 +8,7 @@ from trainwright.precision import PrecisionFormat
 from trainwright.qr import block_qr, householder_qr, tsqr
 from trainwright.qr.precision import Precision, make_precision
 from trainwright.qr.result import QR
+from trainwright.support.arguments import is_size
 from trainwright.tt.scaling import near_one, widened
 
 METHODS = ("block", "householder", "tsqr")
@@ -16,6 +17,9 @@ METHODS = ("block", "householder", "tsqr")
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
     """``method`` of ``trainwright.qr`` with its options; all products follow ``rounding`` too.
+
+    Raises ``ValueError`` for options that are none, and for a ``block`` or ``levels`` other than
+    the default with a method that does not read it.
 
     >>> Numbers(low="fp16", high="fp32", rounding="block").precision.storage.name
     'fp16'
@@ -32,8 +36,13 @@ class Numbers:
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
         for name, value, least in (("block", self.block, 1), ("levels", self.levels, 0)):
-            if not isinstance(value, int) or value < least:
+            if not is_size(value, least):
                 raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
+        for name, method in (("block", "block"), ("levels", "tsqr")):
+            if self.method != method and getattr(self, name) != getattr(Numbers, name):
+                raise ValueError(
+                    f"{name} is for method {method!r}, and the method is {self.method!r}: omit it"
+                )
         make_precision(self.low, self.high, self.rounding)
         if self.low is None and self.rounding != "end":
             raise ValueError(

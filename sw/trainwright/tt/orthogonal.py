@@ -2,6 +2,7 @@
 
 import torch
 
+from trainwright.support.arguments import require_kind
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.scaling import restored
 from trainwright.tt.trains import Factors, check_factors
@@ -44,6 +45,7 @@ def orthogonalise_right(factors: Factors, *, numbers: Numbers = _DEFAULT) -> lis
 def left_orthogonal(factors: Factors, numbers: Numbers) -> tuple[list[torch.Tensor], int]:
     """Run ``orthogonalise_left`` with the last factor near 1, and the exponent that it lacks."""
     check_factors(factors)
+    require_kind("numbers", numbers, Numbers)
     result: list[torch.Tensor] = []
     exponent = 0
     for factor in factors:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import torch
 
+from trainwright.support.arguments import is_size, require_kind
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.orthogonal import right_orthogonal
 from trainwright.tt.scaling import restored
-from trainwright.tt.trains import Factors, TensorTrainError, check_factors, is_size, to_tensor
+from trainwright.tt.trains import Factors, TensorTrainError, check_factors, to_tensor
 
 _DEFAULT = Numbers()
 _LARGEST_LOG = 700.0
@@ -62,6 +63,7 @@ def tt_svd(
     >>> [tuple(factor.shape) for factor in factors]
     [(1, 2, 3, 1), (1, 3, 2, 1)]
     """
+    require_kind("numbers", numbers, Numbers)
     tensor = to_tensor(matrix, outputs, inputs)
     if not bool(matrix.isfinite().all()):
         raise TensorTrainError("the matrix has NaN or infinite elements")

@@ -6,6 +6,7 @@ from math import prod
 
 import torch
 
+from trainwright.support.arguments import is_size
 from trainwright.support.errors import UserError
 from trainwright.support.text import amount
 
@@ -59,11 +60,6 @@ def parameters_of(factors: Factors) -> int:
     24
     """
     return sum(factor.numel() for factor in factors)
-
-
-def is_size(value: object) -> bool:
-    """Tell whether a dimension or a rank can be ``value``: an integer of at least 1."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def to_tensor(matrix: torch.Tensor, outputs: Sequence[int], inputs: Sequence[int]) -> torch.Tensor:

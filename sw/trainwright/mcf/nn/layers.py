@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from trainwright.mcf.exact import converted
 from trainwright.mcf.tensor import MCTensor, check_count, shape_of, tensor, wrap
+from trainwright.support.arguments import flag
 
 
 class MCModule(nn.Module):
@@ -65,6 +66,7 @@ class MCLinear(MCModule):
         check_count(nc)
         super().__init__()
         self.in_features, self.out_features, self.nc = in_features, out_features, nc
+        bias = flag("bias", bias)
         plain = nn.Linear(in_features, out_features, bias, device, dtype)
         self.weight = _parameter(plain.weight.detach(), nc)
         self.bias = _parameter(plain.bias.detach(), nc) if bias else None
@@ -92,7 +94,8 @@ class MCEmbedding(MCModule):
         check_count(nc)
         super().__init__()
         self.num_embeddings, self.embedding_dim, self.nc = num_embeddings, embedding_dim, nc
-        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
+        self.scale_grad_by_freq = flag("scale_grad_by_freq", scale_grad_by_freq)
+        self.sparse = flag("sparse", sparse)
         plain = nn.Embedding(
             num_embeddings, embedding_dim, padding_idx, device=device, dtype=dtype
         )  # fmt: skip

@@ -6,6 +6,7 @@ Plain parameters in the same group count as one component.
 """
 
 from collections.abc import Iterable
+from math import inf, isfinite
 from typing import Any
 
 import torch
@@ -13,13 +14,14 @@ from torch import Tensor
 
 from trainwright.mcf.expansion import padded
 from trainwright.mcf.tensor import MCTensor, tensor, wrap
+from trainwright.support.arguments import check_flags
 from trainwright.support.optimizer import ClosureOptimizer
 
 
 def _checked(**values: float) -> None:
     for name, value in values.items():
-        if not value >= 0:
-            raise ValueError(f"{name} must not be negative, not {value!r}")
+        if not 0 <= value < inf:
+            raise ValueError(f"{name} must be finite and not negative, not {value!r}")
 
 
 def _numbers(gradient: Tensor, like: Any) -> Any:
@@ -66,6 +68,9 @@ class MCSGD(ClosureOptimizer):
                  dampening: float = 0, weight_decay: float = 0, nesterov: bool = False, *,
                  maximize: bool = False):  # fmt: skip
         _checked(lr=lr, momentum=momentum, weight_decay=weight_decay)
+        check_flags({"nesterov": nesterov, "maximize": maximize})
+        if not isfinite(dampening):
+            raise ValueError(f"dampening must be a finite number, not {dampening!r}")
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(
                 f"nesterov needs momentum and no dampening, not {momentum!r} and {dampening!r}"
@@ -116,6 +121,9 @@ class MCAdam(ClosureOptimizer):
                  weight_decay: float = 0, amsgrad: bool = False, *,
                  maximize: bool = False):  # fmt: skip
         _checked(lr=lr, eps=eps, weight_decay=weight_decay)
+        check_flags({"amsgrad": amsgrad, "maximize": maximize})
+        if len(betas) != 2:
+            raise ValueError(f"betas must be two numbers, not {betas!r}")
         for n, beta in enumerate(betas):
             if not 0 <= beta < 1:
                 raise ValueError(f"betas[{n}] must be from 0 to below 1, not {beta!r}")
