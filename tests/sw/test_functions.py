@@ -589,8 +589,22 @@ DECLARED = {
     "(name='tanh')": r"own.py:3: trainwright has a function tanh: choose another name",
     "(gradiant=None)": r"own.py:3: kernel has no option gradiant; .* did you mean 'gradient'",
     "(body=None)": r"own.py:3: kernel has no option body; there are name, gradient, over",
+    "(reduces='False', over='features')": r"own.py:3: reduces of own must be True or False, not 'F",
+    "(scale='exact')": r"own.py:3: scale of own must be a rule \(Scale\), not 'exact'",
+    "(gradient_scale=2)": r"own.py:3: gradient_scale of own must be a rule \(Scale\), not 2",
+    "(real='relu')": r"own.py:3: real of own must be a function, not 'relu'",
+    "(real_gradient=1)": r"own.py:3: real_gradient of own must be a function, not 1",
+    "(torch_class=int)": r"own.py:3: torch_class of own must be the name of a class, not <class",
+    "(calls=[max])": r"own.py:3: calls of own must be names of functions, not \[<built-in",
+    "(attributes={'x': 1})": r"own.py:3: attributes of own must be a mapping of names to names",
     "(gain=float('nan'))": r"own.py:3: gain of own must be a number above 0, not nan",
 }
+
+
+def test_kernel_with_one_call_as_text_is_not_known_by_its_letters(registered):
+    for calls in ("own_call", ["own_call"]):
+        definition = trainwright.kernel(name="own", calls=calls)(lambda k, x: x)
+        assert definition.calls == ("own_call",)
 
 
 @pytest.mark.parametrize("options", DECLARED)

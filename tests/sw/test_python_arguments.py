@@ -12,7 +12,9 @@ import torch
 
 import trainwright
 from trainwright import nn as tnn
-from trainwright.network import NetworkError
+from trainwright.compiler import CompileError, compile_step
+from trainwright.formats import Fixed
+from trainwright.network import NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.arguments import flag, require_seed
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
@@ -65,8 +67,8 @@ def test_set_factors_with_other_exponents_than_one_integer_a_factor_raises(expon
 
 def test_set_factors_with_exponents_of_numpy_takes_them():
     layer = tnn.TTLinear(16, 16, rank=2, order=2)
-    layer.set_factors([f.detach() for f in layer.factors], np.array([-2, -1]))
-    assert layer.factor_exponents.tolist() == [-2, -1]
+    layer.set_factors([torch.full_like(f, 0.25) for f in layer.factors], np.array([-4, -3]))
+    assert layer.factor_exponents.tolist() == [-4, -3]
 
 
 def _weak_layer():
@@ -180,3 +182,31 @@ def test_accelerator_of_numpy_numbers_has_the_text_of_pythons():
 def test_accelerator_size_that_is_no_integer_raises(value):
     with pytest.raises(ValueError, match="pe1_rows must be an integer, not"):
         AcceleratorParameters(pe1_rows=value)
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [
+        *(({"batch": value}, CompileError) for value in (True, 8.0, "8")),
+        *(({"effort": value}, CompileError) for value in (0, -1, None, math.nan, True)),
+        ({"input_gradients": "no"}, TypeError), ({"input_gradients": None}, TypeError),
+        ({"parameters": {}}, TypeError), ({"network": "digits"}, TypeError),
+    ],
+)  # fmt: skip
+def test_compile_step_with_an_argument_of_another_type_raises(option, kind):
+    given = {"network": load_network("digits"), "batch": 8, "parameters": AcceleratorParameters()}
+    with pytest.raises(kind, match=f"{next(iter(option))} must be"):
+        compile_step(**(given | option))
+
+
+def test_compile_step_of_a_numpy_batch_is_that_of_the_integer():
+    network, parameters = load_network("digits"), AcceleratorParameters()
+    steps = [compile_step(network, batch, parameters) for batch in (np.int64(8), 8)]
+    assert steps[0].memory_bytes == steps[1].memory_bytes
+    assert type(steps[0].batch) is int
+
+
+@pytest.mark.parametrize("underflow", ["Zero", "", None, 1])
+def test_fixed_point_rounding_of_an_unknown_underflow_rule_raises(underflow):
+    with pytest.raises(ValueError, match="underflow must be one of never, zero, not"):
+        Fixed(8).nearest(np.array([1.5]), underflow=underflow)

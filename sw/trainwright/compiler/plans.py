@@ -11,6 +11,7 @@ from trainwright.compiler.step.adapter import compiled
 from trainwright.compiler.step.rows import require_loop
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.arguments import flag, is_size, plain, require_kind
 
 
 def require_plan(plan: str) -> None:
@@ -36,6 +37,11 @@ def compile_step(
     gradients to the inputs. After ``effort`` alternatives the best programs so far are taken,
     except in rows of a state on the chip. Raises ``CompileError`` where the network does not fit.
     """
+    require_kind("network", network, Network)
+    require_kind("parameters", parameters, AcceleratorParameters)
+    batch, input_gradients = plain(batch), flag("input_gradients", input_gradients)
+    if not is_size(effort):
+        raise CompileError(f"effort must be an integer of at least 1, not {effort!r}")
     if plan not in FOLLOWED:
         require_plan(plan)
     require_batch(batch)

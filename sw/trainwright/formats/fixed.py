@@ -6,7 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.formats.base import Flags, Format, FormatError, Integers, checked_sums
+from trainwright.formats.base import (
+    UNDERFLOWS,
+    Flags,
+    Format,
+    FormatError,
+    Integers,
+    checked_sums,
+)
 from trainwright.formats.rounding import limits, requantise
 
 WIDTHS = (2, 16)
@@ -102,4 +109,6 @@ class Fixed(Format):
 
     def nearest(self, values: npt.NDArray[np.float64], *, underflow: str = "zero") -> Integers:
         """See ``Format.nearest``."""
+        if underflow not in UNDERFLOWS:
+            raise ValueError(f"underflow must be one of {', '.join(UNDERFLOWS)}, not {underflow!r}")
         return np.rint(values).clip(*self.limits).astype(np.int64)

@@ -31,6 +31,27 @@ from trainwright.support.text import read_number, shown, suggestion
 if TYPE_CHECKING:
     import torch
 
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(part, str) for part in value)
+
+
+def _is_name_table(value: object) -> bool:
+    return isinstance(value, Mapping) and _are_texts([*value.keys(), *value.values()])
+
+
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "reduces": (lambda value: isinstance(value, int) and value in (0, 1), "True or False"),
+    "scale": (lambda value: isinstance(value, Scale), "a rule (Scale)"),
+    "gradient_scale": (lambda value: isinstance(value, Scale), "a rule (Scale)"),
+    "real": (callable, "a function"),
+    "real_gradient": (callable, "a function"),
+    "torch_class": (lambda value: isinstance(value, str), "the name of a class"),
+    "calls": (_are_texts, "names of functions"),
+    "attributes": (_is_name_table, "a mapping of names to names"),
+}
+"""Check of an option's value, and what the value must be; None is the default of each."""
+
 _TEXT = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*")
 
 _OPTIONS = tuple(f.name for f in fields(Definition) if f.name not in ("body", "source"))
@@ -57,7 +78,7 @@ def kernel(
     real_gradient: "Callable[..., torch.Tensor] | None" = None,
     gain: float | Callable[..., float] = 1.0,
     torch_class: str | None = None,
-    calls: Sequence[str] = (),
+    calls: str | Sequence[str] = (),
     attributes: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., Any]], Definition]: ...
 def kernel(body: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -87,8 +108,8 @@ def kernel(body: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         Class in ``torch.nn``, names of the functions and parameters of torch of the same function,
         which ``trainwright.compile`` then recognises.
 
-    Raises ``FunctionError`` for a name that is taken, axes that do not exist, or another function
-    than of one operand; the error names its line.
+    Raises ``FunctionError`` for a name that is taken, axes that do not exist, options of other
+    types, or another function than of one operand; the error names its line.
 
     >>> import trainwright
     >>> trainwright.kernel(over="colums", name="same")(lambda k, x: x)
@@ -133,6 +154,10 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
         if isinstance(value, bool) or not (isinstance(value, kinds) and least < value < inf):
             what = "a number above 0" if option == "gain" else "a whole number"
             raise FunctionError(f"{place}: {option} of {name} must be {what}, not {shown(value)}")
+    for option, (check, what) in _CHECKS.items():
+        value = options.get(option)
+        if value is not None and not check(value):
+            raise FunctionError(f"{place}: {option} of {name} must be {what}, not {shown(value)}")
     reduces = bool(options.get("reduces")) or "window" in over
     if reduces and (not over or gradient == STRAIGHT_THROUGH or over == ("tokens",)):
         raise FunctionError(
@@ -156,7 +181,8 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
         raise FunctionError(f"{place}: {before.place} has a kernel {name}, too: rename one of them")
     new = {
         "name": name, "over": over, "source": source, "reduces": reduces,
-        "attributes": options.get("attributes") or {}, "calls": tuple(options.get("calls", ())),
+        "attributes": options.get("attributes") or {},
+        "calls": (calls,) if isinstance(calls := options.get("calls") or (), str) else tuple(calls),
     }  # fmt: skip
     definition = Definition(body=body, **{"gradient": None, **options, **new})
     _DEFINITIONS[name] = definition

@@ -112,6 +112,8 @@ def require_memory(needed: int, p: AcceleratorParameters) -> None:
 
 def require_batch(batch: int) -> None:
     """Raise ``CompileError`` for a batch without samples, or of more than ``MOST_SAMPLES``."""
+    if not isinstance(batch, int) or isinstance(batch, bool):
+        raise CompileError(f"the batch must be an integer, not {batch!r}")
     if not 1 <= batch <= MOST_SAMPLES:
         raise CompileError(f"the batch must be from 1 to {MOST_SAMPLES} samples, not {batch!r}")
 
