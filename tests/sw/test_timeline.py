@@ -60,10 +60,16 @@ def test_load_takes_no_third_command_while_two_are_at_work():
 
 @pytest.mark.parametrize(
     ("bursts", "beats", "cycles_a_beat"),
-    [(1, 1, 42), (2, 1, 21), (1, 4, 42 / 4), (1, 256, 42 / 8), (32, 16, 1.25)],
+    [
+        (1, 1, 42),
+        (2, 1, 21),
+        (1, 4, (43 + 2 * 1.25) / 4),
+        (1, 256, (43 + 6 * 1.25) / 8),
+        (32, 16, 1.25),
+    ],
 )
 def test_program_of_few_beats_in_flight_waits_for_the_memory(bursts, beats, cycles_a_beat):
-    """A burst is answered after 42 cycles and ends with its descriptor, after eight beats."""
+    """A burst has its first beat after 42 cycles, and ends with its descriptor of eight beats."""
     p = AcceleratorParameters(outstanding_bursts=bursts, burst_beats=beats)
     halts = [predict([Halt()] * count, p).cycles for count in (10, 110)]
     assert halts[1] - halts[0] == pytest.approx(100 * 8 * cycles_a_beat, abs=1)

@@ -80,8 +80,8 @@ class PortRows:
     """Ports, each with the part of the rows that it takes."""
 
 
-Traffic = tuple[Engine, float, tuple[PortRows, ...]]
-"""Engine of a command, its beats in flight, and the rows that it moves."""
+Traffic = tuple[Engine, float, float, tuple[PortRows, ...]]
+"""Engine of a command, its beats in flight and in a burst, and the rows that it moves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,13 +106,15 @@ class CommandWork:
     """Cycles, or beats, that are left when the last address is generated, at most."""
     flying: float = 0
     """Beats of a transfer that are requested and not answered, at most."""
+    burst: float = 1
+    """Beats of a burst, on average."""
     copied: int = 0
     """Cycles in which the vector engine copies a command before it takes it, while PE2 is idle."""
 
     @cached_property
     def traffic(self) -> Traffic:
         """Values that the speed beside other commands depends on."""
-        return self.engine, self.flying, self.reads + self.writes
+        return self.engine, self.flying, self.burst, self.reads + self.writes
 
 
 def _rows(touch: Touch, rate: float, p: AcceleratorParameters) -> PortRows:
@@ -168,10 +170,11 @@ def work_of(
 def program_work(descriptors: int, p: AcceleratorParameters) -> CommandWork:
     """Return the work of LOAD for descriptors of the program itself."""
     latency, beats = LATENCIES[Engine.LOAD], DESCRIPTOR_BYTES // p.beat_bytes
+    # Each descriptor is a run, so no burst has beats of two descriptors.
+    burst = min(beats, p.burst_beats)
     return CommandWork(
         Engine.LOAD, descriptors * beats, latency.start(p), latency.finish(p), ahead=BEATS_AHEAD,
-        # Each descriptor is a run, so no burst has beats of two descriptors.
-        flying=p.outstanding_bursts * beats / -(-beats // p.burst_beats),
+        flying=p.outstanding_bursts * burst, burst=burst,
     )  # fmt: skip
 
 
@@ -192,16 +195,17 @@ def _transfer(
     d: Transfer, engine: Engine, start: int, end: int, p: AcceleratorParameters
 ) -> CommandWork:
     bursts, beats = d.runs * -(-d.beats // p.burst_beats), d.runs * d.beats
-    flying = p.outstanding_bursts * beats / bursts
+    burst = beats / bursts
+    flying = p.outstanding_bursts * burst
     (touch,) = footprint(d, p)
     rows = (_rows(touch, 1 / d.element_bytes, p),)
     if engine is Engine.LOAD:
         return CommandWork(
-            engine, beats, start, end, writes=rows, requests=bursts, flying=flying,
+            engine, beats, start, end, writes=rows, requests=bursts, flying=flying, burst=burst,
             ahead=min(BEATS_AHEAD, flying),
         )  # fmt: skip
     return CommandWork(
-        engine, beats, start, end, reads=rows, flying=flying,
+        engine, beats, start, end, reads=rows, flying=flying, burst=burst,
         requests=max(bursts, beats / d.element_bytes),
         ahead=min(ROWS_AHEAD * d.element_bytes, flying),
     )  # fmt: skip

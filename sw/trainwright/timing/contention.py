@@ -16,7 +16,7 @@ SETTLED = 0.005
 MOST_KNOWN = 1 << 14
 """Entries of a table of speeds, a few MB: above it entries are computed again."""
 HANDSHAKES = 2
-"""Cycles of a burst beyond the memory's latency, from its request to its last beat."""
+"""Cycles of a burst beyond the memory's latency, from its request to its first beat."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ def _settled(every: tuple[Traffic, ...], timing: MemoryTiming) -> tuple[float, .
     is divided among the others. Rows that are spread over banks meet those of other commands as
     often as the parts in a bank say.
     """
-    most = [_most(engine, flying, timing) for engine, flying, _ in every]
-    rows = [(n, own.rate, own.ports) for n, (_, _, moved) in enumerate(every) for own in moved]
+    most = [_most(engine, flying, burst, timing) for engine, flying, burst, _ in every]
+    rows = [(n, own.rate, own.ports) for n, (*_, moved) in enumerate(every) for own in moved]
     beats = ((MEMORY, 1.0),)
     rows += [(n, 1 / timing.bandwidth, beats) for n, (e, *_) in enumerate(every) if e in DMA]
     wanted: dict[int, float] = {}  # rows a cycle where all meet
@@ -90,15 +90,22 @@ def _settled(every: tuple[Traffic, ...], timing: MemoryTiming) -> tuple[float, .
     return tuple(now)
 
 
-def _most(engine: Engine, flying: float, timing: MemoryTiming) -> float:
-    """Return the speed of a command alone: a transfer of short bursts waits for their answers."""
+def _most(engine: Engine, flying: float, burst: float, timing: MemoryTiming) -> float:
+    """Return the speed of a command alone: a transfer of short bursts waits for their answers.
+
+    The next burst is asked for when the last beat of an earlier one is there.
+    """
     latency = timing.read_latency if engine is Engine.LOAD else timing.write_latency
-    return min(1.0, flying / (latency + HANDSHAKES)) if flying else 1.0
+    if not flying:
+        return 1.0
+    # A memory that was idle has two beats at once, the later ones at its bandwidth.
+    beats = min(burst - 1, 1) + max(burst - 2, 0) / timing.bandwidth
+    return min(1.0, flying / (latency + HANDSHAKES + beats))
 
 
 def transfer_speed(work: CommandWork, timing: MemoryTiming) -> float:
     """Return the beats a cycle of a transfer that nothing else slows down."""
-    return min(timing.bandwidth, _most(work.engine, work.flying, timing))
+    return min(timing.bandwidth, _most(work.engine, work.flying, work.burst, timing))
 
 
 def _share(competing: list[tuple[float, float]]) -> float:
