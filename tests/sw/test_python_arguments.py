@@ -12,6 +12,7 @@ import torch
 
 import trainwright
 from trainwright import nn as tnn
+from trainwright.accelerator import open_accelerator
 from trainwright.compiler import CompileError, compile_step
 from trainwright.formats import Fixed
 from trainwright.network import NetworkError, load_network
@@ -210,3 +211,62 @@ def test_compile_step_of_a_numpy_batch_is_that_of_the_integer():
 def test_fixed_point_rounding_of_an_unknown_underflow_rule_raises(underflow):
     with pytest.raises(ValueError, match="underflow must be one of never, zero, not"):
         Fixed(8).nearest(np.array([1.5]), underflow=underflow)
+
+
+@pytest.mark.parametrize(
+    ("make", "rows"),
+    [
+        (lambda: tnn.TTLinear(16, 16, rank=2), (16, 16)),
+        (lambda: tnn.TTConv2d(4, 16, 2, rank=2), (16, 4, 2, 2)),
+        (lambda: tnn.TTLayerNorm(16), (16,)),
+    ],
+)
+def test_load_dense_of_other_numbers_raises_and_none_is_broadcast(make, rows):
+    layer, weight = make(), torch.ones(rows)
+    with pytest.raises(NetworkError, match="weight must be of real numbers, not "):
+        layer.load_dense(weight * 1j)
+    with pytest.raises(TypeError, match="weight must be a Tensor, not"):
+        layer.load_dense(weight.numpy())
+    for shape in ((1,), (15,), (16, 1), ()):
+        with pytest.raises(NetworkError, match="the bias has shape"):
+            layer.load_dense(weight, torch.ones(shape))
+    with pytest.raises(NetworkError, match="bias must be of real numbers, not "):
+        layer.load_dense(weight, torch.ones(16) * 1j)
+    layer.load_dense(weight, torch.ones(16)).load_dense(weight)
+    assert layer.bias.tolist() == [1.0] * 16
+
+
+@pytest.mark.parametrize("sizes", [{4, 16}, "88", np.array([8, 8]), 64, []])
+def test_layer_sizes_without_an_order_raise(sizes):
+    for name, other in (("outputs", "inputs"), ("inputs", "outputs")):
+        with pytest.raises(NetworkError, match=f"{name} must be integers of at least 1"):
+            tnn.TTLinear(64, 64, rank=2, **{name: sizes, other: [8, 8]})
+
+
+@pytest.mark.parametrize("rank", [[True], np.array([4]), {4}, np.array([4, 4])])
+def test_layer_rank_that_is_no_list_of_integers_raises(rank):
+    with pytest.raises(NetworkError, match="rank must be at least 1, a list of ranks"):
+        tnn.TTLinear(64, 64, rank=rank, order=2)
+
+
+@pytest.mark.parametrize("kernel", [None, np.array([3, 3]), {3}, 3.0])
+def test_kernel_size_that_is_none_raises(kernel):
+    with pytest.raises(NetworkError, match="kernel_size must be one or two integers"):
+        tnn.TTConv2d(4, 8, kernel)
+
+
+def test_from_torch_with_an_empty_name_in_skip_raises():
+    with pytest.raises(ValueError, match="a name in skip is empty"):
+        trainwright.from_torch(torch.nn.Sequential(torch.nn.Linear(64, 64)), skip=[""])
+
+
+@pytest.mark.parametrize("size", [-1, [1], 1.5, True, None, (1 << 32) + 1])
+def test_accelerator_memory_that_is_no_size_raises(size):
+    with pytest.raises(ValueError, match="memory_bytes must be an integer from 0 to"):
+        open_accelerator("golden", AcceleratorParameters(), memory_bytes=size)
+
+
+def test_back_end_with_an_option_of_another_raises():
+    for name, options, strange in (("golden:0", {}, "target"), ("golden", {"pace": 2}, "pace")):
+        with pytest.raises(ValueError, match=f"back end 'golden' takes no {strange}: omit it"):
+            open_accelerator(name, AcceleratorParameters(), memory_bytes=1 << 16, **options)

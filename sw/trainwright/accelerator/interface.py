@@ -8,6 +8,7 @@ what is here.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from inspect import Parameter, signature
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import Engine
 from trainwright.program.sample_order import SampleOrder
+from trainwright.support.arguments import is_size
 from trainwright.support.errors import UserError
 
 
@@ -223,9 +225,11 @@ def open_accelerator(
 
     In a name such as ``serial:/dev/ttyUSB0`` what follows the colon is the back end's ``target``.
 
-    Raises ``ValueError`` for an unknown name and ``AcceleratorError`` where the back end cannot
-    run on this machine.
+    Raises ``ValueError`` for an unknown name, a size or options that the back end does not take,
+    ``AcceleratorError`` where the back end cannot run on this machine.
     """
+    if not is_size(memory_bytes, 0) or memory_bytes > 1 << parameters.address_width:
+        raise ValueError(f"memory_bytes must be an integer from 0 to 2^32, not {memory_bytes!r}")
     name, _, target = backend.partition(":")
     if target:
         options["target"] = target
@@ -238,5 +242,9 @@ def open_accelerator(
                     f"back end {name!r} needs the package {error.name!r}: "
                     "install trainwright with its extra, pip install 'trainwright[sim]'"
                 ) from error
+            known = signature(factory).parameters
+            strange = sorted(options.keys() - known.keys())
+            if strange and all(p.kind is not Parameter.VAR_KEYWORD for p in known.values()):
+                raise ValueError(f"back end {name!r} takes no {', '.join(strange)}: omit it")
             return factory(parameters, memory_bytes=memory_bytes, **options)
     raise ValueError(f"unknown back end {backend!r}; there are {', '.join(backend_names())}")

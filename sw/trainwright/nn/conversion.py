@@ -464,6 +464,8 @@ def from_torch(
         raise TypeError(f"skip must be a collection of names, such as [{skip!r}], not a string")
     for name in skip:
         require_kind("a name in skip", name, str)
+        if not name:
+            raise ValueError("a name in skip is empty, which is the model: nothing would be left")
         model.get_submodule(name)
     candidates = _candidates(model, skip)
     copy = _copied(model)

@@ -10,7 +10,7 @@ from trainwright.functions import definition_of
 from trainwright.network import Layer, NetworkError
 from trainwright.nn.shapes import image_sizes, kernel_sizes, likely
 from trainwright.nn.straight_through import straight_through
-from trainwright.nn.tensor_train import Device, Numbers, Rank, TensorTrain
+from trainwright.nn.tensor_train import Device, Numbers, Rank, TensorTrain, require_reals
 from trainwright.nn.untyped import elsewhere, recording, require_features, traced
 from trainwright.support.arguments import is_size, plain
 from trainwright.support.text import amount
@@ -93,7 +93,7 @@ class TTLinear(TensorTrain):
 
 
 def _pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
+    pair = tuple(value) if isinstance(value, Sequence) else (value, value)
     if len(pair) != 2 or not all(is_size(n, least) for n in pair):
         raise NetworkError(f"{name} must be one or two integers of at least {least}, not {value!r}")
     return pair[0], pair[1]
@@ -235,6 +235,7 @@ class TTConv2d(TensorTrain):
 
         ``rank``, ``tolerance`` and errors are those of ``TensorTrain.load_dense``.
         """
+        require_reals("weight", weight)
         if tuple(weight.shape) == (self.rows, self.in_channels, *self.kernel_size):
             weight = weight.permute(0, 2, 3, 1).reshape(self.rows, -1)
         return super().load_dense(weight, bias, rank=rank, tolerance=tolerance)
@@ -349,6 +350,7 @@ class TTLayerNorm(TensorTrain):
 
         A train of one factor has no ranks: ``rank`` and ``tolerance`` change nothing.
         """
+        require_reals("weight", weight)
         if tuple(weight.shape) != (self.rows,):
             raise NetworkError(f"the weight has shape {tuple(weight.shape)}, not {(self.rows,)}")
         self.set_factors([weight.detach().reshape(1, -1, 1, 1)])

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import log, prod
+from typing import Any
 
 from trainwright.network import NetworkError, rank_bounds
 from trainwright.support.arguments import is_size
@@ -168,13 +169,16 @@ def image_sizes(
     return _best(outputs, inputs, rank)
 
 
-def check_sizes(name: str, sizes: Sequence[int], least: int) -> tuple[int, ...]:
+def check_sizes(name: str, sizes: Any, least: int) -> tuple[int, ...]:
     """Return ``sizes`` as a tuple; ``NetworkError`` unless they multiply to at least ``least``."""
-    given = tuple(sizes)
-    if not all(map(is_size, given)) or prod(given) < least:
+    # A set has no order, and text would be its digits.
+    is_ordered = isinstance(sizes, Sequence)
+    parts: Any = sizes
+    given: tuple[int, ...] = tuple(parts) if is_ordered else ()
+    if not given or not all(map(is_size, given)) or prod(given) < least:
         raise NetworkError(
             f"{name} must be integers of at least 1 that multiply to at least {least}, "
-            f"not {list(given)}"
+            f"not {list(given) if given else sizes!r}"
         )
     return given
 
@@ -199,5 +203,7 @@ def bond_ranks(
 
 def _require_rank(rank: object) -> None:
     """Raise ``NetworkError`` unless ``rank`` is one; ranks of a list are compared with bounds."""
-    if not (is_size(rank, 1) or rank == "auto" or isinstance(rank, list | tuple)):
+    parts: Any = rank
+    several = type(parts) in (list, tuple) and not any(isinstance(r, bool) for r in parts)
+    if not (is_size(rank, 1) or several or (isinstance(rank, str) and rank == "auto")):
         raise NetworkError(f'rank must be at least 1, a list of ranks or "auto", not {rank!r}')

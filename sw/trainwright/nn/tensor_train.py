@@ -602,10 +602,12 @@ class TensorTrain(torch.nn.Module):
         """Take over the TT-SVD of ``weight`` (rows, columns) in the balanced gauge; return itself.
 
         Ranks are at most the present ones, or ``rank``; ``tolerance`` bounds the relative error
-        ||W - TT||_F / ||W||_F where the ranks allow it. Raises ``TensorTrainError`` for a weight of
-        another shape or with values that are not finite. Warns if values of the bias round to 0
-        that matter next to their output's weights.
+        ||W - TT||_F / ||W||_F where the ranks allow it. Without ``bias`` the layer keeps its own.
+        Raises ``TensorTrainError`` for a weight with values that are not finite, ``NetworkError``
+        for one of another shape or of complex numbers. Warns if values of the bias round to 0 that
+        matter next to their output's weights.
         """
+        require_reals("weight", weight)
         whole = weight.new_zeros(self.layer.output_size, self.layer.input_size)
         if tuple(weight.shape) != (self.rows, self.columns):
             raise NetworkError(
@@ -627,6 +629,11 @@ class TensorTrain(torch.nn.Module):
         if self.bias is None:
             raise NetworkError(
                 "this layer has no bias, the dense one has: make this layer with bias=True"
+            )
+        require_reals("bias", bias)
+        if bias.shape != self.bias.shape:
+            raise NetworkError(
+                f"the bias has shape {tuple(bias.shape)}, not {tuple(self.bias.shape)}"
             )
         self.bias.copy_(bias.detach())
         self.warn_of_lost_bias(self._title, weight)
@@ -848,6 +855,13 @@ class TensorTrain(torch.nn.Module):
             f"{self.rows} x {self.columns}, outputs={self.outputs}, inputs={self.inputs}, "
             f"ranks={self.ranks}, bias={self.bias is not None}, numbers={numbers}"
         )
+
+
+def require_reals(name: str, value: torch.Tensor) -> None:
+    """Raise ``TypeError`` or ``NetworkError`` unless ``value`` is a tensor of real numbers."""
+    require_kind(name, value, torch.Tensor)
+    if value.is_complex():
+        raise NetworkError(f"the {name} must be of real numbers, not {value.dtype}")
 
 
 def _codes(text: bytes) -> torch.Tensor:
