@@ -143,9 +143,9 @@ def test_descriptors_of_the_next_time_are_fetched_few_ahead():
 
 def test_addresses_of_a_transfer_are_generated_by_burst_or_by_row():
     short = transfer(Operation.LOAD, 1, runs=100)
-    assert (short.requests, short.flying, short.ahead) == (100, 32, 32)
+    assert (short.requests, short.flying, short.ahead, short.burst) == (100, 32, 32, 1)
     long = transfer(Operation.LOAD, 64, size=2)
-    assert (long.requests, long.flying, long.ahead) == (4, 512, BEATS_AHEAD)
+    assert (long.requests, long.flying, long.ahead, long.burst) == (4, 512, BEATS_AHEAD, 16)
     store = transfer(Operation.STORE, 64, size=2)
     assert (store.requests, store.ahead) == (32, 2 * ROWS_AHEAD)
 
