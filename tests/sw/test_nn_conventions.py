@@ -7,6 +7,7 @@ import pickle
 import time
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_module_state, vmap
@@ -215,6 +216,34 @@ def test_autocast_around_dense_and_train_layers_returns_its_type(dtype, numbers)
             assert torch.equal(model[place](given), wanted)
     with torch.autocast("cpu", dtype=dtype):  # torch leaves float64 alone
         assert copy.deepcopy(model[4]).double()(torch.rand(2, 32).double()).dtype is torch.float64
+
+
+def test_layer_of_numpy_sizes_has_those_of_python():
+    """Sizes come from data: ``labels.max() + 1``, ``np.unique``, shapes of arrays."""
+    two, sizes = np.int64(2), np.array([4, 8])
+    layers = [
+        tnn.TTLinear(np.int64(64), np.int64(32), rank=two, outputs=sizes, inputs=(*sizes * two,)),
+        tnn.TTConv2d(np.int64(4), np.int64(16), two, rank=[two], padding=np.array([0, 1])),
+        tnn.TTEmbedding(np.int64(64), np.int64(32), rank=two, padding_idx=np.int64(3)),
+        tnn.TTLayerNorm(np.int64(16)),
+        tnn.TokenAttention(np.int64(2)),
+    ]
+    plain = [
+        tnn.TTLinear(64, 32, rank=2, outputs=[4, 8], inputs=(8, 16)),
+        tnn.TTConv2d(4, 16, 2, rank=[2], padding=(0, 1)),
+        tnn.TTEmbedding(64, 32, rank=2, padding_idx=3),
+        tnn.TTLayerNorm(16),
+        tnn.TokenAttention(2),
+    ]
+    for numpys, pythons in zip(layers, plain, strict=True):
+        assert repr(numpys) == repr(pythons)
+        assert [p.shape for p in numpys.parameters()] == [p.shape for p in pythons.parameters()]
+    dense = torch.nn.Sequential(torch.nn.Linear(64, 32))
+    model = trainwright.from_torch(dense, rank=two, tolerance=np.float32(0.99))
+    compiled = trainwright.compile(model, batch=np.int64(16), effort=np.int64(9000))
+    assert compiled.report().batch == 16 and model[0].ranks == (1,)
+    with pytest.raises(NetworkError, match=r"rank must be at least 1.*not 2.5"):
+        tnn.TTLinear(64, 32, rank=np.float64(2.5))
 
 
 def test_input_of_another_type_is_one_error_naming_both():

@@ -7,7 +7,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from trainwright.network import NetworkError
 from trainwright.nn.untyped import require_tensor, traced
-from trainwright.support.arguments import flag, is_size
+from trainwright.support.arguments import flag, is_size, takes_numpy_sizes
 
 
 def attend(
@@ -56,6 +56,7 @@ class TokenAttention(torch.nn.Module):
     torch.Size([5, 7, 16])
     """
 
+    @takes_numpy_sizes
     def __init__(self, heads: int, *, causal: bool = False) -> None:
         super().__init__()
         if not is_size(heads):

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLayerNorm, TTLinear
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 from trainwright.nn.untyped import named_modules, require_module
-from trainwright.support.arguments import require_kind
+from trainwright.support.arguments import plain_sizes, require_kind
 from trainwright.support.text import amount
 from trainwright.tt import TensorTrainError
 
@@ -467,6 +467,7 @@ def from_torch(
         if not name:
             raise ValueError("a name in skip is empty, which is the model: nothing would be left")
         model.get_submodule(name)
+    rank, tolerance = plain_sizes(rank), plain_sizes(tolerance)
     candidates = _candidates(model, skip)
     copy = _copied(model)
     copies = dict(zip(map(id, model.modules()), copy.modules(), strict=True))

@@ -12,7 +12,7 @@ from trainwright.nn.shapes import image_sizes, kernel_sizes, likely
 from trainwright.nn.straight_through import straight_through
 from trainwright.nn.tensor_train import Device, Numbers, Rank, TensorTrain, require_reals
 from trainwright.nn.untyped import elsewhere, recording, require_features, traced
-from trainwright.support.arguments import is_size, plain
+from trainwright.support.arguments import is_size, plain, takes_numpy_sizes
 from trainwright.support.text import amount
 
 
@@ -41,6 +41,7 @@ class TTLinear(TensorTrain):
     (torch.Size([2, 512]), (16, 16))
     """
 
+    @takes_numpy_sizes
     def __init__(
         self,
         in_features: int | tuple[int, int, int],
@@ -173,6 +174,7 @@ class TTConv2d(TensorTrain):
 
     feature_axis, sample_dims = -3, (3, 3)
 
+    @takes_numpy_sizes
     def __init__(
         self,
         in_channels: int,
@@ -298,6 +300,7 @@ class TTLayerNorm(TensorTrain):
     (tensor([-1.3416, -0.4472], grad_fn=<SliceBackward0>), torch.Size([4]))
     """
 
+    @takes_numpy_sizes
     def __init__(
         self,
         features: int,
@@ -408,6 +411,7 @@ class TTEmbedding(TensorTrain):
 
     sample_dims = 0, 1
 
+    @takes_numpy_sizes
     def __init__(
         self,
         num_embeddings: int,

@@ -41,7 +41,7 @@ from trainwright.offload.trace import (
 )
 from trainwright.offload.values import ordinary
 from trainwright.parameters import AcceleratorParameters
-from trainwright.support.arguments import require_kind
+from trainwright.support.arguments import plain, require_kind
 
 _pytree_of: Any = _pytree  # its functions have no types
 
@@ -434,6 +434,7 @@ def compile(
         module = module.module
     _require_uncompiled(module)
     require_kind("backend", backend, str)
+    batch, effort = plain(batch), plain(effort)
     if accelerator is None:
         settings = Settings(backend, batch, AcceleratorParameters(), effort)
     else:

@@ -1,10 +1,14 @@
 """Arguments of public functions, checked before anything is computed with them."""
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from trainwright.support.text import shown
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 def is_size(value: object, least: int = 1) -> bool:
@@ -23,6 +27,29 @@ def plain(value: Any) -> Any:
     """
     numpy: Any = sys.modules.get("numpy")  # without it, no value is of numpy
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
+
+
+def plain_sizes(value: Any) -> Any:
+    """Return Python's numbers for numpy's, also those of a list, a tuple or an array.
+
+    Sizes often come from data: the ten classes of ``labels.max() + 1`` are ``np.int64(10)``.
+    """
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    numpy: Any = sys.modules.get("numpy")
+    is_array = numpy is not None and isinstance(value, numpy.ndarray)
+    return value.tolist() if is_array else plain(value)
+
+
+def takes_numpy_sizes(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Let a function take numpy's numbers and arrays as Python's (``plain_sizes``)."""
+
+    @wraps(function)
+    def taking(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        given: Any = {name: plain_sizes(value) for name, value in kwargs.items()}
+        return function(*map(plain_sizes, args), **given)
+
+    return taking
 
 
 def flag(name: str, value: object) -> bool:
