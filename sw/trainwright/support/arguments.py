@@ -46,8 +46,8 @@ def takes_numpy_sizes(function: Callable[Given, Result]) -> Callable[Given, Resu
 
     @wraps(function)
     def taking(*args: Given.args, **kwargs: Given.kwargs) -> Result:
-        given: Any = {name: plain_sizes(value) for name, value in kwargs.items()}
-        return function(*map(plain_sizes, args), **given)
+        call: Any = function
+        return call(*map(plain_sizes, args), **{k: plain_sizes(v) for k, v in kwargs.items()})
 
     return taking
 
