@@ -157,8 +157,9 @@ def _gemm_case(dtype: str) -> None:
     @TABLE.add("ape", f"gemm {dtype}: shapes, transposes, factors, gradients", FLOAT_ERROR)
     def run(put: Put) -> Any:
         found = []
-        adapter = ape.Adapter(blocks=(32, 32, 32), model=_model())
-        options: dict[str, Any] = {"dtype": dtype, "adapter": adapter}
+        options: dict[str, Any] = {"dtype": dtype}
+        if dtype == "auto":
+            options["adapter"] = ape.Adapter(blocks=(32, 32, 32), model=_model())
         for m, k, n in ((1, 1, 1), (3, 21, 4), (17, 33, 9), (64, 300, 48), (130, 147, 64)):
             a, b = put(normal(m, k) + 0.1), put(normal(k, n, seed=1))
             found += [ape.gemm(a, b, **options)]

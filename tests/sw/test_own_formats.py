@@ -53,14 +53,14 @@ def test_stored_network_whose_format_has_other_words_is_refused(tmp_path):
     network_from_dict(description)
 
 
-def define(code):
-    """Execute a cell of a notebook."""
-    exec(code, {"__name__": "__main__"})
+def define(code, module="__main__"):
+    """Execute a cell of a notebook, or a module."""
+    exec(code, {"__name__": module})
 
 
 def test_class_defined_again_replaces_the_format():
-    for code, scale in ((CODE, 4), (EDITED, 5)):
-        define(code)
+    for code, module, scale in ((CODE, "a", 4), (EDITED, "a", 5), (CODE, "b", 4)):
+        define(code, module)
         assert parse_format("six()").scale == scale
 
 

@@ -158,7 +158,7 @@ def test_train_setting_of_another_type_raises(name, value):
 
 @pytest.mark.parametrize("weight", [math.inf, math.nan, True, torch.tensor(0.5)])
 def test_prior_weight_that_is_no_finite_number_raises(weight):
-    with pytest.raises(ValueError, match="weight must be a finite number, not"):
+    with pytest.raises(ValueError, match=r"weight must be (a finite number|over 0), not"):
         PriorSettings(weight=weight)
 
 
@@ -236,20 +236,20 @@ def test_load_dense_of_other_numbers_raises_and_none_is_broadcast(make, rows):
     assert layer.bias.tolist() == [1.0] * 16
 
 
-@pytest.mark.parametrize("sizes", [{4, 16}, "88", np.array([8, 8]), 64, []])
+@pytest.mark.parametrize("sizes", [{4, 16}, "88", np.array([8.0, 8.0]), 64, []])
 def test_layer_sizes_without_an_order_raise(sizes):
     for name, other in (("outputs", "inputs"), ("inputs", "outputs")):
         with pytest.raises(NetworkError, match=f"{name} must be integers of at least 1"):
             tnn.TTLinear(64, 64, rank=2, **{name: sizes, other: [8, 8]})
 
 
-@pytest.mark.parametrize("rank", [[True], np.array([4]), {4}, np.array([4, 4])])
+@pytest.mark.parametrize("rank", [[True], np.array(4.5), {4}])
 def test_layer_rank_that_is_no_list_of_integers_raises(rank):
     with pytest.raises(NetworkError, match="rank must be at least 1, a list of ranks"):
         tnn.TTLinear(64, 64, rank=rank, order=2)
 
 
-@pytest.mark.parametrize("kernel", [None, np.array([3, 3]), {3}, 3.0])
+@pytest.mark.parametrize("kernel", [None, np.array([3.0, 3.0]), {3}, 3.0])
 def test_kernel_size_that_is_none_raises(kernel):
     with pytest.raises(NetworkError, match="kernel_size must be one or two integers"):
         tnn.TTConv2d(4, 8, kernel)

@@ -664,7 +664,9 @@ class TensorTrain(torch.nn.Module):
                 f"factors of shapes {[tuple(f.shape) for f in factors]} do not fit outputs "
                 f"{list(self.outputs)} and inputs {list(self.inputs)}"
             )
-        whole = [*map(plain, () if exponents is None else exponents)]
+        # ``factor_exponents.tolist()`` has floats.
+        numbers = map(plain, () if exponents is None else exponents)
+        whole = [int(e) if isinstance(e, float) and e.is_integer() else e for e in numbers]
         are_integers = all(is_size(exponent, -_MOST_EXPONENT) for exponent in whole)
         if whole and not (are_integers and len(whole) == len(factors)):
             raise NetworkError(

@@ -127,7 +127,8 @@ class SettingField:
         if self.kind is bool and not isinstance(value, int):
             return f"must be 0 or 1, not {shown(value)}"
         if self.kind is float and not _is_number(value):
-            return f"must be a finite number, not {shown(value)}"
+            wanted = self.range if value != value and self.limits else "a finite number"
+            return f"must be {wanted}, not {shown(value)}"
         if issubclass(self.kind, SettingsModel):
             is_right = isinstance(value, self.kind)
             return None if is_right else f"must be a {self.kind.__name__}, not {shown(value)}"
