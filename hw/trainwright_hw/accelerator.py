@@ -36,7 +36,7 @@ from trainwright_hw.writeback.unit import WriteBack
 CLASSES = {Engine.LOAD: LoadEngine, Engine.STORE: StoreEngine, **HARDWARE}
 """Class of each engine."""
 
-PASSES = SPEC_OF[Operation.VECTOR].name.lower()
+PASSES = SPEC_OF[Operation.VECTOR].unit
 """Array that shares its ports with the vector engine."""
 
 EVENTS = ("accept", "busy", "older", "stall_operand", "stall_result")
@@ -84,11 +84,11 @@ class Accelerator(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        engines = {spec.name.lower(): CLASSES[spec.engine](self.parameters) for spec in ENGINES}
+        engines = {spec.unit: CLASSES[spec.engine](self.parameters) for spec in ENGINES}
         for name, engine in engines.items():
             m.submodules[name] = engine
         load, store = engines["load"], engines["store"]
-        arrays = [engines[spec.name.lower()] for spec in ARRAYS.values()]
+        arrays = [engines[spec.unit] for spec in ARRAYS.values()]
         m.submodules.write_back = write_back = WriteBack(self.parameters)
         m.submodules.sequencer = sequencer = Sequencer(self.parameters)
         vector = VectorEngine(self.parameters) if self.parameters.vector_engine else None
@@ -144,7 +144,7 @@ class Accelerator(wiring.Component):
         """Connect arrays to the write-back unit; return whether each has its kind's port."""
         owns: dict[str, Value] = {}
         for kind in KINDS:
-            names = [a.name.lower() for a in ARRAYS.values() if kind_of(a) == kind]
+            names = [a.unit for a in ARRAYS.values() if kind_of(a) == kind]
             port = getattr(write_back, kind)
             owns |= zip(names, share_port(m, port, [engines[n] for n in names]), strict=True)
         return owns
@@ -155,8 +155,8 @@ class Accelerator(wiring.Component):
         # The vector engine and the array whose reader and writer it shares take turns, and so do
         # arrays that share a port of the write-back unit.
         for spec in ENGINES:
-            name = spec.name.lower()
-            sharers = [busy[rival.name.lower()] for rival in rivals(spec)]
+            name = spec.unit
+            sharers = [busy[rival.unit] for rival in rivals(spec)]
             sharers += [vector.status.busy] if vector is not None and name == PASSES else []
             self._offer(m, getattr(sequencer, name), engines[name].command, sharers)
         if vector is not None:
@@ -214,7 +214,7 @@ class Accelerator(wiring.Component):
                 connect(m, client, of_client)
             reader, writer = read.port, write.port
         readers = [store.scratchpad]
-        for array in map(str.lower, (spec.name for spec in ARRAYS.values())):
+        for array in (spec.unit for spec in ARRAYS.values()):
             readers += [reader if array == PASSES else engines[array].x, engines[array].g]
         writers = [load.scratchpad, writer]
         m.submodules.scratchpad = scratchpad = Scratchpad(
@@ -238,7 +238,7 @@ class Accelerator(wiring.Component):
         if self.trace:
             self._trace(m, "load", load.scratchpad, C(1))
             for spec in ARRAYS.values():
-                is_own, name = write_back.writer == KINDS.index(kind_of(spec)), spec.name.lower()
+                is_own, name = write_back.writer == KINDS.index(kind_of(spec)), spec.unit
                 is_own = is_own & owns[name] if rivals(spec) else is_own
                 self._trace(m, name, write_back.z, is_own)
             if vector is not None:
@@ -308,7 +308,7 @@ class Accelerator(wiring.Component):
             **{f"busy_{name}": of_engine for name, of_engine in busy.items()},
             **{
                 f"stall_{name}_{what}": getattr(engines[name].status, f"stall_{what}")
-                for name in (spec.name.lower() for spec in ARRAYS.values())
+                for name in (spec.unit for spec in ARRAYS.values())
                 for what in ("operand", "result")
             },
             "wait_engine": sequencer.waiting,

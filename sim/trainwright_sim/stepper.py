@@ -23,7 +23,7 @@ from trainwright_sim.library import Simulator
 if TYPE_CHECKING:
     from trainwright_sim.backend import RtlAccelerator
 
-_PLACES = [TRACED.index(spec.name.lower()) if spec.writes else 0 for spec in ENGINES]
+_PLACES = [TRACED.index(spec.unit) if spec.writes else 0 for spec in ENGINES]
 """Index in ``TRACED`` of each engine. STORE writes no rows: any index serves it."""
 
 

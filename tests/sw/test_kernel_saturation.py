@@ -200,6 +200,11 @@ def in_torch(body: Any, x, gradient: Any = "straight-through", **options):
     return [str(w.message) for w in caught]
 
 
+def grown_by_100(k, upper):
+    """Multiply a gradient by 100, in units four times as large."""
+    return (upper * 100).rounded(2, EVEN)
+
+
 def test_results_that_saturate_in_torch_warn_once_of_their_line():
     x = torch.linspace(-1, 1, 101)
     (message,) = in_torch(lambda k, x: x * 50, x)
@@ -207,8 +212,7 @@ def test_results_that_saturate_in_torch_warn_once_of_their_line():
     assert "97% of the results" in message and "whole_bits=" in message
     (message,) = in_torch(growing(50, 2), x, scale=raised(2))
     assert "the rule scale=" in message
-    ones = lambda k, upper: (upper * 100).rounded(2, EVEN)  # noqa: E731
-    (message,) = in_torch(lambda k, x: x, x, ones, gradient_scale=raised(2))
+    (message,) = in_torch(lambda k, x: x, x, grown_by_100, gradient_scale=raised(2))
     assert "own': 100%" in message and "the rule gradient_scale=" in message
 
 

@@ -49,7 +49,7 @@ from trainwright_hw.control.repetition import Repetition
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH, Watchdog
 
 COMMANDS = {
-    spec.engine: (spec.name.lower(), COMPUTE_LAYOUT if spec.rows_parameter else TRANSFER_LAYOUT)
+    spec.engine: (spec.unit, COMPUTE_LAYOUT if spec.rows_parameter else TRANSFER_LAYOUT)
     for spec in ENGINES
 }
 """Name and layout of each engine's commands."""

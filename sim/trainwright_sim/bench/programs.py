@@ -35,12 +35,9 @@ from trainwright.program.table import unpacked
 from trainwright_hw.control.engine_ports import used_bits
 from trainwright_sim.bench.testbench import Stalls, TestBench
 
-NAMES = {spec.name.lower(): spec.engine for spec in ENGINES}
-LAYOUT = {
-    spec.name.lower(): Compute.layout if spec.rows_parameter else Transfer.layout
-    for spec in ENGINES
-}
-ENGINE = {o: s.name.lower() for o, s in SPEC_OF.items() if CLASSES[o] in (Compute, Transfer)}
+NAMES = {spec.unit: spec.engine for spec in ENGINES}
+LAYOUT = {spec.unit: Compute.layout if spec.rows_parameter else Transfer.layout for spec in ENGINES}
+ENGINE = {o: s.unit for o, s in SPEC_OF.items() if CLASSES[o] in (Compute, Transfer)}
 
 
 @dataclass(frozen=True)

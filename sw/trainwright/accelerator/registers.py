@@ -105,7 +105,7 @@ _COUNTED = {
     "stall_store": "cycles STORE waited for the memory",
     **{f"busy_{name.lower()}": f"cycles {name} was busy" for name in _ENGINES},
     **{
-        f"stall_{spec.name.lower()}_{what}": f"cycles {spec.name} waited for {reason}"
+        f"stall_{spec.unit}_{what}": f"cycles {spec.name} waited for {reason}"
         for spec in ARRAYS.values()
         for what, reason in (("operand", "an operand"), ("result", "credit for a result"))
     },

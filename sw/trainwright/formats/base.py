@@ -66,14 +66,14 @@ class Format(ABC):
         if "spelling" in cls.__dict__:
             if not hasattr(cls, "allowed"):
                 raise TypeError(f"{cls.__name__}: give `allowed`, a description of its spellings")
-            # An edited class, of a notebook's cell or a file that is read again, replaces itself,
-            # and a copy of it in another file replaces it, too: the first of both would be read.
+            # The last definition counts: of a notebook's cell or a file that is read again, or of a
+            # user's class with the same spelling in another file.
             place = cls.__module__, cls.__qualname__
             kept = [
                 k
                 for k in Format.kinds
                 if (k.__module__, k.__qualname__) != place
-                and (k.spelling != cls.spelling or k.__module__.startswith("trainwright."))
+                and (k.spelling != cls.spelling or k.__module__.startswith(LIBRARY))
             ]
             Format.kinds[:] = [*kept, cls]
 

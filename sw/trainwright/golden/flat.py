@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
-from trainwright.program.engines import ENGINE_OF, TRACED
+from trainwright.program.engines import SPEC_OF, TRACED
 from trainwright.program.exponents import MoveScales
 from trainwright.program.records import record, record_column, record_words
 from trainwright.program.samples import Samples
@@ -122,4 +122,4 @@ def executed(
 
 def engine_of(d: Compute | Transfer | Samples | Vector) -> str:
     """Return the name of the engine that executes ``d``."""
-    return (ENGINE_OF[d.operation].name or "").lower()
+    return SPEC_OF[d.operation].unit

@@ -34,6 +34,11 @@ class EngineSpec:
         return self.engine.name or ""
 
     @property
+    def unit(self) -> str:
+        """Name of the engine in names of signals, counters and traces."""
+        return self.name.lower()
+
+    @property
     def contraction(self) -> Operation:
         """Operation of an array that sums products."""
         return self.operations[0]
@@ -89,7 +94,7 @@ ENGINES = (
 ARRAYS = {spec.engine: spec for spec in ENGINES if spec.rows_parameter}
 """Records of the arrays; that which transposes comes first."""
 EVERY_ENGINE, EVERY_ARRAY = tuple([spec.engine for spec in ENGINES]), tuple(ARRAYS)
-TRACED = tuple([spec.name.lower() for spec in ENGINES if spec.writes])
+TRACED = tuple([spec.unit for spec in ENGINES if spec.writes])
 """Engines that write to the scratchpad."""
 TRANSPOSER = next(spec for spec in ARRAYS.values() if spec.along_lanes)
 """Array that transposes, by products with the identity."""

@@ -201,7 +201,7 @@ def _engines() -> list[str]:
         if engines.contraction_of(operation):
             second[operation] = 2 if spec.along_lanes else 1
         if spec.writes:
-            traces[operation] = engines.TRACED.index(spec.name.lower())
+            traces[operation] = engines.TRACED.index(spec.unit)
     return [
         f"enum {{ OPERATIONS = {OPERATIONS}, TRACES = {len(engines.TRACED)} }};",
         "/* The second operand: rows, groups of words, or entries, one for each lane. */\n"

@@ -182,7 +182,7 @@ def total_of(
     }  # fmt: skip
     for spec in ENGINES:
         busy = sum(row.cycles for row in rows if row.engine == spec.name)
-        total[f"{spec.name.lower()}_cycles"] = round(busy / steps)
+        total[f"{spec.unit}_cycles"] = round(busy / steps)
     return total
 
 

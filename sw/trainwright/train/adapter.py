@@ -98,7 +98,7 @@ def _written(run: Run | None, result: ForwardResult | BackwardResult) -> dict[st
     rows_of: dict[str, list[np.ndarray]] = {}
     assert run is not None and run.traces is not None
     for spec in ARRAYS.values():
-        trace, start = run.traces[spec.name.lower()], 0
+        trace, start = run.traces[spec.unit], 0
         # A trace holds the rows of all tensors in the order of writing; `labels` cuts it into
         # tensors.
         for name, rows in trace.labels:
