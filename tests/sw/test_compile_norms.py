@@ -201,7 +201,8 @@ def test_compiled_norm_alone_runs_on_the_accelerator():
 def test_from_torch_keeps_layer_norm_and_report_names_the_layer():
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64))
     compiled = trainwright.compile(trainwright.from_torch(model, rank=4), batch=8)
-    assert "trainwright.nn.TTLayerNorm is for the accelerator" in compiled.report().layers[1].where
+    where = compiled.report().layers[1].where
+    assert "from_torch(..., norms=True) makes a TTLayerNorm of it" in where
 
 
 class Between(torch.nn.Module):

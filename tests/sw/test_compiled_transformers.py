@@ -59,23 +59,26 @@ def test_compiled_decoder_is_causal_and_near_its_torch_model():
 
 @pytest.mark.parametrize("norm_first", (False, True))
 def test_compiled_encoder_layer_of_torch_keeps_its_causal_mask(norm_first):
-    """Compile torch's own layer: feed-forward layers are programs, attention stays in torch."""
     torch.manual_seed(1)
-    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=norm_first)
-    compiled = trainwright.compile(tnn.from_torch(layer, rank=8, numbers=NUMBERS), batch=32).eval()
+    layer = torch.nn.TransformerEncoderLayer(
+        16, 2, 32, 0.0, batch_first=True, norm_first=norm_first
+    )
+    compiled = trainwright.compile(tnn.from_torch(layer, rank=8, numbers=NUMBERS), batch=32)
     x, mask = torch.randn(2, 8, 16), torch.nn.Transformer.generate_square_subsequent_mask(8)
+    compiled(x, src_mask=mask, is_causal=True).sum().backward()
+    compiled.eval()
     changed = torch.cat([x[:, :5], torch.randn(2, 3, 16)], 1)
     y, other = (compiled(v, src_mask=mask, is_causal=True) for v in (x, changed))
     assert torch.equal(y[:, :5], other[:, :5]) and not torch.equal(y[:, 5:], other[:, 5:])
     real = layer.eval()(x, src_mask=mask, is_causal=True)
     assert (y - real).norm() < 0.5 * real.norm()
     where = {row.name: row.where for row in compiled.report().layers}
-    assert where["linear1"].startswith("program") and "torch" in where["self_attn"]
+    assert where["linear1"].startswith("program") and "norms=True" in where["norm1"]
 
 
-def test_compile_of_attention_alone_names_the_remedy():
+def test_compile_of_dense_attention_names_the_remedy():
     attention = torch.nn.MultiheadAttention(16, 2)
-    with pytest.raises(CompileError, match="does not convert MultiheadAttention: project q, k and"):
+    with pytest.raises(CompileError, match=r"of a dense one with trainwright\.from_torch"):
         trainwright.compile(attention, batch=8)
 
 

@@ -12,6 +12,7 @@ from trainwright.nn.conversion import ConversionSummary, LayerConversion, from_t
 from trainwright.nn.folding import fold_batch_norm
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLayerNorm, TTLinear
 from trainwright.nn.model import cut_ranks, from_network, load, rank_prior
+from trainwright.nn.multihead import TTMultiheadAttention
 from trainwright.nn.tensor_train import TensorTrain
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "TTEmbedding",
     "TTLayerNorm",
     "TTLinear",
+    "TTMultiheadAttention",
     "TensorTrain",
     "TokenAttention",
     "cut_ranks",

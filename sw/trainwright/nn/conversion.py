@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -12,9 +12,10 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLayerNorm, TTLinear
+from trainwright.nn.multihead import PROJECTIONS, TTMultiheadAttention
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 from trainwright.nn.untyped import named_modules, require_module
-from trainwright.support.arguments import plain_sizes, require_kind
+from trainwright.support.arguments import flag, plain_sizes, require_kind
 from trainwright.support.text import amount
 from trainwright.tt import TensorTrainError
 
@@ -101,6 +102,9 @@ class ConversionSummary:
 _CONVOLUTION = "no tensor-train layer of {kind}: of convolutions there is TTConv2d only"
 _RECURRENT = "no tensor-train layer of {kind}: its matrices are parameters of the module itself"
 
+_OUT_PROJ = torch.nn.modules.linear.NonDynamicallyQuantizableLinear
+"""Class of the ``out_proj`` of an attention."""
+
 _NO_LAYER: dict[type[torch.nn.Module], str] = {
     torch.nn.Conv1d: _CONVOLUTION,
     torch.nn.Conv3d: _CONVOLUTION,
@@ -109,13 +113,7 @@ _NO_LAYER: dict[type[torch.nn.Module], str] = {
     torch.nn.ConvTranspose3d: _CONVOLUTION,
     torch.nn.RNNBase: _RECURRENT,
     torch.nn.RNNCellBase: _RECURRENT,
-    torch.nn.MultiheadAttention: (
-        "in_proj_weight is a parameter of MultiheadAttention itself, no layer: project q, k and v "
-        "by Linear layers of your own to have them converted"
-    ),
-    torch.nn.modules.linear.NonDynamicallyQuantizableLinear: (
-        "MultiheadAttention reads the weight of its out_proj without calling the layer"
-    ),
+    _OUT_PROJ: ("MultiheadAttention reads the weight of its out_proj without calling the layer"),
     torch.nn.EmbeddingBag: "no tensor-train layer of EmbeddingBag: use Embedding and a sum or mean",
     torch.nn.Bilinear: "no tensor-train layer of Bilinear: its weight has three dimensions",
     TensorTrain: "a tensor train already",
@@ -136,13 +134,19 @@ _STATE_HOOKS = (
 
 
 @cache
+def _fresh(kind: type[torch.nn.Module]) -> torch.nn.Module:
+    """Return a layer of a class, or of that which it is derived from, as its constructor does."""
+    base = next(base for base in kind.__mro__ if base in _CLASSES)
+    counts: dict[type, int] = {
+        torch.nn.Conv2d: 3, TTConv2d: 3, torch.nn.LayerNorm: 1, TTLayerNorm: 1,
+    }  # fmt: skip
+    make: Any = base
+    return make(*(1,) * counts.get(base, 2), device="meta")
+
+
 def _own_names(kind: type[torch.nn.Module]) -> frozenset[str]:
     """Return the attributes that every layer of a class has; others are the user's."""
-    base = next(base for base in kind.__mro__ if base in _CLASSES)
-    sizes = (1,) * {torch.nn.Conv2d: 3, TTConv2d: 3, TTLayerNorm: 1}.get(base, 2)
-    make: Any = base
-    layer: torch.nn.Module = make(*sizes, device="meta")
-    return frozenset(vars(layer))
+    return frozenset(vars(_fresh(kind)))
 
 
 def _matrices(module: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -168,15 +172,13 @@ def _computed_by(module: Any) -> str:
     return ""
 
 
-def _changed(module: torch.nn.Module, kind: type[torch.nn.Module]) -> str:
-    """Name what a layer has that its class does not, and a tensor train would lose."""
-    parts: list[dict[str, Any]] = [
-        vars(module)[place] for place in ("_parameters", "_buffers", "_modules")
-    ]
-    added = [name for each in parts for name in each if name not in ("weight", "bias")]
+def _changed(module: torch.nn.Module, train: type[torch.nn.Module]) -> str:
+    """Name what a layer has that its class does not, and its counterpart ``train`` would lose."""
+    kind = type(module)
+    usual = {"weight", "bias"}.union(*_parts(_fresh(kind)))
+    added = [name for each in _parts(module) for name in each if name not in usual]
     if added:
         return f"it has further parts: {', '.join(added)}"
-    train = _COUNTERPARTS[kind].train
     own: set[str] = vars(module).keys() - _own_names(kind)
     clashes = sorted(name for name in own if name in _own_names(train) or hasattr(train, name))
     if clashes:
@@ -187,6 +189,11 @@ def _changed(module: torch.nn.Module, kind: type[torch.nn.Module]) -> str:
         if any(True for _ in _gradient_hooks(parameter)):
             return f"it has a hook on the gradient of its {name}"
     return ""
+
+
+def _parts(module: torch.nn.Module) -> list[dict[str, Any]]:
+    """Return a module's own parameters, buffers and modules, each by its name."""
+    return [vars(module)[place] for place in ("_parameters", "_buffers", "_modules")]
 
 
 def _gradient_hooks(parameter: Any) -> Iterator[tuple[str, Any]]:
@@ -204,6 +211,8 @@ def _unsupported(module: torch.nn.Module) -> str:
     """Name the option of a layer that changes results in a way no train has."""
     if isinstance(module, torch.nn.Conv2d) and module.groups != 1:
         return f"groups={module.groups}: a tensor-train kernel joins all channels"
+    if isinstance(module, torch.nn.LayerNorm) and len(module.normalized_shape) > 1:
+        return f"it is over {len(module.normalized_shape)} axes: TTLayerNorm is over the last one"
     if not isinstance(module, torch.nn.Embedding):
         return ""
     if module.max_norm is not None:
@@ -240,7 +249,7 @@ def _why_dense(module: torch.nn.Module) -> str:
         raise ValueError("the model is on the meta device: it has no weights to convert")
     if weight.dtype not in _REAL_TYPES or not weight.numel():
         return f"its weight {tuple(weight.shape)} is of {weight.dtype}"
-    return _changed(module, kind) or _unsupported(module)
+    return _changed(module, _COUNTERPARTS[kind].train) or _unsupported(module)
 
 
 _REAL_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -281,15 +290,24 @@ def _embedding(module: Any, /, **options: Any) -> TensorTrain:
     return TTEmbedding(*sizes, **options)
 
 
+def _norm(module: Any, /, **options: Any) -> TensorTrain:
+    options.pop("rank")
+    return TTLayerNorm(module.normalized_shape[0], bias=module.bias is not None, **options)
+
+
 _COUNTERPARTS: dict[type[torch.nn.Module], _Counterpart] = {
     torch.nn.Linear: _Counterpart(TTLinear, _linear),
     torch.nn.Conv2d: _Counterpart(TTConv2d, _convolution),
     torch.nn.Embedding: _Counterpart(TTEmbedding, _embedding),
+    torch.nn.LayerNorm: _Counterpart(TTLayerNorm, _norm),
 }
 """Counterpart by torch class; subclasses stay dense, as their forward may differ."""
 
 
-_CLASSES = *_COUNTERPARTS, *(own.train for own in _COUNTERPARTS.values()), TTLayerNorm
+_CLASSES = (
+    *_COUNTERPARTS, *(own.train for own in _COUNTERPARTS.values()),
+    torch.nn.MultiheadAttention, TTMultiheadAttention,
+)  # fmt: skip
 
 
 def _take_along(old: torch.nn.Module, new: torch.nn.Module) -> torch.nn.Module:
@@ -397,8 +415,13 @@ def _bits(module: torch.nn.Module) -> int:
     return sum(p.numel() * p.itemsize * 8 for p in held)
 
 
-def _candidates(model: torch.nn.Module, skip: Collection[str]) -> list[_Candidate]:
-    """Return the modules with matrices, each once, with the reason to leave it dense."""
+def _candidates(
+    model: torch.nn.Module, skip: Collection[str], closed: Mapping[int, str], *, norms: bool
+) -> list[_Candidate]:
+    """Return the modules with matrices, each once, with the reason to leave it dense.
+
+    ``closed`` are the reasons of attentions, by ``id``; with ``norms`` LayerNorms are among them.
+    """
     candidates: list[_Candidate] = []
     whole: list[str] = []  # modules whose parts are not looked at
     for name, module in named_modules(model):
@@ -406,12 +429,14 @@ def _candidates(model: torch.nn.Module, skip: Collection[str]) -> list[_Candidat
             continue
         if isinstance(module, TensorTrain) or hasattr(module, "parametrizations"):
             whole.append(name)
+        elif isinstance(module, torch.nn.LayerNorm):
+            if not norms or not module.elementwise_affine:
+                continue
         elif not _matrices(module) and not _is_convertible(module):
             continue
-        skipped = any(name == outer or name.startswith(f"{outer}.") for outer in skip)
-        candidates.append(
-            _Candidate(name, module, "named in skip" if skipped else _why_dense(module))
-        )
+        skipped = "named in skip" if _is_in(name, skip) else ""
+        reason = skipped or closed.get(id(module)) or _why_dense(module)
+        candidates.append(_Candidate(name, module, reason))
     _keep_ties(model, candidates)
     return candidates
 
@@ -438,12 +463,16 @@ def from_torch(
     tolerance: float | None = None,
     numbers: Numbers = "fixed",
     skip: Collection[str] = (),
+    norms: bool = False,
 ) -> torch.nn.Module:
     """Return a copy of a model whose dense layers are tensor trains (TT-SVD).
 
     ``torch.nn.Linear``, ``Conv2d`` and ``Embedding`` become ``TTLinear``, ``TTConv2d`` and
-    ``TTEmbedding`` of at most ``rank``, which means the same as in these; ``tolerance`` reduces the
-    ranks of each matrix to those that keep its relative error below. Left dense are layers named in
+    ``TTEmbedding`` of at most ``rank``, which means the same as in these, and
+    ``MultiheadAttention`` a ``TTMultiheadAttention``, of four ``TTLinear``. ``tolerance`` reduces
+    the ranks of each matrix to those that keep its relative error below. With ``norms`` each
+    ``LayerNorm`` with a scale becomes a ``TTLayerNorm``, without epsilon: on the accelerator a
+    block of a transformer is then one program. Left dense are layers named in
     ``skip`` with all inside them, those whose train would not have fewer bits, and those with an
     option, hook or shared weight that a train cannot keep. The copy's ``trainwright_summary``, a
     ``ConversionSummary`` to print, has a line for each layer: ranks, relative error and bits, or
@@ -467,20 +496,24 @@ def from_torch(
         if not name:
             raise ValueError("a name in skip is empty, which is the model: nothing would be left")
         model.get_submodule(name)
-    rank, tolerance = plain_sizes(rank), plain_sizes(tolerance)
-    candidates = _candidates(model, skip)
+    rank, tolerance, norms = plain_sizes(rank), plain_sizes(tolerance), flag("norms", norms)
     copy = _copied(model)
-    copies = dict(zip(map(id, model.modules()), copy.modules(), strict=True))
+    opened, closed = _open_attention(copy, skip)
+    originals = {id(module): module for module in copy.modules()}
+    copy = _set_modules(copy, opened)
+    candidates = _candidates(copy, skip, closed, norms=norms)
     trains: dict[int, TensorTrain] = {}  # by weight: those of one weight share their factors
     replaced: dict[int, torch.nn.Module] = {}
     for candidate in candidates:
         if not candidate.reason:
             _convert(candidate, trains, rank=rank, tolerance=tolerance, numbers=numbers)
         if candidate.train is not None:
-            dense: Any = copies[id(candidate.module)]
+            dense: Any = candidate.module
             candidate.train.bias = getattr(dense, "bias", None)
-            candidate.train.warn_of_lost_bias(candidate.name or "(model)", dense.weight)
+            rows = dense.weight.reshape(len(dense.weight), -1)
+            candidate.train.warn_of_lost_bias(candidate.name or "(model)", rows)
             replaced[id(dense)] = _take_along(dense, candidate.train)
+    replaced |= _closed_again(opened, originals, candidates)
     result = _set_modules(copy, replaced)
     for module in result.modules():
         if isinstance(module, torch.nn.TransformerEncoder):
@@ -522,11 +555,156 @@ def _convert(
         train.factors, train.factor_exponents = known.factors, known.factor_exponents
     bits, dense_bits = _bits(train), _bits(dense)
     if bits >= dense_bits:
-        ranks = " ".join(map(str, train.ranks))
-        candidate.reason = f"a train of ranks {ranks} has {amount(bits, 'bit')}, not fewer"
+        ranks = f" of ranks {' '.join(map(str, train.ranks))}" if train.ranks else ""
+        candidate.reason = f"a train{ranks} has {amount(bits, 'bit')}, not fewer"
         return
     exact, rounded = weight.double(), train.weight.detach().double()
     candidate.train, candidate.error = train, float((rounded - exact).norm() / (exact.norm() or 1))
+
+
+# -- Attention -----------------------------------------------------------------------------------
+
+
+def _open_attention(
+    model: torch.nn.Module, skip: Collection[str]
+) -> tuple[dict[int, torch.nn.Module], dict[int, str]]:
+    """Return modules with four linear layers for torch's attentions, or reasons, by ``id``."""
+    users: dict[int, int] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            users[id(parameter)] = users.get(id(parameter), 0) + 1
+    opened: dict[int, torch.nn.Module] = {}
+    closed: dict[int, str] = {}
+    for name, module in named_modules(model):
+        if not isinstance(module, torch.nn.MultiheadAttention) or _is_in(name, skip):
+            continue
+        inside = f"{name}." if name else ""
+        skipped = any(each.startswith(inside) for each in skip)
+        reason = "a part of it is named in skip" if skipped else _why_closed(module, users)
+        if reason:
+            closed[id(module)] = reason
+        else:
+            opened[id(module)] = _take_along(module, _opened(module))
+    return opened, closed
+
+
+def _is_in(name: str, outer: Collection[str]) -> bool:
+    """Tell whether a module is one of those named in ``outer``, or inside of one."""
+    return any(name == each or name.startswith(f"{each}.") for each in outer)
+
+
+def _why_closed(attention: Any, users: Mapping[int, int]) -> str:
+    """Explain why an attention cannot become four layers; empty where it can.
+
+    ``users`` are the numbers of modules that have each parameter, by ``id``.
+    """
+    if hasattr(attention, "parametrizations"):
+        return _computed_by(attention)
+    if attention.__class__ is not torch.nn.MultiheadAttention:
+        name = attention.__class__.__name__
+        return f"{name} is a class derived from MultiheadAttention: its forward may differ"
+    if not attention._qkv_same_embed_dim:
+        return f"kdim={attention.kdim} and vdim={attention.vdim} have matrices of other sizes"
+    if attention.bias_k is not None:
+        return "add_bias_kv=True: TTMultiheadAttention adds no token"
+    if attention.add_zero_attn:
+        return "add_zero_attn=True: TTMultiheadAttention adds no token"
+    out: torch.nn.Module = attention.out_proj
+    if changed := _changed(attention, TTMultiheadAttention) or _changed(out, TTLinear):
+        return changed
+    if type(out) is not _OUT_PROJ or any(getattr(out, name) for name in _HOOKS):
+        return "its out_proj has hooks or another class, and MultiheadAttention does not call it"
+    for name, parameter in attention.named_parameters():
+        if parameter.dtype not in _REAL_TYPES:
+            return f"its {name} is of {parameter.dtype}"
+        if users[id(parameter)] > 1:
+            return f"its {name} is also that of another module"
+    return ""
+
+
+def _opened(attention: Any) -> TTMultiheadAttention:
+    """Return the module of an attention with ordinary layers for its four matrices."""
+    size, out = attention.embed_dim, attention.out_proj
+    opened = TTMultiheadAttention(
+        size, attention.num_heads, attention.dropout,
+        batch_first=attention.batch_first, rank=1, device="meta",
+    )  # fmt: skip
+    biases = [None] * 3 if attention.in_proj_bias is None else _thirds(attention.in_proj_bias)
+    weights = _thirds(attention.in_proj_weight)
+    parts = zip(PROJECTIONS, [*weights, out.weight], [*biases, out.bias], strict=True)
+    for name, weight, bias in parts:
+        linear: Any = torch.nn.Linear(size, size, device="meta")
+        linear.weight, linear.bias = weight, bias
+        setattr(opened, name, linear)
+    return opened
+
+
+def _thirds(parameter: torch.nn.Parameter) -> list[torch.nn.Parameter]:
+    """Return the parts of a parameter that belong to queries, keys and values."""
+    parts = parameter.detach().chunk(3)
+    return [torch.nn.Parameter(part.clone(), parameter.requires_grad) for part in parts]
+
+
+def _closed_again(
+    opened: Mapping[int, torch.nn.Module],
+    originals: Mapping[int, torch.nn.Module],
+    candidates: list[_Candidate],
+) -> dict[int, torch.nn.Module]:
+    """Return the attentions of torch by the ``id`` of their counterparts that got no train.
+
+    Their layers are no ``candidates`` any more: the attention and its ``out_proj`` are.
+    """
+    closed: dict[int, torch.nn.Module] = {}
+    for key, module in opened.items():
+        parts = set(map(id, module.children()))
+        own = [candidate for candidate in candidates if id(candidate.module) in parts]
+        if any(candidate.train for candidate in own):
+            continue
+        dense: Any = originals[key]
+        closed[id(module)] = dense
+        name, place = own[0].name.removesuffix(PROJECTIONS[0]), candidates.index(own[0])
+        candidates[place : place + len(own)] = [
+            _Candidate(name.removesuffix("."), dense, own[0].reason),
+            _Candidate(f"{name}out_proj", dense.out_proj, _why_dense(dense.out_proj)),
+        ]
+    return closed
+
+
+def _joined(attention: TTMultiheadAttention) -> torch.nn.Module | None:
+    """Return the attention of torch for one whose layers are dense; None where these differ.
+
+    They do by hooks, attributes and parts of their own, types, or ``requires_grad``.
+    """
+    layers: list[Any] = [getattr(attention, name) for name in PROJECTIONS]
+    plain = type(attention) is TTMultiheadAttention and "forward" not in vars(attention)
+    plain = plain and all(_is_plain(layer) for layer in layers)
+    if not plain or len({_kinds_of(layer) for layer in layers[:3]}) > 1:
+        return None
+    out, size = layers[3], attention.embed_dim
+    dense: Any = torch.nn.MultiheadAttention(
+        size, attention.num_heads, attention.dropout, bias=layers[0].bias is not None,
+        batch_first=attention.batch_first, device="meta",
+    )  # fmt: skip
+    for name in ("weight", "bias"):
+        given = [getattr(layer, name) for layer in layers[:3]]
+        if given[0] is not None:
+            whole = torch.cat([part.detach() for part in given])
+            joined = torch.nn.Parameter(whole, given[0].requires_grad)
+            setattr(dense, f"in_proj_{name}", joined)
+        setattr(dense.out_proj, name, getattr(out, name))
+    return _take_along(attention, dense)
+
+
+def _is_plain(layer: Any) -> bool:
+    """Tell whether a layer is torch's with nothing of its own but weight and bias."""
+    if type(layer) is not torch.nn.Linear or _changed(layer, TTLinear):
+        return False
+    hooked = any(getattr(layer, name) for name in _HOOKS)
+    return not hooked and vars(layer).keys() <= _own_names(torch.nn.Linear)
+
+
+def _kinds_of(layer: torch.nn.Module) -> tuple[Any, ...]:
+    return tuple((n, p.dtype, p.device, p.requires_grad) for n, p in layer.named_parameters())
 
 
 # -- To torch ------------------------------------------------------------------------------------
@@ -560,6 +738,9 @@ def to_torch(model: torch.nn.Module) -> torch.nn.Module:
             )
             replaced[id(layer)] = dense
     result = _set_modules(copy, replaced)
+    attentions = [part for part in result.modules() if isinstance(part, TTMultiheadAttention)]
+    joined = {id(part): dense for part in attentions if (dense := _joined(part)) is not None}
+    result = _set_modules(result, joined)
     vars(result).pop("trainwright_summary", None)
     return result
 

@@ -300,6 +300,8 @@ class TTLayerNorm(TensorTrain):
     (tensor([-1.3416, -0.4472], grad_fn=<SliceBackward0>), torch.Size([4]))
     """
 
+    eps = 0.0
+
     @takes_numpy_sizes
     def __init__(
         self,

@@ -508,6 +508,7 @@ def _sizes(
         "MaxPool2d",
         "Softmax",
         "TTLayerNorm",
+        "TTMultiheadAttention",
         "TokenAttention",
     }
     sizes["factor_width"] = max(p.factor_width, *(layer.widths.factor for layer in layers))
@@ -529,7 +530,6 @@ def _why_nothing(module: torch.nn.Module) -> str:
     if not reasons:
         return (
             f"{start}: make it with trainwright.nn, or of a dense one with trainwright.from_torch"
-            + _own_matrices(module)
         )
     text = "; ".join(
         f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {reason}"
@@ -538,16 +538,6 @@ def _why_nothing(module: torch.nn.Module) -> str:
     return (
         f"{start} ({text}): change these layers (set_numbers('fixed') leaves float32), add a "
         "layer that the accelerator has, or call the module without compile"
-    )
-
-
-def _own_matrices(module: torch.nn.Module) -> str:
-    """Name the attention of torch in a module, whose matrices ``from_torch`` does not convert."""
-    if not any(isinstance(part, torch.nn.MultiheadAttention) for part in module.modules()):
-        return ""
-    return (
-        "; from_torch does not convert MultiheadAttention: project q, k and v by Linear layers of "
-        "your own, and attend by scaled_dot_product_attention"
     )
 
 

@@ -101,8 +101,20 @@ def assumed_patterns(module: torch.nn.Module) -> Iterator[Pattern]:
         yield Pattern.of(tuple(args), kwargs)[0]
 
 
+_BLOCKS = (
+    torch.nn.TransformerEncoder, torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoder,
+    torch.nn.TransformerDecoderLayer, torch.nn.Transformer,
+)  # fmt: skip
+"""Modules of torch that a trace looks into."""
+
+
 def is_whole(module: torch.nn.Module) -> bool:
-    """Return whether torch.fx takes a module for one operation: tensor trains, torch's own."""
+    """Return whether torch.fx takes a module for one operation: tensor trains, torch's own.
+
+    Transformers of torch are no such operation if tensor trains are in them.
+    """
+    if isinstance(module, _BLOCKS):
+        return not any(isinstance(part, TensorTrain) for part in module.modules())
     return isinstance(module, TensorTrain) or fx.Tracer().is_leaf_module(module, "")
 
 
@@ -170,6 +182,16 @@ class _Tracer(fx.Tracer):
     def proxy(self, node: fx.Node) -> fx.Proxy:
         # torch reads a size that calls itself a tensor as one, and the process ends.
         return fx.Proxy(node, self) if _is_size(node) else _Proxy(node, self)
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        """Take sizes that a forward compares for equal: most of them are, or it raises an error.
+
+        Where they are not, a call differs from its trace, as others do.
+        """
+        node: Any = obj.node
+        if node.target in (operator.eq, operator.ne) and _is_size(node):
+            return node.target is operator.eq
+        return super().to_bool(obj)
 
     def create_arg(self, a: Any) -> Any:
         return a.node if isinstance(a, fx.Proxy) else super().create_arg(a)
@@ -306,6 +328,43 @@ def _functions_recorded(tracer: fx.Tracer) -> Generator[None]:
             setattr(library, name, make)
 
 
+@contextmanager
+def _transformers_opened() -> Generator[None]:
+    """Let torch's transformers be traced, whose control flow asks for sizes and masks.
+
+    Their own kernels, which call no layer, are off. A mask that may be causal is taken for causal:
+    where it is not, a call differs from its trace, as others do.
+    """
+    functional: Any = torch.nn.functional
+    blocks: Any = torch.nn.modules.transformer
+    kernels: Any = torch.backends.mha
+    enabled = kernels.get_fastpath_enabled()
+    before = functional._canonical_mask, blocks._get_seq_len, blocks._detect_is_causal_mask
+    mask_of, tokens_of, causal_of = before
+
+    def same_mask(mask: Any, *args: Any, **kwargs: Any) -> Any:
+        return mask if isinstance(mask, fx.Proxy) else mask_of(mask, *args, **kwargs)
+
+    def no_tokens(src: Any, batch_first: bool) -> Any:
+        return None if isinstance(src, fx.Proxy) else tokens_of(src, batch_first)
+
+    def is_causal(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
+        is_traced = isinstance(mask, fx.Proxy)
+        return is_causal is not False if is_traced else causal_of(mask, is_causal, size)
+
+    def put(mask: Any, tokens: Any, causal: Any) -> None:
+        functional._canonical_mask = mask
+        blocks._get_seq_len, blocks._detect_is_causal_mask = tokens, causal
+
+    put(same_mask, no_tokens, is_causal)
+    kernels.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        put(*before)
+        kernels.set_fastpath_enabled(enabled)
+
+
 _TRACING = threading.RLock()
 """Traces of two threads would restore what the other one has replaced in torch."""
 
@@ -322,7 +381,10 @@ def trace_call(module: torch.nn.Module, pattern: Pattern) -> fx.Graph:
     while True:
         tracer = _Tracer(pattern, whole)
         try:
-            with _TRACING, _generators_kept(), torch.enable_grad(), _functions_recorded(tracer):
+            with (
+                _TRACING, _generators_kept(), torch.enable_grad(), _functions_recorded(tracer),
+                _transformers_opened(),
+            ):  # fmt: skip
                 return tracer.trace(_copied(module))
         except Exception as error:  # whatever the user's forward meets with in place of tensors
             if tracer.failed is None or tracer.failed in whole:
@@ -342,7 +404,7 @@ def trace(module: torch.nn.Module) -> fx.Graph:
 def why_not(module: torch.nn.Module) -> str:
     """Explain why a layer runs in torch; empty where the accelerator has it."""
     if isinstance(module, torch.nn.LayerNorm) and module.elementwise_affine:
-        return "its scale is in float32: trainwright.nn.TTLayerNorm is for the accelerator"
+        return "its scale is in float32: from_torch(..., norms=True) makes a TTLayerNorm of it"
     if not isinstance(module, ProgramLayer):
         return f"the accelerator has no {type(module).__name__}"
     if module.is_float:

@@ -1,0 +1,194 @@
+"""torch's attention of several heads with tensor trains in place of its four matrices."""
+
+from math import prod
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function
+
+from trainwright.network import NetworkError
+from trainwright.nn.attention import attend
+from trainwright.nn.layers import TTLinear
+from trainwright.nn.tensor_train import Device, Numbers, Rank
+from trainwright.nn.untyped import traced
+from trainwright.support.arguments import flag, is_size, takes_numpy_sizes
+
+PROJECTIONS = "query", "key", "value", "out"
+"""Names of the four layers; the first three are the parts of torch's ``in_proj_weight``."""
+
+
+class TTMultiheadAttention(torch.nn.Module):
+    """``torch.nn.MultiheadAttention`` of four layers ``query``, ``key``, ``value`` and ``out``.
+
+    These are ``TTLinear``. Arguments, masks and results of a call are those of torch's.
+    ``from_torch`` makes it, and ``torch.nn.TransformerEncoderLayer`` and the like call it.
+    ``trainwright.compile`` puts it into a program if queries and keys are made of one value,
+    ``need_weights=False``, no dropout is active, and no mask but that of ``is_causal`` is given;
+    else torch attends, between programs of the layers. Other options are those of ``TTLinear``.
+
+    >>> attention = TTMultiheadAttention(64, 4, rank=8, batch_first=True)
+    >>> x = torch.randn(2, 5, 64)
+    >>> y, weights = attention(x, x, x)
+    >>> y.shape, weights.shape
+    (torch.Size([2, 5, 64]), torch.Size([2, 5, 5]))
+    """
+
+    in_proj_weight = in_proj_bias = None
+    _qkv_same_embed_dim = False
+    # torch's transformers read these three, and then call the module, not their own kernel.
+
+    @takes_numpy_sizes
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        bias: bool = True,
+        batch_first: bool = False,
+        rank: Rank = 16,
+        numbers: Numbers = "fixed",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads)):
+            if not is_size(size):
+                raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
+        if embed_dim % num_heads:
+            raise NetworkError(f"{num_heads} heads do not divide {embed_dim} features")
+        if not 0 <= dropout <= 1:
+            raise NetworkError(f"dropout must be a probability, not {dropout!r}")
+        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
+        self.batch_first = flag("batch_first", batch_first)
+        for name in PROJECTIONS:
+            layer = TTLinear(
+                embed_dim, embed_dim, rank=rank, bias=bias, relu=False, numbers=numbers,
+                device=device, dtype=dtype,
+            )  # fmt: skip
+            self.add_module(name, layer)
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_padding_mask: torch.Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: torch.Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return what each query finds, and the weights or None, as torch's module does.
+
+        Raises ``ValueError`` for shapes that do not go together, ``RuntimeError`` for
+        ``is_causal`` without ``attn_mask``.
+        """
+        if is_causal and attn_mask is None:
+            raise RuntimeError("is_causal says that attn_mask is causal: give attn_mask, too")
+        own = query is key
+        query, key, value = self._batches_first(query, key, value)
+        layers: Any = self._modules
+        q, k, v = layers["query"](query), layers["key"](key), layers["value"](value)
+        # As in torch, a mask that is said to be causal is not read where nothing else is asked.
+        causal = is_causal and key_padding_mask is None and not need_weights
+        mask, weights = None if causal else attn_mask, None
+        dropout = self.dropout if self.training else 0.0
+        masked = key_padding_mask is not None or mask is not None
+        if masked or dropout or need_weights or (causal and not own):
+            options = key_padding_mask, mask, causal, dropout, bool(need_weights)
+            result: Any = attend_in_torch(q, k, v, self.num_heads, *options)
+            y = result[0]
+            if need_weights:
+                weights = result[1].mean(-3) if average_attn_weights else result[1]
+        else:
+            y = attend(q, k, v, self.num_heads, causal)
+        y = layers["out"](y)
+        return y if self.batch_first else y.transpose(0, -2), weights
+
+    def _batches_first(self, *given: torch.Tensor) -> list[torch.Tensor]:
+        """Return inputs (..., tokens, features); what is given twice stays one value."""
+        if not has_torch_function(given) and not traced():
+            sizes = {x.dim() for x in given}
+            if sizes not in ({2}, {3}):
+                raise ValueError(
+                    "query, key and value must all be (tokens, features) or all be batches of "
+                    f"such, not {', '.join(str(tuple(x.shape)) for x in given)}"
+                )
+        if self.batch_first:
+            return list(given)
+        # Without a batch, the axis of tokens is the first one: nothing moves.
+        turned = {id(x): x.transpose(0, -2) for x in given}
+        return [turned[id(x)] for x in given]
+
+    def extra_repr(self) -> str:
+        """Return the options that ``print`` shows behind the class."""
+        return (
+            f"{self.embed_dim}, {self.num_heads}, dropout={self.dropout}, "
+            f"batch_first={self.batch_first}"
+        )
+
+
+def attend_in_torch(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    heads: int,
+    padding: torch.Tensor | None,
+    mask: torch.Tensor | None,
+    causal: bool,
+    dropout: float,
+    need_weights: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return softmax(q k / sqrt(size of a head) + masks) v, and the weights of each head.
+
+    Queries are (..., tokens, features); masks are those of ``torch.nn.MultiheadAttention``.
+    """
+    given = query, key, value
+    if has_torch_function(given):  # a compiled model, or a trace of one
+        options = padding, mask, causal, dropout, need_weights
+        return handle_torch_function(attend_in_torch, given, *given, heads, *options)
+    size = query.shape[-1] // heads
+    q, k, v = (x.reshape(*x.shape[:-1], heads, size).transpose(-2, -3) for x in given)
+    added = _added(padding, mask, q, k)
+    weights = None
+    if need_weights:
+        scores = (q * size**-0.5) @ k.transpose(-1, -2)
+        weights = torch.softmax(scores if added is None else scores + added, -1)
+        weights = torch.nn.functional.dropout(weights, dropout)
+        each = weights @ v
+    else:
+        each = torch.nn.functional.scaled_dot_product_attention(q, k, v, added, dropout, causal)
+    return each.transpose(-2, -3).flatten(-2), weights
+
+
+def _added(
+    padding: torch.Tensor | None, mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor
+) -> torch.Tensor | None:
+    """Return the sum of both masks, to be added to scores (..., heads, queries, keys)."""
+    batch, scores = q.shape[:-3], (*q.shape[:-1], k.shape[-2])
+    parts: list[torch.Tensor] = []
+    if padding is not None:
+        wanted = *batch, scores[-1]
+        _check_mask("key_padding_mask", padding, wanted)
+        parts.append(_numbers(padding, q.dtype)[..., None, None, :])
+    if mask is not None:
+        _check_mask("attn_mask", mask, scores[-2:], (prod(scores[:-2]), *scores[-2:]))
+        own = mask if mask.dim() == 2 else mask.reshape(scores)
+        parts.append(_numbers(own, q.dtype))
+    return sum(parts[1:], parts[0]) if parts else None
+
+
+def _check_mask(name: str, mask: torch.Tensor, *shapes: tuple[int, ...]) -> None:
+    if not (mask.dtype is torch.bool or mask.is_floating_point()):
+        raise TypeError(f"{name} must be of torch.bool or a floating-point type, not {mask.dtype}")
+    if tuple(mask.shape) not in shapes and not traced():
+        wanted = " or ".join(map(str, shapes))
+        raise ValueError(f"{name} must have shape {wanted}, not {tuple(mask.shape)}")
+
+
+def _numbers(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a mask as numbers to add: -inf where a boolean one is true."""
+    if mask.dtype is not torch.bool:
+        return mask.to(dtype)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, float("-inf"))
