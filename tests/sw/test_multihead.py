@@ -168,6 +168,7 @@ CLOSED = {
     "zero token": (lambda: attention(add_zero_attn=True), "add_zero_attn=True"),
     "class": (lambda: Derived(64, 4), "Derived is a class derived from MultiheadAttention"),
     "forward": (lambda: changed(lambda m: setattr(m, "forward", abs)), "something else in TTMulti"),
+    "name": (lambda: changed(lambda m: setattr(m, "query", 1)), "in TTMultiheadAttention: query"),
     "part": (lambda: changed(lambda m: m.add_module("lora", nn.Linear(4, 4))), "parts: lora"),
     "gradient": (
         lambda: changed(lambda m: m.in_proj_weight.register_hook(lambda g: g)),
@@ -384,3 +385,43 @@ def test_compiled_encoder_layer_of_the_guide_learns_as_float32():
             losses.append(float(loss.detach()))
     assert sum(losses[:5]) > 3 and sum(losses[60:65]) > 3
     assert sum(losses[50:60]) < 4.5 and sum(losses[110:]) < 4.5, losses
+
+
+def test_compiled_transformer_leaves_functions_of_torch_unchanged():
+    blocks = nn.modules.transformer
+    names = ((nn.functional, "_canonical_mask"), (blocks, "_get_seq_len"),
+             (blocks, "_detect_is_causal_mask"))  # fmt: skip
+    before = [getattr(owner, name) for owner, name in names]
+    own = tnn.from_torch(layer(batch_first=True), rank=4, norms=True)
+    for enabled in (False, True):
+        torch.backends.mha.set_fastpath_enabled(enabled)
+        trainwright.compile(own, batch=16)
+        assert torch.backends.mha.get_fastpath_enabled() == enabled
+    assert [getattr(owner, name) for owner, name in names] == before
+
+
+class Checked(nn.Module):
+    """Two layers around a comparison of sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (tnn.TTLinear(16, 16, rank=4, numbers=NUMBERS) for _ in range(2))
+
+    def forward(self, x):
+        y = self.first(x)
+        if x.shape[0] != 4:
+            y = y * 3
+        return self.second(y)
+
+
+def test_compiled_comparison_of_sizes_follows_both_ways():
+    torch.manual_seed(11)
+    compiled = trainwright.compile(Checked(), batch=8)
+    assert len(compiled.chains) == 1 and not compiled.report().why_alone
+    for samples in (4, 6, 4):
+        x = torch.randn(samples, 16)
+        for _ in range(3):
+            y = compiled(x)
+            y.sum().backward()
+        wanted = tnn.to_torch(compiled)(x)
+        assert (y - wanted).norm() < 0.02 * wanted.norm()

@@ -180,7 +180,8 @@ def _changed(module: torch.nn.Module, train: type[torch.nn.Module]) -> str:
     if added:
         return f"it has further parts: {', '.join(added)}"
     own: set[str] = vars(module).keys() - _own_names(kind)
-    clashes = sorted(name for name in own if name in _own_names(train) or hasattr(train, name))
+    taken = _own_names(train).union(*_parts(_fresh(train)))
+    clashes = sorted(name for name in own if name in taken or hasattr(train, name))
     if clashes:
         return f"attributes of its own mean something else in {train.__name__}: {clashes[0]}"
     if any(getattr(module, name) for name in _STATE_HOOKS):
