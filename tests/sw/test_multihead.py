@@ -111,6 +111,12 @@ def test_attention_of_wrong_inputs_is_one_error():
         own(x, x, x, key_padding_mask=torch.zeros(5))
     with pytest.raises(ValueError, match=r"attn_mask .* \(5, 5\) or \(8, 5, 5\), not \(2, 5, 5\)"):
         own(x, x, x, attn_mask=torch.zeros(2, 5, 5))
+    with pytest.raises(ValueError, match=r"one shape .*not \(2, 5, 64\), \(3, 5, 64\)"):
+        own(x, torch.zeros(3, 5, 64), torch.zeros(3, 5, 64))
+    with pytest.raises(TypeError, match=r"inputs must be a torch\.Tensor, not int"):
+        own(1, x, x)
+    with pytest.raises(TypeError, match=r"key_padding_mask must be a torch\.Tensor, not list"):
+        own(x, x, x, key_padding_mask=[1])
     with pytest.raises(TypeError, match=r"attn_mask must be of torch\.bool.*not torch\.int64"):
         own(x, x, x, attn_mask=torch.zeros(5, 5, dtype=torch.int64))
     for sizes, message in (((64, 0), "num_heads must be"), ((6, 4), "4 heads do not divide 6")):

@@ -18,7 +18,7 @@ def attend(
     if has_torch_function(given):  # a compiled model, or a trace of one
         return handle_torch_function(attend, given, *given, heads, causal)
     if not traced():  # sizes in a record of torch.jit are tensors
-        _check(query, key, value, heads, causal)
+        check_operands(query, key, value, heads, causal)
     # Sizes are written out: without samples, -1 could stand for any.
     size = query.shape[-1] // heads
     q, k, v = (x.reshape(*x.shape[:-1], heads, size).transpose(-2, -3) for x in given)
@@ -26,9 +26,10 @@ def attend(
     return each.transpose(-2, -3).flatten(-2)
 
 
-def _check(
+def check_operands(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, causal: bool
 ) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for operands that do not go together."""
     for x in (query, key, value):
         require_tensor(x)
     q, k, v = (list(x.shape) for x in (query, key, value))

@@ -7,10 +7,10 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from trainwright.network import NetworkError
-from trainwright.nn.attention import attend
+from trainwright.nn.attention import attend, check_operands
 from trainwright.nn.layers import TTLinear
 from trainwright.nn.tensor_train import Device, Numbers, Rank
-from trainwright.nn.untyped import traced
+from trainwright.nn.untyped import require_tensor, traced
 from trainwright.support.arguments import flag, is_size, takes_numpy_sizes
 
 PROJECTIONS = "query", "key", "value", "out"
@@ -109,6 +109,8 @@ class TTMultiheadAttention(torch.nn.Module):
     def _batches_first(self, *given: torch.Tensor) -> list[torch.Tensor]:
         """Return inputs (..., tokens, features); what is given twice stays one value."""
         if not has_torch_function(given) and not traced():
+            for x in given:
+                require_tensor(x)
             sizes = {x.dim() for x in given}
             if sizes not in ({2}, {3}):
                 raise ValueError(
@@ -148,6 +150,8 @@ def attend_in_torch(
     if has_torch_function(given):  # a compiled model, or a trace of one
         options = padding, mask, causal, dropout, need_weights
         return handle_torch_function(attend_in_torch, given, *given, heads, *options)
+    if not traced():
+        check_operands(*given, heads, causal=False)
     size = query.shape[-1] // heads
     q, k, v = (x.reshape(*x.shape[:-1], heads, size).transpose(-2, -3) for x in given)
     added = _added(padding, mask, q, k)
@@ -179,7 +183,9 @@ def _added(
     return sum(parts[1:], parts[0]) if parts else None
 
 
-def _check_mask(name: str, mask: torch.Tensor, *shapes: tuple[int, ...]) -> None:
+def _check_mask(name: str, mask: Any, *shapes: tuple[int, ...]) -> None:
+    if not isinstance(mask, torch.Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, not {type(mask).__name__}")
     if not (mask.dtype is torch.bool or mask.is_floating_point()):
         raise TypeError(f"{name} must be of torch.bool or a floating-point type, not {mask.dtype}")
     if tuple(mask.shape) not in shapes and not traced():
