@@ -312,7 +312,9 @@ def test_picture_folder_of_notebooks_and_systems_is_no_class(tmp_path):
 def test_npz_labels_that_begin_at_one_are_refused_with_the_remedy(tmp_path):
     arrays = {"x": np.zeros((20, 4, 4), np.uint8), "y": np.arange(20) % 3 + 1}
     np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(DataError, match=r"labels begin at 1, .* subtract 1, or add class_names"):
+    with pytest.raises(
+        DataError, match=r"begin at 1, .* subtract 1, or add class_names.*--task regr"
+    ):
         load_data_set("npz", tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", **arrays, class_names=np.array(["none", "a", "b", "c"]))
     assert load_data_set("npz", tmp_path / "a.npz").classes == 4
@@ -475,6 +477,9 @@ def test_table_with_fractional_targets_is_a_standardised_regression(tmp_path):
         (["1.5", "2", "3.0"], None, True), (["1.5", "2", "3.0"], "classification", False),
         ([str(n) for n in range(300)], None, True), (["true", "false"], None, False),
         (["1e300", "-1e300", "5e-324", "0.5"], None, True),
+        ([str(n // 2) for n in range(34)], None, True),
+        ([str(n // 3) for n in range(51)], None, False),
+        ([str(n // 2) for n in range(32)], None, False),
     ],
 )  # fmt: skip
 def test_table_task_follows_the_option_or_else_the_targets(tmp_path, targets, task, is_regression):

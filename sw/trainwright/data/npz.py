@@ -357,7 +357,8 @@ def _names(
         if least > 0:
             raise DataError(
                 f"{path}: labels begin at {least}, and classes are counted from 0: subtract "
-                f"{least}, or add {_CLASS_NAMES} with a name for each number from 0 on"
+                f"{least}, or add {_CLASS_NAMES} with a name for each number from 0 on; --task "
+                f"{REGRESSION} predicts numbers"
             )
         greatest = max(int(part.max(initial=0)) for part in labels)
         return tuple(map(str, range(greatest + 1)))
