@@ -108,8 +108,21 @@ def test_remedies_out_of_effort_try_no_more():
         raise DoesNotFitError("too large", "")
 
     with followed(most=100) as progress:
-        with_remedies(DoesNotFitError("l1.x is large", ""), 1024, P, costly)
+        error = with_remedies(DoesNotFitError("l1.x is large", ""), 1024, P, costly)
     assert progress.effort == 120
+    assert error.remedy.startswith("try a smaller batch") and "out of effort" in error.remedy
+
+
+def test_remedies_try_each_batch_once():
+    tried = []
+
+    def never(batch, p):
+        tried.append((batch, p))
+        raise DoesNotFitError("too large", "")
+
+    error = with_remedies(DoesNotFitError("l1.x is large", ""), 16, P, never)
+    assert len(set(tried)) == len(tried)
+    assert error.remedy.startswith("use smaller layers or ranks")
 
 
 def test_search_without_any_program_ends_soon_after_it_is_hopeless():

@@ -61,7 +61,8 @@ def _batches(batch: int) -> Iterator[list[int]]:
     smaller = [batch // 4**n for n in range(MOST_BATCHES, 0, -1)]
     yield [n for n in smaller if n]
     # Where not even the smallest of these fits.
-    yield [n for n in (4**k for k in range(MOST_BATCHES)) if n < (smaller[0] or batch)]
+    least = smaller[0] or batch
+    yield [n for n in (4**k for k in range(MOST_BATCHES)) if n < least and n not in smaller]
 
 
 def _sizes(p: AcceleratorParameters) -> Iterator[AcceleratorParameters]:
@@ -103,6 +104,11 @@ def with_remedies(
         remedies.append(f"an accelerator with scratchpad_rows={larger.scratchpad_rows} fits")
     if name := next((n for n in islice(_presets(p), MOST_PRESETS) if fits(batch, preset(n))), None):
         remedies.append(f"preset {name} fits")
+    if not remedies and is_spent():
+        remedies.append(
+            "try a smaller batch, smaller layers or ranks: no remedy was found before the trials "
+            "ran out of effort"
+        )
     remedy = (
         "; ".join(remedies) or "use smaller layers or ranks: no smaller batch that was tried fits"
     )
