@@ -1,9 +1,10 @@
 """Run the rank prior in a resident step: sums of squares, coefficients, and words for the update.
 
-Coefficients follow from the sums of the step before, at any time before the update. In the update
-the words of the pulls follow from the coefficients and from the exponent of a part's gradient. The
-squares of a part are summed when its weights are new. Only one step in several does all of this
-(``renewal_interval``).
+A pull is the integer that the prior adds to the gradient of a weight. A *renewal* computes the
+coefficients of the pulls from the sums of squares of the step before, at any time before the
+update. The update computes the pulls from the coefficients and from the exponent of a part's
+gradient, in every step, and sums the squares of a part's new weights in the steps before a renewal.
+``renewal_interval`` says which steps renew.
 """
 
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ class Prior:
 
         Columns may be cut where there is a ``cut_rule``.
         """
-        self._work, self._turn = work, renewal_interval(cut_rule)
+        self._work, self._interval = work, renewal_interval(cut_rule)
         self._layout, self._flagged = work.memory.prior_rows, cut_rule is not None
         self._rows = work.pad.allocate(PRIOR, len(by.FIELDS) * self._layout.side_rows).start
         self._load(by.COEFFICIENT, by.KEPT if cut_rule else by.EXPONENT)
@@ -99,7 +100,7 @@ class Prior:
     def _before_renewal(self) -> AbstractContextManager[None]:
         """Restrict what is added to steps before those that read the sums."""
         # Sums are read at the start of steps 0, n, 2n, ..., so they are taken in the steps before.
-        return self._work.in_one_of(self._turn, self._turn - 1)
+        return self._work.in_one_of(self._interval, self._interval - 1)
 
     def _fields(self, names: Sequence[str], row: int, *steps: int) -> dict[str, Stream]:
         """Return streams over fields of side rows from ``row`` on."""

@@ -143,14 +143,14 @@ def _bits(mask: int) -> Iterator[int]:
         mask &= mask - 1
 
 
-def _turn(d: Descriptor) -> int:
+def _eighth(d: Descriptor) -> int:
     """Return a command's ``eighth``, which selects the steps that execute it; 0 for all steps."""
     return d.eighth if isinstance(d, Transfer | Vector) else 0
 
 
 def _is_rare(d: Descriptor) -> bool:
     """Return whether most steps skip a command."""
-    return _turn(d) > 1
+    return _eighth(d) > 1
 
 
 @dataclass
@@ -168,7 +168,7 @@ class _Hazards:
 
     def _mine(self, c: _Command) -> list[Hazards]:
         """Return the hazards of the steps that execute a command."""
-        if not _turn(c.d):
+        if not _eighth(c.d):
             return [*self.by_step.values()]
         return [hazards for step, hazards in self.by_step.items() if not is_skipped(c.d, step)]
 
@@ -193,6 +193,8 @@ _NO_WAITS = Waits(Engine.NONE, Engine.NONE)
 
 
 class _Weaver:
+    """State of the order: commands left, the machine's clock, and what has been issued."""
+
     def __init__(self, phases: Sequence[Phase], p: AcceleratorParameters) -> None:
         self.p = p
         # The machine of the cycle model, so that the order is judged by the same times as the
@@ -223,8 +225,8 @@ class _Weaver:
                 self._ancestors[n] |= before
                 rest &= ~before
         # Steps that skip the same commands have the same hazards: keep one step of each kind.
-        turns = {_turn(c.d): c.d for c in self.commands}.values()
-        kinds = {tuple(is_skipped(d, step) for d in turns): step for step in range(EIGHTH)}
+        examples = {_eighth(c.d): c.d for c in self.commands}.values()
+        kinds = {tuple(is_skipped(d, step) for d in examples): step for step in range(EIGHTH)}
         self.hazards = _Hazards(
             {step: Hazards(pairs.conflict, pairs.reads) for step in kinds.values()}
         )
