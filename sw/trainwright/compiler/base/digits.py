@@ -1,9 +1,9 @@
 """Cut tensors of more bits than a word into digits, in loop nests and in memory.
 
-The digits of a row are rows of their own, one behind the other, the highest first. So a tensor of n
-digits has n times as many rows: addresses and strides are n times as large, and wherever it is an
-operand, one more summed level runs over its digits. ``forms.nests`` builds the levels,
-``forms.external`` packs the digits.
+Each digit of a row has a row of its own; the rows follow one another, the highest digit first. So a
+tensor of n digits has n times as many rows, and addresses and strides are n times as large. A
+contraction that reads the tensor has one more summed level, over the digits. ``forms.nests`` makes
+these levels, ``forms.external`` packs digits.
 """
 
 from typing import TYPE_CHECKING, TypeVar
@@ -54,8 +54,8 @@ def require_weights(name: str, x: int, g: int) -> None:
 def digit_levels(x: int, g: int, step: int) -> list[Level]:
     """Return the summed levels over the digits of a contraction's operands, the outer one first.
 
-    x has ``x`` digits, g has ``g`` of them, ``step`` rows apart. The inner level of two has 2
-    digits.
+    x has ``x`` digits; g has ``g`` digits, ``step`` rows apart. If both have several digits, the
+    inner level counts to 2.
     """
     over = [Level(x, x=1)] if x > 1 else []
     over += [Level(g, g=step)] if g > 1 else []

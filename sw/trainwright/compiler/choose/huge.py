@@ -1,7 +1,7 @@
-"""Find axes to leave to slices where a tensor is many times as large as the scratchpad.
+"""Choose the axes along which tensors many times as large as the scratchpad are cut to slices.
 
-An array keeps whole axes in its tiles and lanes, and an axis that lies there cannot be cut. Where a
-tensor has to be used up in many slices, small axes are kept out of tiles and lanes. ``divisions``
+An array keeps whole axes in its tiles and along its lanes, and such an axis cannot be cut. If a
+tensor has to be consumed in many slices, its small axes stay out of tiles and lanes. ``divisions``
 takes its implementations from here for ``SearchMode.sliced``.
 """
 
@@ -15,7 +15,7 @@ from trainwright.parameters import AcceleratorParameters
 HUGE = 2
 """Size of a tensor, in scratchpads, above which its small axes are left to slices."""
 LARGE = 0.5
-"""Size of a tensor, in scratchpads, above which this is done where no other program fits."""
+"""Size of a tensor, in scratchpads, above which small axes may be left, as a last resort."""
 
 
 @dataclass(frozen=True)

@@ -127,26 +127,10 @@ class Emitter:
             self._commands.add(part)
 
     def _move(self, call: Move, at: Addresses) -> None:
+        """Emit the transfers of a piece, in as few bursts as its two layouts allow."""
         (part,), outer = call.writes or call.reads, call.outer
-        # Runs of rows go between the buffer and the piece.
-        piece, placed, source = part.piece, outer.piece, Part(outer.piece, part.ranges)
-        # If both sides have the same rows, padding included, one run moves the whole piece.
-        same = piece.steps is None and placed.rows == piece.rows and source.offset == 0
-        lies, stored = piece.layout, placed.layout
-        same &= (lies.rows, lies.padded) == (stored.rows, stored.padded)
-        if same and part.counts == dict(piece.counts):
-            levels = [RowLevel(placed.rows, (1, 1))]
-        else:
-            # In the order of the rows in the scratchpad, so that inner levels can join to a run.
-            levels = [
-                RowLevel(part.counts[a], (part.stride(a), source.stride(a))) for a in lies.rows
-            ]
-            levels.append(RowLevel(part.blocks * part.digits, (1, 1)))
-        levels, run = joined_levels(levels), 1
-        # Innermost levels that are contiguous on both sides become one run, as each run costs a
-        # burst.
-        while levels and levels[-1].steps == (run, run):
-            run *= levels.pop().count
+        source = Part(outer.piece, part.ranges)
+        levels, run = _runs(part, source)
         # A count has 16 bits: split a longer run evenly, by one level of the transfer.
         most = largest_divisor(run, MOST_COUNT // outer.element_bytes)
         if most != run:
@@ -196,6 +180,33 @@ class Emitter:
                         tensor="zeros",
                     )
                 )
+
+
+def _runs(part: Part, source: Part) -> tuple[list[RowLevel], int]:
+    """Return the loops over the runs of a transfer, and the rows of a run.
+
+    Rows of a run are contiguous both in the scratchpad (``part``) and in its buffer (``source``).
+    Each level steps through the scratchpad and through the buffer.
+    """
+    piece, stored = part.piece, source.piece
+    # If both sides have the same rows, padding included, one run moves the whole piece.
+    same = piece.steps is None and stored.rows == piece.rows and source.offset == 0
+    local_layout, stored_layout = piece.layout, stored.layout
+    same &= local_layout.rows == stored_layout.rows and local_layout.padded == stored_layout.padded
+    if same and part.counts == dict(piece.counts):
+        levels = [RowLevel(stored.rows, (1, 1))]
+    else:
+        # In the order of the rows in the scratchpad, so that inner levels can join to a run.
+        levels = [
+            RowLevel(part.counts[axis], (part.stride(axis), source.stride(axis)))
+            for axis in local_layout.rows
+        ]
+        levels.append(RowLevel(part.blocks * part.digits, (1, 1)))
+    levels, run = joined_levels(levels), 1
+    # Innermost levels that are contiguous on both sides become one run, as each run costs a burst.
+    while levels and levels[-1].steps == (run, run):
+        run *= levels.pop().count
+    return levels, run
 
 
 @dataclass(frozen=True)
