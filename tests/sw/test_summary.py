@@ -1,11 +1,13 @@
-"""Rows of a finished run: the loss since the best epoch."""
+"""Rows of a finished run: the loss since the best epoch, one class for all samples."""
 
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 
 from trainwright.report.summary import Summary, summary_rows
+from trainwright.train.evaluate import Evaluation
 
 
 def summary(**values: Any) -> Summary:
@@ -29,3 +31,20 @@ def test_rows_of_a_run_that_lost_accuracy_after_cuts_name_the_prior(train_accura
 def test_rows_of_a_run_that_kept_its_accuracy_or_ranks_name_no_loss(values):
     run = summary(train_accuracy=0.5, best_test_accuracy=0.66, **values)
     assert "lost since then" not in dict(summary_rows(run))
+
+
+@pytest.mark.parametrize(
+    ("predictions", "labels", "expected"),
+    (([2, 2, 2], [2, 2, 0], True), ([2, 0, 2], [2, 2, 0], False), ([2, 2], [2, 2], False)),
+)
+def test_evaluation_of_equal_predictions_says_so_among_several_classes(
+    predictions, labels, expected
+):
+    evaluation = Evaluation(np.array(predictions), np.array(labels), counters=None, seconds=0.0)
+    assert evaluation.predicts_one_class is expected
+
+
+@pytest.mark.parametrize("expected", (True, False))
+def test_rows_of_a_run_with_one_predicted_class_explain_the_accuracy(expected):
+    run = summary(train_accuracy=0.96, test_accuracy=0.966, predicts_one_class=expected)
+    assert ("share of that class" in dict(summary_rows(run)).get("predictions", "")) is expected

@@ -53,6 +53,9 @@ class Summary:
     """Root mean square error of a regression, like `test_mae` in the units of its targets; else
     None."""
     test_samples: int
+    predicts_one_class: bool
+    """Whether the test samples have several classes and all got the same: accuracy is the share
+    of that class alone."""
     best_test_accuracy: float
     """Accuracy of the epoch that the test samples choose; ``test_accuracy`` is the last one's."""
     best_epoch: int
@@ -131,6 +134,7 @@ def summarise(
         test_f1=evaluation.words and evaluation.words.f1,
         test_line_accuracy=evaluation.lines and evaluation.lines.accuracy,
         test_samples=len(evaluation.labels),
+        predicts_one_class=evaluation.predicts_one_class,
         best_test_accuracy=best.accuracy,
         best_epoch=best.epoch,
         train_accuracy=None if fit else accuracy,
@@ -225,8 +229,10 @@ def _score_rows(s: Summary) -> list[tuple[str, str]]:
     counted = amount(s.test_samples, "sample" if s.test_f1 is None else "word")
     best = f"{s.best_test_accuracy:.2%} after epoch {s.best_epoch}, by the test samples"
     lines = [] if s.test_line_accuracy is None else [f"{s.test_line_accuracy:.2%} of lines"]
+    warning = [("predictions", "one class for all: the accuracy is the share of that class")]
     return [
         ("test accuracy", ", ".join([f"{s.test_accuracy:.2%} of {counted}", *lines])),
+        *(warning if s.predicts_one_class else []),
         *([("test F1", f"{s.test_f1:.2%} of spans of words")] if s.test_f1 is not None else []),
         ("best epoch", best),
         *_loss_rows(s, "{:.1%} of the samples"),

@@ -113,6 +113,11 @@ class Evaluation:
             return words
         return [[line, *own] for line, own in zip(self.lines.predicted, words, strict=True)]
 
+    @property
+    def predicts_one_class(self) -> bool:
+        """Whether samples of several classes all got one class, as after no training at all."""
+        return len(np.unique(self.predictions)) == 1 < len(np.unique(self.labels))
+
     def confusion(self, classes: int) -> npt.NDArray[np.int64]:
         """Count samples in a matrix (classes, classes): rows are labels, columns predictions."""
         matrix = np.zeros((classes, classes), np.int64)
