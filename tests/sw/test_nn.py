@@ -718,3 +718,33 @@ def test_state_of_factors_whose_ranks_differ_is_refused_and_the_layer_goes_on():
     with pytest.raises(RuntimeError, match=text):
         layer.load_state_dict(state)
     assert layer(torch.randn(2, 32)).shape == (2, 32)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "close"), [(torch.float64, 1e-14), (torch.float32, 1e-6), (torch.bfloat16, 1e-2)]
+)
+def test_adam_moves_parameters_in_their_own_type(dtype, close):
+    start, target = torch.linspace(-1, 1, 8, dtype=dtype), torch.linspace(0, 3, 8, dtype=dtype)
+    ends = []
+    for kind in (tnn.Adam, torch.optim.Adam):
+        x = start.clone().requires_grad_()
+        optimizer = kind([x], lr=0.03)
+        for _ in range(20):
+            optimizer.zero_grad()
+            (x - target).square().sum().backward()
+            optimizer.step()
+        ends.append(x.detach())
+    assert ends[0].dtype is dtype
+    assert float((ends[0] - ends[1]).abs().max()) < close
+
+
+def test_adam_refuses_complex_parameters_and_sparse_gradients():
+    x = torch.ones(3, dtype=torch.complex64, requires_grad=True)
+    x.abs().sum().backward()
+    table = torch.nn.Embedding(4, 2, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    for parameter, what in ((x, "complex"), (table.weight, "sparse gradient")):
+        with pytest.raises(TypeError, match=f"dense real parameters, not one of .*{what}"):
+            tnn.Adam([parameter]).step()
+    with pytest.raises(ValueError, match="lr must be a finite number over 0, not '1'"):
+        tnn.Adam([x], lr="1")

@@ -1,6 +1,7 @@
 """The trainer's Adam as a torch optimiser: the same bits on every machine."""
 
 from math import inf
+from numbers import Real
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ class Adam(ClosureOptimizer):
     """Adam (0.9, 0.999, 1e-8) with one rounding to float32 an operation, as the trainer has it.
 
     ``torch.optim.Adam`` does as well, but for bits that depend on the machine's vector
-    instructions. ``lr`` must be over 0; parameters are float32. Schedulers of torch work on it.
+    instructions. ``lr`` must be over 0. Parameters of float64 move in float64, those of 16 bits by
+    float32 moments; complex ones are refused. Schedulers of torch work on it.
 
     >>> layer = torch.nn.Linear(2, 1)
     >>> optimizer = Adam(layer.parameters(), lr=4e-3)
@@ -22,7 +24,7 @@ class Adam(ClosureOptimizer):
     """
 
     def __init__(self, params: Any, lr: float = 1e-3) -> None:
-        if not 0 < lr < inf:
+        if not isinstance(lr, Real | torch.Tensor) or not 0 < lr < inf:
             raise ValueError(f"lr must be a finite number over 0, not {lr!r}")
         super().__init__(params, {"lr": lr})
 
@@ -36,12 +38,18 @@ class Adam(ClosureOptimizer):
 
     def update(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
         """Update a parameter by a step of Adam."""
+        assert parameter.grad is not None
+        if parameter.is_complex() or parameter.grad.layout is not torch.strided:
+            what = "complex" if parameter.is_complex() else "with a sparse gradient"
+            raise TypeError(
+                f"Adam updates dense real parameters, not one of {tuple(parameter.shape)} {what}: "
+                "choose an optimizer of torch.optim for it"
+            )
         state = self.state[parameter]
         if not state:
             state |= {"step": 0, "first": torch.zeros_like(parameter)}
             state["second"] = torch.zeros_like(parameter)
         state["step"] += 1
         own = Parameter(parameter, state["first"], state["second"])
-        assert parameter.grad is not None
         parameter.sub_(own.move(parameter.grad, group["lr"], state["step"]))
         state["first"], state["second"] = own.first, own.second

@@ -37,12 +37,12 @@ class Parameter:
         self.value = self.value - self.move(gradient, rate, number)
 
     def move(self, gradient: torch.Tensor, rate: float, number: int) -> torch.Tensor:
-        """Update both moments and return the change to subtract from the value, float32.
+        """Update both moments and return the change to subtract from the value.
 
-        Each operation rounds once to float32 and no multiply-add is fused, so that the bits do not
-        depend on how the tensor is cut into vectors.
+        Each operation rounds once to float32, or to float64 where the value has it, and no
+        multiply-add is fused, so that the bits do not depend on how the tensor is cut into vectors.
         """
-        g = gradient.to(torch.float32)
+        g = gradient.to(torch.promote_types(self.value.dtype, torch.float32))
         self.first = self.first * BETA_1 + g * (1 - BETA_1)
         self.second = self.second * BETA_2 + g * g * (1 - BETA_2)
         # Both bias corrections are Python floats: they are computed once in float64 and reach the
