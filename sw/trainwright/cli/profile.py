@@ -32,7 +32,8 @@ class ProfileOptions(StepOptions, UpdateOptions, WideOptions, JsonOptions, Simul
 
     A line has cycles, multiply-accumulates, occupancy of the array, cycles in which it `awaits`
     operands or memory or is `blocked` by results, bytes and saturations. With --backend rtl all of
-    them are measured in the simulated hardware; with golden the cycle model predicts the cycles.
+    them are measured in the simulated hardware, whose memory has the accelerator's `memory_rate`
+    unless --memory-bandwidth is given; with golden the cycle model predicts the cycles.
 
     `macs` are the multiply-accumulates executed, copies by PE1 and padded lanes included;
     `useful_macs` are those of the equations alone. Occupancy is `macs` over multipliers times
@@ -146,7 +147,6 @@ def _energy_text(energy: "EnergyModel", cycles: int) -> str:
 
 def _run(options: ProfileOptions) -> int:
     from trainwright.report.engines import profile_files
-    from trainwright.timing import MemoryTiming
     from trainwright.timing.lost import lost_cycles
     from trainwright.timing.profile import total_of
 
@@ -164,6 +164,8 @@ def _run(options: ProfileOptions) -> int:
         check_results(options.out)
     network = options.network_named(options.network)
     p, place = accelerator_and_place(options, network)
+    if options.backend == "rtl" and options.memory_bandwidth is None:
+        options = replace(options, memory_bandwidth=1 / p.beat_cycles)
     parts, energy = _profiled(options, network, p, place)
     causes = [
         line
@@ -195,12 +197,11 @@ def _run(options: ProfileOptions) -> int:
                  fitted(CAUSE_COLUMNS, cells, screen_width())]  # fmt: skip
     keys = [name for name in totals[0] if name != "utilisation"]
     width = 10**9 if options.wide else screen_width()
-    cells = [[total[key] for key in keys] for total in totals]
-    text.append(transposed(keys, cells, width).rstrip("\n"))
+    text.append(transposed(keys, [list(map(t.get, keys)) for t in totals], width).rstrip("\n"))
     if options.energy:
         text.append(_energy_text(energy, totals[-1]["cycles"]))
     if options.out:
-        bandwidth = options.memory_bandwidth or MemoryTiming.bandwidth
+        bandwidth = options.memory_bandwidth or 1 / p.beat_cycles
         files = {"profile.json": to_json(results), **energy.files}
         files |= profile_files(parts, totals, p, network.name, bandwidth)
         write_results(options.out, files)
