@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from trainwright.fixed.quantise import quantise
 from trainwright.formats import (
     UNDERFLOWS,
     Fixed,
@@ -313,3 +314,19 @@ def test_nearest_of_wide_formats_is_one_of_the_two_neighbours(name):
         place = bisect(table, number)
         neighbours = table[max(place - 1, 0) : place + 1]
         assert int(fmt.decode(np.array([word]))[0]) in neighbours
+
+
+@pytest.mark.parametrize("name", ["fixed(8)", "posit(8,0)", "posit(8,1)c", "float(4,3)"])
+def test_nearest_of_nan_is_an_error_and_of_infinity_saturates(name):
+    fmt = parse_format(name)
+    ends = [*reversed(fmt.limits)]
+    assert fmt.nearest(np.array([np.inf, -np.inf])).tolist() == ends
+    with pytest.raises(FormatError, match=r"has no word for NaN, in 1 of 3 values"):
+        fmt.nearest(np.array([1.0, np.nan, 2.0]))
+
+
+@pytest.mark.parametrize("fmt", [8, parse_format("fixed(8)"), parse_format("posit(8,0)")])
+def test_quantise_of_nan_is_an_error(fmt):
+    assert quantise(torch.tensor([np.inf]), 0, fmt).tolist() == [127]
+    with pytest.raises(FormatError, match=r"has no word for NaN, in 2 of 2 values"):
+        quantise(torch.tensor([np.nan, np.nan]), 0, fmt)

@@ -9,7 +9,7 @@ import torch
 
 import trainwright
 import trainwright.nn as tnn
-from trainwright.formats import Format, parse_format
+from trainwright.formats import Fixed, Format, FormatError, parse_format
 from trainwright.network import NetworkError, network_from_dict
 
 PAGE = Path(__file__).parents[2] / "docs/guide/number-formats.md"
@@ -91,3 +91,19 @@ def test_state_without_digests_loads_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         layer.load_state_dict(state)
+
+
+@pytest.mark.parametrize("spelling", [Fixed.spelling.pattern, r"fixed\(([0-9]{1,9})\)"])
+def test_class_with_a_spelling_of_the_library_is_refused_by_both_names(spelling):
+    known = list(Format.kinds)
+    with pytest.raises(TypeError, match=r"mine\.Own has the spelling of .*formats\.fixed\.Fixed"):
+        type("Own", (Fixed,), {"__module__": "mine", "spelling": re.compile(spelling)})
+    assert Format.kinds == known
+
+
+def test_text_that_two_classes_read_is_an_error_naming_both():
+    kind = {"__module__": "mine", "spelling": re.compile(r"fixed\((8)\)"), "allowed": "fixed(8)"}
+    type("Eight", (Fixed,), kind)
+    assert parse_format("fixed(7)") == Fixed(7)
+    with pytest.raises(FormatError, match=r"formats of .*fixed\.Fixed and mine\.Eight: let one"):
+        parse_format("fixed(8)")

@@ -8,6 +8,7 @@ import math
 import torch
 
 from trainwright.formats import Fixed, Format
+from trainwright.formats.base import check_no_nan
 from trainwright.formats.rounding import limits
 
 
@@ -22,9 +23,11 @@ def quantise(
     """Float values to the nearest words (int64) x 2^exponent: ties to even, saturating.
 
     Exact: the division is by a power of two, in float64. ``underflow`` as in ``Format.encode``.
+    Infinities saturate; raises ``FormatError`` for NaN.
     """
     scaled = values.detach().to(torch.float64) * 2.0**-exponent
     if isinstance(fmt, int):
+        check_no_nan(scaled.cpu().numpy(), f"fixed point of {fmt} bits")
         return scaled.round().clamp(*limits(fmt)).to(torch.int64)
     words = fmt.nearest(scaled.cpu().numpy(), underflow=underflow)
     return torch.from_numpy(words).to(values.device)

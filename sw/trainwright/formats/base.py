@@ -69,6 +69,8 @@ class Format(ABC):
             # The last definition counts: of a notebook's cell or a file that is read again, or of a
             # user's class with the same spelling in another file.
             place = cls.__module__, cls.__qualname__
+            if not cls.__module__.startswith(LIBRARY):
+                _check_spelling_is_free(cls)
             kept = [
                 k
                 for k in Format.kinds
@@ -167,7 +169,8 @@ class Format(ABC):
     def nearest(self, values: npt.NDArray[np.float64], *, underflow: str = "zero") -> Integers:
         """Round real numbers, in units of the integers' last bit, to words: once, to the nearest.
 
-        Ties, saturation and ``underflow`` as in ``encode``.
+        Ties, saturation and ``underflow`` as in ``encode``: infinities saturate. Raises
+        ``FormatError`` for NaN, for which no format has a word.
         """
 
     def magnitude(self, words: npt.ArrayLike) -> Integers:
@@ -231,6 +234,23 @@ class Format(ABC):
         return checked
 
 
+def _check_spelling_is_free(kind: type[Format]) -> None:
+    """Raise ``TypeError`` for a spelling of the library's, whose format would be read in its place.
+
+    Spaces that only one of the patterns allows make no difference.
+    """
+
+    def bare(pattern: re.Pattern[str]) -> str:
+        return re.sub(r"\\s\*|\s", "", pattern.pattern)
+
+    for known in Format.kinds:
+        if known.__module__.startswith(LIBRARY) and bare(known.spelling) == bare(kind.spelling):
+            raise TypeError(
+                f"{kind.__module__}.{kind.__qualname__} has the spelling of "
+                f"{known.__module__}.{known.__qualname__}: {known.allowed}; give it another name"
+            )
+
+
 def checked_sums(sums: npt.ArrayLike, shift: int, underflow: str) -> Integers:
     """Return the sums as int64; ``ValueError`` for what ``Format.encode`` does not take."""
     if not 0 <= shift <= MAX_SHIFT:
@@ -244,6 +264,13 @@ def checked_sums(sums: npt.ArrayLike, shift: int, underflow: str) -> Integers:
     if given.size and not (-limit <= int(given.min()) and int(given.max()) < limit):
         raise ValueError(f"sums must have at most {SUM_WIDTH} bits, sign included")
     return given.astype(np.int64)
+
+
+def check_no_nan(values: npt.ArrayLike, fmt: object) -> None:
+    """Raise ``FormatError`` where any value is NaN: a conversion to integers makes it a number."""
+    nans = np.isnan(values)
+    if nans.any():
+        raise FormatError(f"{fmt} has no word for NaN, in {nans.sum():,} of {nans.size:,} values")
 
 
 def sum_width(terms: int, x: Format, g: Format) -> int:

@@ -26,6 +26,7 @@ from trainwright.formats.base import (
     FormatError,
     Integers,
     Range,
+    check_no_nan,
     checked_sums,
 )
 
@@ -130,6 +131,7 @@ class Coded(Format):
 
     def nearest(self, values: npt.NDArray[np.float64], *, underflow: str = "zero") -> Integers:
         """See ``Format.nearest``."""
+        check_no_nan(values, self)
         # The sums that ``encode`` takes have room for the integer bits, and for those below them.
         size_bits = max(_SIZE_BITS, self.decoded_width)
         below = _SIZE_BITS + _BITS_BELOW - size_bits

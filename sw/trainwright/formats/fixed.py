@@ -12,6 +12,7 @@ from trainwright.formats.base import (
     Format,
     FormatError,
     Integers,
+    check_no_nan,
     checked_sums,
 )
 from trainwright.formats.rounding import limits, requantise
@@ -111,4 +112,5 @@ class Fixed(Format):
         """See ``Format.nearest``."""
         if underflow not in UNDERFLOWS:
             raise ValueError(f"underflow must be one of {', '.join(UNDERFLOWS)}, not {underflow!r}")
+        check_no_nan(values, self)
         return np.rint(values).clip(*self.limits).astype(np.int64)

@@ -20,18 +20,23 @@ def allowed() -> str:
 def parse_format(text: str) -> Format:
     """Read a format such as ``fixed(8)``, ``posit(8,0)`` or ``posit(8,1)c``.
 
-    Raises ``FormatError`` naming the text and what is allowed.
+    Raises ``FormatError`` naming the text and what is allowed, or two classes with its spelling.
     """
-    for kind in Format.kinds:
-        spelled = isinstance(text, str) and kind.spelling.fullmatch(text.strip())
-        if spelled:
-            try:
-                return kind.read(*spelled.groups())
-            except FormatError as error:
-                raise FormatError(
-                    f"no number format {text!r} ({error}); there are {allowed()}"
-                ) from None
-    raise FormatError(f"no number format {text!r}; there are {allowed()}")
+    spelled = [
+        (kind, match)
+        for kind in Format.kinds
+        if isinstance(text, str) and (match := kind.spelling.fullmatch(text.strip()))
+    ]
+    if not spelled:
+        raise FormatError(f"no number format {text!r}; there are {allowed()}")
+    if len(spelled) > 1:  # the first would hide the others
+        names = " and ".join(f"{kind.__module__}.{kind.__qualname__}" for kind, _ in spelled)
+        raise FormatError(f"{text!r} spells formats of {names}: let one have another spelling")
+    kind, match = spelled[0]
+    try:
+        return kind.read(*match.groups())
+    except FormatError as error:
+        raise FormatError(f"no number format {text!r} ({error}); there are {allowed()}") from None
 
 
 def parse_formats(
