@@ -136,15 +136,16 @@ class Driver(StepDriver):
         inputs = (node.name for node in self.network.nodes if not node.sources)
         return dict.fromkeys(("x", *inputs), self.input_exponent) | host_operands(self.network)
 
-    def _put_inputs(self, inputs: torch.Tensor, masks: int | None) -> None:
-        """Write inputs (batch, I), and their masks of padding and dropout."""
+    def _put_inputs(self, given: ForwardOperands) -> None:
+        """Write inputs (batch, I), and their masks of padding, attention and dropout."""
+        inputs = given.inputs
         if self._pads:
             present = present_tokens(self.network, inputs)
             self._occupied = TokenCounts(self.network, present).of
-        for name, values in written_words(self.network, self.step.inputs, inputs):
+        for name, values in written_words(self.network, self.step.inputs, inputs, given.attended):
             self._put(name, values)
         for number, node in dropped(self.network):
-            words = dropout_words(self.network, node, number, self.step.batch, masks)
+            words = dropout_words(self.network, node, number, self.step.batch, given.masks)
             self._put(host_name(self.network, node), words)
 
     def _input_gradient(self, bound: Bound) -> torch.Tensor | None:
@@ -264,7 +265,7 @@ class Driver(StepDriver):
             name, values = f"l{number}.b", torch.zeros(layer.output_size) if bias is None else bias
             if name in self.step.buffers:
                 self._put(name, quantise(values, bound.exponents[name], width))
-        self._put_inputs(inputs, given.masks)
+        self._put_inputs(given)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward = model, bound.exponents
         heads = [self._value(name, bound, "intermediate") for name in self.step.results]

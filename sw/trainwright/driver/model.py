@@ -1,6 +1,6 @@
 """A model as the accelerator takes it, and the results of a step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -44,6 +44,8 @@ class ForwardOperands:
     scales: Scales
     seed: int | None = None
     masks: int | None = None
+    attended: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Keys that each query of a masked attention finds, bool (sequences, heads, queries, keys)."""
 
 
 @dataclass(frozen=True, eq=False)

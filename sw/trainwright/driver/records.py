@@ -1,6 +1,6 @@
 """Make the records of a data set from the tensors that the host would write in a step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from trainwright.compiler import CompiledStep
 from trainwright.compiler.base.names import SAMPLES_OUTSIDE
 from trainwright.compiler.chip.memory import classes_in_rows, label_kinds
 from trainwright.compiler.chip.records import RecordFormat
-from trainwright.driver.tokens import token_words
+from trainwright.driver.tokens import NO_MASKS, token_words
 from trainwright.network import Input, Network
 from trainwright.onchip.choices import label_bytes, no_label
 from trainwright.onchip.samples import require_labels, target_beats
@@ -29,15 +29,18 @@ def input_view(network: Network, name: str, images: torch.Tensor) -> torch.Tenso
 
 
 def written_words(
-    network: Network, names: Sequence[str], inputs: torch.Tensor
+    network: Network,
+    names: Sequence[str],
+    inputs: torch.Tensor,
+    attended: Mapping[str, torch.Tensor] = NO_MASKS,
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors that the host writes for ``inputs`` (batch, I), except masks of dropout.
 
-    ``names`` are the names of the network's inputs.
+    ``names`` are the names of the network's inputs, ``attended`` masks as in ``ForwardOperands``.
     """
     for name in names:
         yield name, input_view(network, name, inputs).flatten(1)
-    yield from token_words(network, inputs).items()
+    yield from token_words(network, inputs, attended).items()
 
 
 def sample_records(

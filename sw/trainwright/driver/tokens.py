@@ -1,6 +1,8 @@
 """Padding of sequences: present tokens, and the masks and weights made of them for programs."""
 
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 
 import torch
 
@@ -21,6 +23,9 @@ from trainwright.graph.network import (
     position_exponent,
 )
 from trainwright.network import Attention, Network, Node, Pool, Positions, TokenPool
+
+NO_MASKS: Mapping[str, torch.Tensor] = MappingProxyType({})
+"""Masks of a network without masked attention."""
 
 
 def present_tokens(network: Network, inputs: torch.Tensor) -> torch.Tensor:
@@ -54,10 +59,13 @@ def position_values(node: Positions, tokens: int) -> torch.Tensor:
     return torch.where(numbers % 2 == 0, angles.sin(), angles.cos())
 
 
-def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+def token_words(
+    network: Network, inputs: torch.Tensor, attended: Mapping[str, torch.Tensor] = NO_MASKS
+) -> dict[str, torch.Tensor]:
     """Return words of constants, and of masks and shares of the tokens of ``inputs`` (batch, I).
 
     In a network with padding, tokens of zeros are padding. Masks have queries as the first axis.
+    ``attended`` are those of masked attentions, as in ``ForwardOperands``.
     """
     present = present_tokens(network, inputs)
     words = {}
@@ -72,8 +80,10 @@ def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tenso
             fmt, exponent = network.format("activation"), position_exponent(network, node)
             words[node.name] = quantise(values, exponent, fmt, underflow=network.host_underflow)
         elif isinstance(node, Attention) and is_masked(network, node):
-            keys = key_masks(network, node, present).transpose(0, 1)[:, None]
-            words[host_name(network, node)] = keys.expand(-1, node.heads, -1, -1).long()
+            keys = key_masks(network, node, present)[:, None].expand(-1, node.heads, -1, -1)
+            if node.masked:
+                keys = keys & attended[node.name]
+            words[host_name(network, node)] = keys.permute(2, 1, 0, 3).long()
     return words
 
 

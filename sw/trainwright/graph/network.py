@@ -90,8 +90,8 @@ def host_operands(network: Network) -> dict[str, int]:
 
 
 def is_masked(network: Network, node: Attention) -> bool:
-    """Return whether an attention leaves out keys: of padding, or of later tokens."""
-    return network.padding or node.causal
+    """Return whether an attention leaves out keys: of padding, of later tokens, or by a mask."""
+    return network.padding or node.causal or node.masked
 
 
 def digit_layers(network: Network, *, coded: bool = False) -> set[int]:

@@ -190,7 +190,8 @@ class Network(Formatted):
         size = prod(self.shapes[node.name])
         if isinstance(node, Attention):
             scale = (size // node.heads) ** -0.5
-            name = "masked_softmax" if self.padding or node.causal else "softmax"
+            masked = self.padding or node.causal or node.masked
+            name = "masked_softmax" if masked else "softmax"
             return definition_of(name).make(scale).sized(self.tokens)
         return function_of("layer_norm").sized(size)
 

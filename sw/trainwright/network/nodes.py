@@ -106,6 +106,8 @@ class Attention(Norm):
     heads: int
     causal: bool = False
     """Whether a token attends only to itself and to the tokens before it."""
+    masked: bool = False
+    """Whether the host gives each batch a mask of the keys that each query attends to."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from trainwright.nn.untyped import (
     without_batch_dim,
 )
 from trainwright.offload.machine import AcceleratorHandle
-from trainwright.offload.segment import CallSamples, Segment, StepMoves
+from trainwright.offload.segment import CallSamples, Masks, Segment, StepMoves
 from trainwright.offload.stretch import ProgramLayer, Stretch
 
 
@@ -32,13 +32,13 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, segment: Segment, whole: CallSamples | None, x: torch.Tensor,
+        ctx: Any, segment: Segment, whole: CallSamples | None, masks: Masks, x: torch.Tensor,
         *parameters: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:  # fmt: skip
         ctx.set_materialize_grads(False)
         ctx.segment, ctx.devices = segment, [values.device for values in (x, *parameters)]
         with segment.machine.lock:
-            outputs, ctx.call = segment.forward(x, whole)
+            outputs, ctx.call = segment.forward(CallSamples(x, masks), whole)
         # A copy, because a view could not be modified in place outside of the function.
         return tuple(y.to(x, copy=True) for y in outputs)
 
@@ -49,7 +49,7 @@ class _Step(torch.autograd.Function):
         batched = [None if g is None else without_batch_dim(g) for g in gradients]
         levels = [pair[1] for pair in batched if pair is not None]
         if not levels:
-            return None, None, *_gradients(segment, ctx, gradients)
+            return None, None, None, *_gradients(segment, ctx, gradients)
         # Autograd may ask for several gradients at once, as for a Jacobian: compute them in turn.
         count = next(len(pair[0]) for pair in batched if pair is not None)
         each = [
@@ -67,7 +67,7 @@ class _Step(torch.autograd.Function):
             None if values[0] is None else with_batch_dim(values, levels[0])
             for values in zip(*each, strict=True)
         ]
-        return None, None, *joined
+        return None, None, None, *joined
 
 
 def _gradients(segment: Segment, ctx: Any, gradients: Sequence[Any]) -> list[Any]:
@@ -146,9 +146,10 @@ class Chain:
         asked = autocast_type(x.device)
         return x.dtype if asked is None or torch.float64 in (x.dtype, self._dtype) else asked
 
-    def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def __call__(self, x: torch.Tensor, masks: Masks = ()) -> tuple[torch.Tensor, ...]:
         """Map (..., I) to (..., J), or images (n, C, H, W), for each end of the stretch.
 
+        ``masks`` are those of the stretch's masked attentions, in order.
         Outputs have the type of ``x``, whatever autocast asks for. Raises ``TypeError`` or
         ``ValueError`` for unsuitable inputs.
         """
@@ -159,10 +160,13 @@ class Chain:
                 f"x.to({self._dtype}), and indices by an embedding in front of the layer"
             )
         needed = torch.is_grad_enabled() and x.requires_grad
-        compute = self._images if self.stretch.channels else self._rows
-        return compute(x, input_gradients=needed)
+        if self.stretch.channels:
+            return self._images(x, input_gradients=needed)
+        return self._rows(x, masks, input_gradients=needed)
 
-    def _rows(self, x: torch.Tensor, *, input_gradients: bool) -> tuple[torch.Tensor, ...]:
+    def _rows(
+        self, x: torch.Tensor, masks: Masks, *, input_gradients: bool
+    ) -> tuple[torch.Tensor, ...]:
         size = self.layers[self.stretch.first].columns
         require_features(x, size, "the first layer")
         tokens = x.shape[-2] if self.stretch.attends else 1
@@ -171,7 +175,11 @@ class Chain:
             self._latest = segment
         if x.dim() == 2:
             return _run(segment, x)
-        flat = _run(segment, x.reshape(-1, tokens * size))
+        whole = tuple(
+            mask.cpu().expand(*x.shape[:-2], node.heads, tokens, tokens).flatten(0, -4)
+            for node, mask in zip(self.stretch.masked, masks, strict=True)
+        )
+        flat = _run(segment, x.reshape(-1, tokens * size), whole)
         return tuple(y.reshape(*x.shape[:-1], y.shape[-1] // tokens) for y in flat)
 
     def takes(self, x: torch.Tensor) -> bool:
@@ -189,7 +197,7 @@ class Chain:
         return _run(self._latest, x)
 
 
-def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _run(segment: Segment, x: torch.Tensor, masks: Masks = ()) -> tuple[torch.Tensor, ...]:
     """Run all samples, a batch at a time."""
     parameters = [factor for layer in segment.layers for factor in layer.all_factors]
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
@@ -198,16 +206,17 @@ def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(x.new_zeros(0, *shape) + nothing.to(x) for shape in segment.output_shapes)
     batch = segment.batch
     # Ask here: inside of an autograd.Function gradients count as disabled.
-    whole = CallSamples(x.detach()) if torch.is_grad_enabled() else None
+    whole = CallSamples(x.detach(), masks) if torch.is_grad_enabled() else None
     if len(x) <= batch:
-        return _applied(segment, whole, x, parameters)
-    parts = [_applied(segment, whole, part, parameters) for part in torch.split(x, batch)]
+        return _applied(segment, whole, masks, x, parameters)
+    cut = zip(*(torch.split(values, batch) for values in (x, *masks)), strict=True)
+    parts = [_applied(segment, whole, tuple(own), part, parameters) for part, *own in cut]
     return tuple(torch.cat(outputs) for outputs in zip(*parts, strict=True))
 
 
 def _applied(
-    segment: Segment, whole: CallSamples | None, x: torch.Tensor,
+    segment: Segment, whole: CallSamples | None, masks: Masks, x: torch.Tensor,
     parameters: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     step: Any = _Step
-    return step.apply(segment, whole, x, *parameters)
+    return step.apply(segment, whole, masks, x, *parameters)

@@ -28,6 +28,8 @@ from trainwright.offload.trace import (
     is_relu,
     is_sum,
     layer_of,
+    mask_of,
+    operands_of,
     operation_at,
     pool_of,
     sole_user,
@@ -107,7 +109,7 @@ class _Region:
         self._source = cast(fx.Node, start.args[0])
         self._kinds = {self._source: _kind_read(first)}
         for node in graph.nodes:
-            if node is self._source or node in taken or not set(node.all_input_nodes) & set(
+            if node is self._source or node in taken or not set(operands_of(node)) & set(
                 self._kinds
             ):  # fmt: skip
                 continue
@@ -118,7 +120,7 @@ class _Region:
 
     def _kind(self, node: fx.Node) -> _Kind | None:
         """Return the kind of a node's value; None if the program cannot compute the node."""
-        below = [self._kinds.get(source) for source in node.all_input_nodes]
+        below = [self._kinds.get(source) for source in operands_of(node)]
         if None in below:
             return None
         kinds = cast(list[_Kind], below)
@@ -145,7 +147,10 @@ class _Region:
         if attention_of(node, self._module):
             padded = any(kind.size != kind.whole or kind.channels for kind in kinds)
             alike = len(set(kinds)) == 1 and self._source not in node.all_input_nodes
-            return kinds[0] if self._functions and alike and not padded else None
+            # The program begins once the masks are known: no value of it may be needed for them.
+            given = self._kinds.keys().isdisjoint(_ancestors(mask_of(node)) - {self._source})
+            fits = alike and given and not padded
+            return kinds[0] if self._functions and fits else None
         if is_sum(node, self._module):
             padded = any(kind.size != kind.whole or kind.flat for kind in kinds)
             return None if padded or kinds[0] != kinds[1] else kinds[0]
@@ -196,6 +201,12 @@ class _Region:
             can_end = not any(test(node, self._module) for test in inner_only)
             if out := _following(list(node.users) if can_end else [node], inside):
                 return out
+        # An output is asked for at once, which would be before a later mask is known.
+        ended = False
+        for node in filter(inside.__contains__, self._kinds):
+            if ended and mask_of(node) is not None:
+                return _following([node], inside)
+            ended = ended or inside.isdisjoint(node.users)
         return set()
 
     def _stretch(self, nodes: tuple[fx.Node, ...], ends: tuple[fx.Node, ...]) -> Stretch:
@@ -204,7 +215,7 @@ class _Region:
         wiring: list[Value] = []
         owners: dict[int, str] = {}
         for node in nodes:
-            sources = tuple(names[source] for source in node.all_input_nodes)
+            sources = tuple(names[source] for source in operands_of(node))
             after = sole_user(node)
             relu = node not in ends and after is not None and is_relu(after, self._module)
             layer, pool = layer_of(node, self._module), pool_of(node, self._module)
@@ -246,6 +257,16 @@ def _following(left: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
         if node in inside and node not in reached:
             reached.add(node)
             left += node.users
+    return reached
+
+
+def _ancestors(node: fx.Node | None) -> set[fx.Node]:
+    """Return a node and all nodes that it is made of."""
+    reached: set[fx.Node] = set()
+    left = [] if node is None else [node]
+    while left:
+        reached.add(node := left.pop())
+        left += set(node.all_input_nodes) - reached
     return reached
 
 

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from math import prod
 from typing import Any, ParamSpec, TypeVar
@@ -47,15 +47,19 @@ from trainwright.train.connect import quantised_model
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
+Masks = tuple[torch.Tensor, ...]
+"""Masks of attentions, in the order of the program."""
 Factors = Sequence[Sequence[torch.Tensor]]
 """Trained factors of each layer."""
 
 
 @dataclass(eq=False)
 class CallSamples:
-    """Samples of a whole call that computes gradients, of one batch or of several."""
+    """Samples of a call that computes gradients, of one batch or of several, or of a pass."""
 
     values: torch.Tensor
+    masks: Masks = ()
+    """Keys that each query finds, bool (n, heads, queries, keys), of each masked attention."""
 
 
 @dataclass(eq=False)
@@ -267,7 +271,7 @@ class Segment:
 
     @_naming_layers
     def forward(
-        self, x: torch.Tensor, given: CallSamples | None
+        self, samples: CallSamples, given: CallSamples | None
     ) -> tuple[list[torch.Tensor], ForwardCall]:
         """Compute outputs float64 (n, J) of x (n, I), or images of images, for at most a batch.
 
@@ -276,6 +280,7 @@ class Segment:
         that are not chosen yet. Other passes, with ``given`` None, leave no trace.
         """
         first, settling = self.layers[self.stretch.first], self.machine.settling
+        x = samples.values
         follows = given is not None and first.training
         n = first.numbers  # of all layers of a program
         numbers = {f"{','.join(n.stored_formats.values())},{n.widths.bias},{n.underflow}": 1}
@@ -286,7 +291,7 @@ class Segment:
             self._numbers.update(numbers)
         if follows:
             warn_of_own_exponents(first, self.stretch.names[self.stretch.first], compiled=True)
-        whole = x if given is None else given.values
+        whole = samples if given is None else given
         for name, layer in zip(self.stretch.names, self.layers, strict=True):
             layer.require_finite(name)
             if first.training:
@@ -300,16 +305,15 @@ class Segment:
         masks = _mask_seed(network) if first.training and settling is None else None
         if settling is not None:
             driver.input_exponent = exponent = self._calibrated_input(x)
-            words = self._words(x, exponent)
-            done = settling.forward(driver, ForwardOperands(words, model, self.scales))
+            done = settling.forward(driver, self._operands(samples, exponent, model, self.scales))
         elif again is not None:
             driver.input_exponent = again.exponent
-            words = self._words(x, again.exponent)
-            done = self.runner.forward(ForwardOperands(words, model, again.scales, masks=masks))
+            operands = self._operands(samples, again.exponent, model, again.scales, masks)
+            done = self.runner.forward(operands)
         else:
-            done = self._computed(driver, x, whole, model, masks, follows=follows)
+            done = self._computed(driver, samples, whole, model, masks, follows=follows)
             exponent = done.input_exponent
-            self._count_saturated(x, exponent, whole if follows else None)
+            self._count_saturated(x, exponent, whole.values if follows else None)
             if follows:
                 self._step.begin()
                 self._passes.remember(x, _Exponents(exponent, done.operands.scales))
@@ -328,7 +332,7 @@ class Segment:
         return outputs, ForwardCall(done, len(x), follows, given, occupied)
 
     def _computed(
-        self, driver: Driver, x: torch.Tensor, whole: torch.Tensor, model: QuantisedModel,
+        self, driver: Driver, samples: CallSamples, whole: CallSamples, model: QuantisedModel,
         masks: int | None, *, follows: bool,
     ) -> Pass[Driver]:  # fmt: skip
         """Run a forward pass; choose exponents anew where no shift leads from theirs to its values.
@@ -336,11 +340,12 @@ class Segment:
         A pass that is refused leaves no trace.
         """
         with self.unchanged_if_refused():
-            driver.input_exponent = exponent = self._input_exponent(whole, follows=follows)
+            exponent = self._input_exponent(whole.values, follows=follows)
+            driver.input_exponent = exponent
 
             def computed(scales: Scales) -> Pass[Driver]:
                 return self._pass(
-                    driver, x, whole, exponent, model, scales, masks=masks, follows=follows
+                    driver, samples, whole, exponent, model, scales, masks=masks, follows=follows
                 )
 
             try:
@@ -364,28 +369,41 @@ class Segment:
             raise
 
     def _pass(
-        self, driver: Driver, x: torch.Tensor, whole: torch.Tensor, exponent: int,
+        self, driver: Driver, samples: CallSamples, whole: CallSamples, exponent: int,
         model: QuantisedModel, scales: Scales, *, masks: int | None, follows: bool,
     ) -> Pass[Driver]:  # fmt: skip
         """Run a forward pass with these exponents, or others if values are lost with them."""
         training = self.layers[self.stretch.first].training
         if not self.runner.is_calibrated(scales):
-            stays = follows and bool(whole.any())
+            stays = follows and bool(whole.values.any())
             scales = self._chosen(
                 driver, whole, exponent, model, scales if stays else self._copied(scales)
             )
-        words = self._words(x, exponent)
-        done = self.runner.forward(ForwardOperands(words, model, scales, masks=masks))
-        counted = self._of_samples(self._occupied(x), done.result.statistics)
-        lost = bool(words.any()) and self._is_astray(counted)
+        given = self._operands(samples, exponent, model, scales, masks)
+        done = self.runner.forward(given)
+        counted = self._of_samples(self._occupied(samples.values), done.result.statistics)
+        lost = bool(given.inputs.any()) and self._is_astray(counted)
         if lost and not training:
             self._warn_of_frozen(counted)
         elif lost:
             # The values have moved further than exponents follow in one step.
             scales = self._copied(scales, held=scales.held)
             scales = self._chosen(driver, whole, exponent, model, scales)
-            done = self.runner.forward(ForwardOperands(words, model, scales, masks=masks))
+            done = self.runner.forward(replace(given, scales=scales))
         return done
+
+    def _operands(
+        self, samples: CallSamples, exponent: int, model: QuantisedModel, scales: Scales,
+        masks: int | None = None,
+    ) -> ForwardOperands:  # fmt: skip
+        """Return the operands of a pass; repeated samples fill up the batch."""
+        places = torch.arange(self.batch) % max(1, len(samples.values))
+        attended = {
+            node.name: mask[places]
+            for node, mask in zip(self.stretch.masked, samples.masks, strict=True)
+        }
+        words = self._words(samples.values, exponent)
+        return ForwardOperands(words, model, scales, masks=masks, attended=attended)
 
     @property
     def _quantiser(self) -> InputQuantiser:
@@ -421,14 +439,15 @@ class Segment:
         return exponent
 
     def _chosen(
-        self, driver: Driver, whole: torch.Tensor, exponent: int, model: QuantisedModel,
+        self, driver: Driver, whole: CallSamples, exponent: int, model: QuantisedModel,
         scales: Scales,
     ) -> Scales:  # fmt: skip
         """Let the exponents of a forward pass jump to suit samples drawn from the whole call."""
         batch = self.batch
-        drawn = whole[:: -(-len(whole) // batch)]  # evenly from all parts of the call
-        given = ForwardOperands(self._words(drawn, exponent), model, scales)
-        occupied = self._occupied(drawn)
+        every = -(-len(whole.values) // batch)  # evenly from all parts of the call
+        drawn = CallSamples(whole.values[::every], tuple(mask[::every] for mask in whole.masks))
+        given = self._operands(drawn, exponent, model, scales)
+        occupied = self._occupied(drawn.values)
         with Settling() as own:
             own.repeat(lambda: own.forward(driver, given, samples=occupied))
         return scales

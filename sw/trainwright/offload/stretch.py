@@ -82,6 +82,11 @@ class Stretch:
         )
 
     @property
+    def masked(self) -> list[Attention]:
+        """Attentions that each call gives a mask, in order."""
+        return [node for node in self.wiring if isinstance(node, Attention) and node.masked]
+
+    @property
     def attends(self) -> bool:
         """Whether values depend on all tokens of a sequence."""
         return any(isinstance(node, Attention) for node in self.wiring)

@@ -454,7 +454,7 @@ _ARGUMENTS = {
     "dropout": ("input", "p", "training", "inplace"),
     "softmax": ("input", "dim", "_stacklevel", "dtype"),
     "layer_norm": ("input", "normalized_shape", "weight", "bias", "eps"),
-    "attention": ("input", "other", "third", "heads", "causal"),
+    "attention": ("input", "other", "third", "heads", "causal", "mask"),
     "max_pool": (
         "input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices",
     ),
@@ -496,7 +496,9 @@ def operation_of(
         return None if element is None else (("function", element), args[:1])
     given: dict[str, Any] = {**dict(zip(_ARGUMENTS[kind], args, strict=False)), **kwargs}
     operation = _operation(kind, given)
-    operands = given.get("input"), given.get("other"), given.get("third")
+    operands = given.get("input"), given.get("other"), given.get("third"), given.get("mask")
+    if operation is not None and operation[0] == "attention" and operation[-1]:
+        return operation, operands
     return None if operation is None else (operation, operands[: _OPERANDS.get(kind, 1)])
 
 
@@ -516,7 +518,7 @@ def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
         whole = (given.get("start_dim", 0), given.get("end_dim", -1)) == (1, -1)
         return (kind,) if whole else None
     if kind == "attention":
-        return kind, given["heads"], given["causal"]
+        return kind, given["heads"], given["causal"], given.get("mask") is not None
     if kind == "dropout":
         p, training = given.get("p", 0.5), bool(given.get("training", True))
         return (kind, float(p), training) if 0 <= p <= MOST_DROPPED else None
@@ -659,8 +661,20 @@ def is_flattening(node: fx.Node, module: torch.nn.Module) -> bool:
     return operation_at(node, module) == ("flatten",)
 
 
-def attention_of(node: fx.Node, module: torch.nn.Module) -> tuple[int, bool] | None:
-    """Return the heads of an attention and whether it is causal; None for other nodes."""
+def operands_of(node: fx.Node) -> list[fx.Node]:
+    """Return the values that a node computes with: all it reads but the mask of an attention."""
+    read = node.all_input_nodes
+    return read[: _OPERANDS["attention"]] if node.target is attend else read
+
+
+def mask_of(node: fx.Node) -> fx.Node | None:
+    """Return the mask of an attention, if it has one."""
+    read = node.all_input_nodes
+    return read[-1] if node.target is attend and len(read) > _OPERANDS["attention"] else None
+
+
+def attention_of(node: fx.Node, module: torch.nn.Module) -> tuple[int, bool, bool] | None:
+    """Return the heads of an attention, and whether it is causal and masked; None for others."""
     operation = operation_at(node, module)
     return operation[1:] if operation is not None and operation[0] == "attention" else None
 

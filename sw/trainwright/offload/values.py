@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from inspect import signature
 from math import prod
 from typing import Any
@@ -16,13 +16,20 @@ from torch.utils import _pytree
 from trainwright.functions import Function
 from trainwright.functions.in_torch import pooled
 from trainwright.nn import TensorTrain, TTConv2d
-from trainwright.nn.attention import attend
+from trainwright.nn.attention import attend, check_mask
 from trainwright.nn.output_loss import LOST_DEVIATION, LOST_IN_PROGRAM
 from trainwright.nn.untyped import autocast_type, unguarded
 from trainwright.offload.chain import Chain
 from trainwright.offload.regions import Found
 from trainwright.offload.stretch import window_of
-from trainwright.offload.trace import Operation, layer_of, operation_at, operation_of
+from trainwright.offload.trace import (
+    Operation,
+    layer_of,
+    mask_of,
+    operands_of,
+    operation_at,
+    operation_of,
+)
 
 _tensor: Any = torch.Tensor
 _pytree_of: Any = _pytree  # its functions have no types
@@ -63,16 +70,16 @@ class InnerValue(torch.Tensor):
         run: "ProgramRun", node: fx.Node, shape: Sequence[int], dtype: torch.dtype
     ) -> "InnerValue":
         """Return the value that a node of a running program makes."""
-        like, make = run.outputs[0], _tensor._make_wrapper_subclass
+        make = _tensor._make_wrapper_subclass
         result: InnerValue = make(
             InnerValue,
             shape,
             dtype=dtype,
-            device=like.device,
-            requires_grad=like.requires_grad,
+            device=run.source.device,
+            requires_grad=run.requires_grad,
         )
         result.run, result.node, result.value = run, node, None
-        if like.requires_grad:
+        if run.requires_grad:
             untyped: Any = result
             with unguarded():
                 untyped.register_hook(_lost)
@@ -210,11 +217,21 @@ class Route:
                 operation = "layer", layers[str(node.target)]
             assert operation is not None
             operations[node] = operation
-            nodes.setdefault(_key(operation, node.all_input_nodes), []).append(node)
+            nodes.setdefault(_key(operation, operands_of(node)), []).append(node)
         return cls(region, chain, nodes, operations, {n: k for k, n in enumerate(region.ends)})
 
-    def measure_loss(self, x: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
-        """Measure what rounding takes of the program's ``outputs`` of ``x``."""
+    @cached_property
+    def masked(self) -> list[fx.Node]:
+        """Attentions that each call gives a mask, in order."""
+        return [node for node in self.region.nodes if mask_of(node) is not None]
+
+    def measure_loss(
+        self,
+        x: torch.Tensor,
+        masks: Mapping[fx.Node, torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+    ) -> None:
+        """Measure what rounding takes of the program's ``outputs`` of ``x`` and ``masks``."""
         layers, stretch = self.chain.layers, self.region.stretch
         draws = any(layer.training for layer in layers) and any(
             operation[0] == "dropout" for operation in self.operations.values()
@@ -223,14 +240,18 @@ class Route:
             place = max(stretch.reaching([number]))
             features = 2 if stretch.attends else 1
             dims = 3 if stretch.channels else features, 3 if end.channels else features
-            exact = None if draws else partial(self._exact, self.region.ends[number])
+            exact = None if draws else partial(self._exact, self.region.ends[number], masks)
             measure_loss(layers, stretch.names, place, x, y, exact, dims)
 
-    def _exact(self, end: fx.Node, x: torch.Tensor) -> torch.Tensor:
+    def _exact(
+        self, end: fx.Node, masks: Mapping[fx.Node, torch.Tensor], x: torch.Tensor
+    ) -> torch.Tensor:
         """Return the value of a node for ``x`` with nothing rounded but the factors."""
         values = {self.region.source: x}
         for node in self.region.nodes:
-            given = [values[operand] for operand in node.all_input_nodes]
+            given = [values[operand] for operand in operands_of(node)]
+            if node in masks:
+                given.append(masks[node])
             values[node] = _applied(self.operations[node], given, TensorTrain.exact)
         return values[end]
 
@@ -264,17 +285,40 @@ class ProgramRun:
         # Tensors made in inference mode count no changes: a copy tells whether there was one.
         self._before = source.clone() if source.is_inference() else source._version
         self.mode, self._alone, self._left = mode_of(source), alone, left
-        self.outputs = route.chain(source)
         self._layer_type = route.chain.layer_type(source)
-        route.measure_loss(source, self.outputs)
+        parameters = (p for layer in route.chain.layers for p in layer.parameters())
+        self.requires_grad = torch.is_grad_enabled() and any(
+            value.requires_grad for value in (source, *parameters)
+        )
+        self._masks: dict[fx.Node, torch.Tensor] = {}
+        if not route.masked:  # else the program runs once all masks are given
+            _ = self.outputs
         self._taken: set[fx.Node] = set()
         self._inner: list[ref[InnerValue]] = []
         self._values: dict[fx.Node, torch.Tensor] = {}
         self.is_left = False
         """Whether the module went another way, in which torch computes."""
 
+    @cached_property
+    def outputs(self) -> tuple[torch.Tensor, ...]:
+        """Outputs of the program, which runs when one of them is asked for."""
+        outputs = self.route.chain(self.source, tuple(self._masks[n] for n in self.route.masked))
+        self.route.measure_loss(self.source, self._masks, outputs)
+        return outputs
+
+    @property
+    def _can_run(self) -> bool:
+        return self._masks.keys() >= set(self.route.masked) and (
+            "outputs" in vars(self) or self._is_kept()
+        )
+
     def following(self, operation: Operation, operands: Sequence[Any]) -> torch.Tensor | None:
         """Return what an operation makes of values of the program; None where it has no such."""
+        mask = None
+        if operation[0] == "attention" and operation[-1]:
+            *operands, mask = operands
+            if not _is_mask(mask, operands, operation[1]):
+                return None
         read = list(map(self._node, operands))
         if self.is_left or None in read or mode_of(self.source) != self.mode:
             return None
@@ -282,8 +326,10 @@ class ProgramRun:
         if len(set(given)) != len(read):
             return None
         for node in self.route.nodes.get(_key(operation, given), ()):
-            if node not in self._taken:
+            if node not in self._taken and (node not in self.route.ends or self._can_run):
                 self._taken.add(node)
+                if mask is not None:  # a copy, as the program reads it later
+                    self._masks[node] = mask.detach().clone()
                 types = [operand.dtype for operand in operands]
                 return self._result(node, operation, tuple(operands[0].shape), types)
         return None
@@ -342,10 +388,24 @@ class ProgramRun:
                 )
             return self.source
         if node not in self._values:
-            given = [self._computed(operand) for operand in node.all_input_nodes]
+            given = [self._computed(operand) for operand in operands_of(node)]
+            if node in self._masks:
+                given.append(self._masks[node])
             with _mode(self.mode, self.source.device):
                 self._values[node] = _applied(self.route.operations[node], given, self._alone)
         return self._values[node]
+
+
+def _is_mask(mask: Any, operands: Sequence[torch.Tensor], heads: int) -> bool:
+    """Return whether a program takes a mask; torch computes with others, or says what is wrong."""
+    if isinstance(mask, InnerValue) or not isinstance(mask, torch.Tensor):
+        return False
+    *samples, tokens, _ = operands[0].shape
+    try:
+        check_mask("mask", mask, (*samples, heads, tokens, tokens))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _shape(operation: Operation, given: tuple[int, ...]) -> tuple[int, ...]:
@@ -379,8 +439,8 @@ def _applied(
     if kind == "sum":
         return given[0] + given[1]
     if kind == "attention":
-        query, key, value = given
-        return attend(query, key, value, *operation[1:])
+        query, key, value, *mask = given
+        return attend(query, key, value, *operation[1:3], *mask)
     if kind == "flatten":
         return given[0].flatten(1)
     if kind == "dropout":

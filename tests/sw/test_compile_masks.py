@@ -1,0 +1,183 @@
+"""Masks of attention in PyTorch, and in the programs of compiled models."""
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+import trainwright
+import trainwright.nn as tnn
+
+NUMBERS = "factor=fixed(8),activation=fixed(16)"
+HEADS, TOKENS, SIZE = 4, 8, 32
+
+
+class Attending(torch.nn.Module):
+    """Attention with a residual sum behind a norm."""
+
+    def __init__(self, causal=False):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (
+            tnn.TTLinear(SIZE, SIZE, rank=8, numbers=NUMBERS) for _ in range(4)
+        )
+        self.norm = tnn.TTLayerNorm(SIZE, numbers=NUMBERS)
+        self.attention = tnn.TokenAttention(HEADS, causal=causal)
+
+    def forward(self, x, mask=None, padding=None):
+        y = self.norm(x)
+        return x + self.out(self.attention(self.q(y), self.k(y), self.v(y), mask, padding))
+
+
+def given_masks(samples):
+    """Return masks by name; in ``padding`` one sequence has no token."""
+    padding = torch.arange(TOKENS) >= torch.randint(1, TOKENS + 1, (samples, 1))
+    padding[2] = True
+    mask = torch.rand(samples, HEADS, TOKENS, TOKENS) > 0.5
+    return {
+        "padding": {"padding": padding},
+        "mask": {"mask": mask},
+        "queries and keys": {"mask": mask[0, 0]},
+        "both": {"mask": mask[:, :1], "padding": padding},
+    }
+
+
+def gradients(model, x, steps=1, **masks):
+    """Return outputs and all gradients of the last of some steps."""
+    for _ in range(steps):
+        model.zero_grad()
+        given = x.clone().requires_grad_()
+        y = model(given, **masks)
+        (y * torch.linspace(-1, 1, SIZE)).sum().backward()
+    return [y.detach(), given.grad, *(p.grad.clone() for p in model.parameters())]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("causal", (False, True))
+@pytest.mark.parametrize("name", given_masks(3))
+def test_compiled_masked_attention_is_one_program_near_torch(name, causal):
+    """Seven sequences in batches of four, of which the last one is filled up."""
+    torch.manual_seed(0)
+    model, x, masks = Attending(causal), torch.randn(7, TOKENS, SIZE), given_masks(7)[name]
+    compiled = trainwright.compile(model, batch=4 * TOKENS)
+    own, plain = gradients(compiled, x, 4, **masks), gradients(model, x, 4, **masks)
+    assert {row.where for row in compiled.report().layers} == {"program 2"}
+    assert set(compiled.report().operators) <= {"invert", "getitem", "and_"}
+    for name, mine, other in zip(
+        ["y", "x", *dict(model.named_parameters())], own, plain, strict=True
+    ):
+        if name != "k.bias":  # attention does not depend on it
+            assert (mine - other).norm() < 0.01 * other.norm(), name
+    real = gradients(tnn.to_torch(model), x, **masks)
+    for mine, other in zip(own[:2], real, strict=False):
+        assert (mine - other).norm() < 0.01 * other.norm()
+
+
+def test_compiled_padding_hides_tokens_from_all_others():
+    torch.manual_seed(1)
+    compiled = trainwright.compile(Attending(), batch=4 * TOKENS)
+    x, padding = torch.randn(3, TOKENS, SIZE), given_masks(3)["padding"]["padding"]
+    gradients(compiled, x, padding=padding)
+    compiled.eval()
+    changed = torch.where(padding[..., None], torch.randn(x.shape), x)
+    assert torch.equal(
+        compiled(x, padding=padding)[~padding], compiled(changed, padding=padding)[~padding]
+    )
+    assert not torch.equal(compiled(x)[~padding], compiled(changed)[~padding])
+
+
+def test_attention_with_masks_equals_that_of_torch():
+    torch.manual_seed(2)
+    q, k, v = (torch.randn(5, TOKENS, SIZE, requires_grad=True) for _ in range(3))
+    for masks in given_masks(5).values():
+        allowed = masks.get("mask", torch.ones((), dtype=torch.bool))
+        if "padding" in masks:
+            allowed = allowed & ~masks["padding"][:, None, None]
+        heads = (x.view(5, TOKENS, HEADS, -1).transpose(1, 2) for x in (q, k, v))
+        wanted = scaled_dot_product_attention(*heads, attn_mask=allowed).transpose(1, 2).flatten(2)
+        own = tnn.TokenAttention(HEADS)(q, k, v, **masks)
+        torch.testing.assert_close(own, wanted.nan_to_num())  # NaN before torch 2.5
+        assert all(g.isfinite().all() for g in torch.autograd.grad(own.sum(), (q, k, v)))
+        causal = tnn.TokenAttention(HEADS, causal=True)(q, k, v, **masks)
+        triangle = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+        masks = {"mask": masks.get("mask", triangle) & triangle, "padding": masks.get("padding")}
+        torch.testing.assert_close(causal, tnn.TokenAttention(HEADS)(q, k, v, **masks))
+
+
+def test_compiled_query_without_keys_finds_zeros():
+    torch.manual_seed(3)
+    model = Attending()
+    compiled, x = trainwright.compile(model, batch=2 * TOKENS), torch.randn(2, TOKENS, SIZE)
+    mask = torch.ones(TOKENS, TOKENS, dtype=torch.bool)
+    mask[3] = False
+    y, gradient, *_ = gradients(compiled, x, mask=mask)
+    alone = x[:, 3] + model.out.bias
+    assert (y[:, 3] - alone).norm() < 0.01 * alone.norm() and gradient.isfinite().all()
+
+
+def test_compiled_passes_with_other_masks_are_run_again_with_their_own():
+    torch.manual_seed(4)
+    compiled, x = trainwright.compile(Attending(), batch=32), torch.randn(4, TOKENS, SIZE)
+    paddings = [torch.arange(TOKENS) >= length for length in torch.tensor([[3], [8]])]
+    gradients(compiled, x, 3, padding=paddings[0].expand(4, -1))
+    compiled.eval()
+    alone = [gradients(compiled, x, padding=padding.expand(4, -1)) for padding in paddings]
+    assert not torch.equal(alone[0][1], alone[1][1])
+    given = [x.clone().requires_grad_() for _ in paddings]
+    outputs = [
+        compiled(values, padding=padding.expand(4, -1))
+        for values, padding in zip(given, paddings, strict=True)
+    ]
+    for y, values, wanted in zip(outputs, given, alone, strict=True):
+        (y * torch.linspace(-1, 1, SIZE)).sum().backward()
+        assert torch.equal(y, wanted[0]) and torch.equal(values.grad, wanted[1])
+
+
+class Late(Attending):
+    """Attention whose mask is made after the first layers of its program."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x):
+        y = self.norm(x)
+        q, k, v = self.q(y), self.k(y), self.v(y)
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        if self.kind == "of inputs":
+            mask = (x[..., 0] > 0)[:, None, None]
+        if self.kind == "of values":
+            mask = (k[..., 0] > 0)[:, None, None]
+        attended = self.attention(q, k, v, mask)
+        mask.fill_(False)
+        return x + self.out(attended)
+
+
+@pytest.mark.parametrize(
+    ("kind", "programs"), [("of sizes", 1), ("of inputs", 1), ("of values", None)]
+)
+def test_compiled_mask_that_is_made_within_a_forward_is_followed(kind, programs):
+    torch.manual_seed(5)
+    model, x = Late(kind), torch.randn(4, TOKENS, SIZE)
+    compiled = trainwright.compile(model, batch=32)
+    own, plain = gradients(compiled, x, 4)[:2], gradients(tnn.to_torch(model), x)
+    for mine, other in zip(own, plain, strict=False):
+        assert (mine - other).norm() < 0.02 * other.norm()
+    if programs:
+        assert len({row.where for row in compiled.report().layers}) == programs
+
+
+WRONG = {
+    "float": ({"mask": torch.zeros(8, 8)}, TypeError, r"mask .* torch\.bool, not torch\.float32"),
+    "integers": ({"padding": torch.zeros(2, 8).long()}, TypeError, r"padding .* not torch\.int64"),
+    "keys": ({"mask": torch.ones(8, 7) > 0}, ValueError, r"\(8, 7\), which does not broadcast to"),
+    "samples": ({"padding": torch.ones(3, 8) > 0}, ValueError, r"padding .* to \(2, 8\), .*keys"),
+    "list": ({"padding": [True]}, TypeError, "must be a torch.Tensor, not list"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_masks_of_another_kind_are_one_error(name):
+    masks, error, match = WRONG[name]
+    model, x = Attending(), torch.randn(2, TOKENS, SIZE)
+    for each in (model, trainwright.compile(model, batch=16)):
+        with pytest.raises(error, match=match):
+            each(x, **masks)
