@@ -29,6 +29,7 @@ from trainwright.driver.model import (
 from trainwright.driver.records import input_view, written_words
 from trainwright.driver.runner import GradientOf, Occupied, StepDriver
 from trainwright.driver.tokens import (
+    NO_MASKS,
     TokenCounts,
     exponent_of_inputs,
     present_tokens,
@@ -136,16 +137,20 @@ class Driver(StepDriver):
         inputs = (node.name for node in self.network.nodes if not node.sources)
         return dict.fromkeys(("x", *inputs), self.input_exponent) | host_operands(self.network)
 
-    def _put_inputs(self, given: ForwardOperands) -> None:
+    def _put_inputs(
+        self,
+        inputs: torch.Tensor,
+        masks: int | None,
+        attended: Mapping[str, torch.Tensor] = NO_MASKS,
+    ) -> None:
         """Write inputs (batch, I), and their masks of padding, attention and dropout."""
-        inputs = given.inputs
         if self._pads:
             present = present_tokens(self.network, inputs)
             self._occupied = TokenCounts(self.network, present).of
-        for name, values in written_words(self.network, self.step.inputs, inputs, given.attended):
+        for name, values in written_words(self.network, self.step.inputs, inputs, attended):
             self._put(name, values)
         for number, node in dropped(self.network):
-            words = dropout_words(self.network, node, number, self.step.batch, given.masks)
+            words = dropout_words(self.network, node, number, self.step.batch, masks)
             self._put(host_name(self.network, node), words)
 
     def _input_gradient(self, bound: Bound) -> torch.Tensor | None:
@@ -265,7 +270,7 @@ class Driver(StepDriver):
             name, values = f"l{number}.b", torch.zeros(layer.output_size) if bias is None else bias
             if name in self.step.buffers:
                 self._put(name, quantise(values, bound.exponents[name], width))
-        self._put_inputs(given)
+        self._put_inputs(inputs, given.masks, given.attended)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward = model, bound.exponents
         heads = [self._value(name, bound, "intermediate") for name in self.step.results]
