@@ -221,3 +221,43 @@ def test_guide_example_prints_its_comment(capsys) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     exec(example, {"__name__": "example"})
     assert capsys.readouterr().out.strip() == example.rsplit("# ", 1)[1].strip()
+
+
+OTHER = Body().read("other")
+MISTAKES = {
+    "added bool": lambda body, x: x + True,
+    "subtracted bool": lambda body, x: x - True,
+    "subtracted from bool": lambda body, x: True - x,
+    "shift of a float": lambda body, x: x >> 1.5,
+    "negative shift": lambda body, x: x >> -1,
+    "shift past the word": lambda body, x: x >> 64,
+    "rounding by name": lambda body, x: x.rounded(1, "even"),
+    "mask of a float": lambda body, x: x & 1.5,
+    "mask of None": lambda body, x: x & None,
+    "clip to a float": lambda body, x: x.clip(2.5),
+    "clip to nothing": lambda body, x: x.clip(0),
+    "wrap to more bits": lambda body, x: x.wrap(64),
+    "empty range": lambda body, x: x.within(5, 1),
+    "range of floats": lambda body, x: x.within(0.5, 1.5),
+    "float constant": lambda body, x: body.constant(0.0),
+    "constant None": lambda body, x: body.constant(None),
+    "chosen float": lambda body, x: where(x.zero, 1.5, x),
+    "old number": lambda body, x: where(x.zero, x, 3),
+    "written number": lambda body, x: body.write("y", 3),
+    "kept number": lambda body, x: body.keep(KEPT, 3),
+    "total of a number": lambda body, x: body.total(3),
+    "counted None": lambda body, x: body.count(None),
+    "stored number": lambda body, x: body.stored("y", 3),
+    "scaled number": lambda body, x: body.scaled(3, 2),
+    "sum with another body": lambda body, x: x + OTHER,
+    "written of another body": lambda body, x: body.write("y", OTHER),
+    "chosen of another body": lambda body, x: where(x.zero, OTHER, x),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_body_with_a_wrong_operand_is_one_error_that_names_the_line(mistake):
+    body = Body()
+    x = body.read("x")
+    with pytest.raises(KernelError, match=r"^test_kernels\.py:\d+: .* (not|another|no) "):
+        MISTAKES[mistake](body, x)

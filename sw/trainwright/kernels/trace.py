@@ -24,6 +24,7 @@ from trainwright.program.vector import (
     Total,
     When,
 )
+from trainwright.support.arguments import is_size
 from trainwright.support.errors import UserError
 
 LANES = 16
@@ -160,13 +161,14 @@ class Value:
     __radd__ = __add__
 
     def __sub__(self, other: "Value | int") -> "Value":
+        low, high = _range(other)
         if isinstance(other, int):
             return self + -other
-        low, high = _range(other)
         reach = self.low - high, self.high - low
         return self.body.step(reach, a=self, c=other, sign=-1)
 
     def __rsub__(self, other: int) -> "Value":
+        _range(other)
         if fits((self.low, self.high), FACTOR_WIDTH):
             # One instruction; a constant in a register would take another one.
             return self * -1 + other if other else self * -1
@@ -194,8 +196,8 @@ class Value:
         return self.body.step((min(corners), max(corners)), kind=Kind.PRODUCT, a=self, s=s)
 
     def __and__(self, mask: int) -> "Value":
-        if mask < 0:
-            raise self.body.error(f"a mask is at least 0, not {mask}")
+        if not is_size(mask, 0):
+            raise self.body.error(f"a mask is a whole number of at least 0, not {mask!r}")
         return self.body.step((0, mask), kind=Kind.AND, a=self, s=Constant(mask, mask))
 
     def at_least(self, other: "Value | int") -> "Value":
@@ -223,7 +225,11 @@ class Value:
     def rounded(self, shift: "int | Value | GivenShift", rounding: Rounding) -> "Value":
         """Divide by 2^shift; of a register the lowest SHIFT_WIDTH bits are the shift."""
         least, most = 0, MOST_SHIFT
-        if isinstance(shift, int):
+        if not isinstance(rounding, Rounding):
+            raise self.body.error(f"a rounding is one of {Rounding.__name__}, not {rounding!r}")
+        if not isinstance(shift, Value | GivenShift):
+            if not is_size(shift, 0) or shift > MOST_SHIFT:
+                raise self.body.error(f"a shift is 0 to {MOST_SHIFT} or a value, not {shift!r}")
             least = most = shift
         elif isinstance(shift, Value) and 0 <= shift.low <= shift.high <= most:
             least, most = shift.low, shift.high
@@ -234,17 +240,24 @@ class Value:
 
     def clip(self, width: int) -> "Value":
         """Saturate to ``width`` bits, signed."""
+        self.body.check_width(width)
         most = (1 << (width - 1)) - 1
         reach = max(min(self.low, most), -most - 1), min(max(self.high, -most - 1), most)
         return self.body.step(reach, a=self, width=width)
 
     def wrap(self, width: int) -> "Value":
         """Keep the lowest ``width`` bits as a signed number."""
+        self.body.check_width(width)
         reach = _low_bits((self.low, self.high), width)
         return self.body.step(reach, a=self, width=width, wraps=True)
 
     def within(self, low: int, high: int) -> "Value":
         """State a range that intervals cannot prove; an evaluation checks the statement."""
+        (low, _), (high, _) = _range(low), _range(high)
+        if max(self.low, low) > min(self.high, high):
+            raise self.body.error(
+                f"within({low}, {high}) holds for no value from {self.low} to {self.high}"
+            )
         self.low, self.high, self.stated = max(self.low, low), min(self.high, high), True
         return self
 
@@ -322,10 +335,13 @@ class Value:
 
 def where(condition: Condition, new: Value | int, old: Value) -> Value:
     """Choose ``new`` in the lanes of a condition, ``old`` in the others."""
-    body = old.body
     if not isinstance(condition, Condition):
-        raise body.error(f"where takes a condition such as x.negative, not {condition!r}")
-    value = body.constant(new) if isinstance(new, int) else new
+        raise KernelError(
+            f"{_line()}: where takes a condition such as x.negative, not {condition!r}"
+        )
+    body = condition.value.body
+    body.check_values(old)
+    value = new if isinstance(new, Value) else body.constant(new)
     reach = min(value.low, old.low), max(value.high, old.high)
     return body.step(reach, kind=Op.WHERE, a=value, old=old, condition=condition)
 
@@ -404,10 +420,25 @@ class Body:
                     f"the constant {literal.low} has more than {FACTOR_WIDTH} bits; add a smaller "
                     "one to a shifted value"
                 )
+        given = (fields.get(name) for name in ("a", "s", "c", "shift", "old"))
+        self.check_values(*(v for v in given if isinstance(v, Value)))
         fields.setdefault("width", self.width)
         value = Value(body=self, low=reach[0], high=reach[1], line=_line(), **fields)
         self.steps.append(value)
         return value
+
+    def check_values(self, *values: Value) -> None:
+        """Raise ``KernelError`` for what is no value, or one of another recording."""
+        for value in values:
+            if not isinstance(value, Value):
+                raise self.error(f"a value of the kernel is needed, not {value!r}")
+            if value.body is not self:
+                raise self.error("a value of another kernel is used: read it in this one")
+
+    def check_width(self, width: int) -> None:
+        """Raise ``KernelError`` for a width that no value has."""
+        if not is_size(width) or width > self.width:
+            raise self.error(f"a width is 1 to {self.width} bits, not {width!r}")
 
     def error(self, message: str) -> KernelError:
         """Make an error that names the line of the kernel."""
@@ -425,6 +456,7 @@ class Body:
 
         Values beyond ARGUMENT_WIDTH bits saturate.
         """
+        self.check_values(operand)
         if operand.kind is not Op.READ:
             raise self.error("scaled takes an operand of the kernel, before any arithmetic")
         asked = operand.stream, RAISED - fraction
@@ -442,6 +474,7 @@ class Body:
 
         The result of the network's function has a constant exponent, by its ``whole_bits``.
         """
+        self.check_values(value)
         if self.whole_bits is None:
             raise self.error("fixed is for results with whole_bits, whose exponent is constant")
         shift = fraction - (self.bits - 1 - self.whole_bits)
@@ -449,12 +482,14 @@ class Body:
 
     def sum(self, value: Value) -> Value:
         """Sum the value over its group; exact, so that no order of the sum changes a bit."""
+        self.check_values(value)
         self._require_group("sum")
         reach = self.group * min(value.low, 0), self.group * max(value.high, 0)
         return self.step(reach, kind=Op.SUM, a=value)
 
     def greatest(self, value: Value) -> Value:
         """Find the greatest value of the group."""
+        self.check_values(value)
         self._require_group("greatest")
         return self.step((value.low, value.high), kind=Op.GREATEST, a=value)
 
@@ -463,6 +498,7 @@ class Body:
 
         Without it, what is needed before and behind a reduction is computed twice.
         """
+        self.check_values(value)
         if not fits((value.low, value.high), WORD_WIDTH):
             raise self.error(
                 f"a stored value reaches from {value.low} to {value.high}, more than {WORD_WIDTH} "
@@ -479,6 +515,7 @@ class Body:
 
         With ``counted`` a kernel with groups adds the word's size to the total of its passes.
         """
+        self.check_values(value)
         if any(isinstance(v, Effect) and v.stream == stream for v in self.steps):
             raise self.error(f"stream {stream!r} is written twice")
         self.steps.append(Effect(value, stream=stream, counted=counted))
@@ -501,6 +538,7 @@ class Body:
 
     def keep(self, register: Register, value: Value) -> None:
         """Leave a value in a register for later rows of the thread and for later passes."""
+        self.check_values(value)
         if not register.low <= value.low <= value.high <= register.high:
             raise self.error(
                 f"register {register.number} holds {register.low} to {register.high}, the value "
@@ -514,6 +552,7 @@ class Body:
 
     def constant(self, value: int) -> Value:
         """Make a value that is the same in all lanes."""
+        _range(value)
         zero = self.step((0, 0), kind=Kind.LANE, shift=(1 << SHIFT_WIDTH) - 1)
         return zero + value if value else zero
 
@@ -528,10 +567,12 @@ class Body:
 
     def total(self, value: Value) -> None:
         """Add lane 0 of the value to the pass's sum."""
+        self.check_values(value)
         self.steps.append(Effect(value, total=Total.SUM))
 
     def count(self, value: Value) -> None:
         """Add lane 0 of the value to the pass's count."""
+        self.check_values(value)
         self.steps.append(Effect(value, total=Total.COUNT))
 
 
@@ -563,7 +604,7 @@ def fits(reach: Range, width: int) -> bool:
 
 
 def _range(value: "Value | Constant | int") -> Range:
-    if not isinstance(value, int | Value | Constant):
+    if not isinstance(value, int | Value | Constant) or isinstance(value, bool):
         raise KernelError(
             f"{_line()}: a kernel computes with whole numbers, not with {value!r}: scale it, such "
             "as (x * round(0.7 * 65536)).rounded(16, Rounding.EVEN) for 0.7 x"
