@@ -8,7 +8,10 @@ import pytest
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.check.comparison import Mismatch, carrying_signal
+from trainwright.check.hazards import check_hazards
+from trainwright.check.product import check_product
 from trainwright.check.step import check_step, summary
+from trainwright.check.training import check_training
 from trainwright.compiler import compile_step
 from trainwright.golden import interpreter
 from trainwright.golden.backend import GoldenAccelerator
@@ -265,3 +268,28 @@ def test_another_seed_is_another_step():
         check_step(DIGITS, 4, accelerator, seed=seed)
         values.append(accelerator.read(0, compiled().memory_bytes))
     assert not np.array_equal(*values)
+
+
+@pytest.mark.parametrize("check", [check_step, check_training])
+@pytest.mark.parametrize(
+    ("seed", "error", "message"),
+    [
+        ("1", TypeError, "seed must be an integer, not '1'"),
+        (True, TypeError, "seed must be an integer, not True"),
+        (-1, ValueError, "seed must be from 0 to"),
+        (1 << 63, ValueError, "seed must be from 0 to"),
+    ],
+)
+def test_check_with_a_seed_that_is_none_is_one_error(check, seed, error, message):
+    with pytest.raises(error, match=message):
+        check(DIGITS, 4, GoldenAccelerator(P, memory_bytes=1 << 16), seed=seed)
+
+
+def test_check_of_hazards_and_products_refuse_a_seed_that_is_text():
+    accelerator = GoldenAccelerator(P, memory_bytes=1 << 16)
+    for check in (
+        lambda: check_hazards(accelerator, seed="1"),
+        lambda: check_product("float32", (2, 2, 2), accelerator, seed="1"),
+    ):
+        with pytest.raises(TypeError, match="seed must be an integer, not '1'"):
+            check()

@@ -451,3 +451,16 @@ def test_threads_of_one_compiled_model_take_turns(monkeypatch):
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(run, range(4)))
     assert not any(overlaps) and len(overlaps) == 4
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "message"),
+    [
+        (3, "loss_of must be a function that makes a loss of outputs, not 3"),
+        (lambda y: 1.5, r"the result of loss_of must be a Tensor, not 1\.5"),
+    ],
+)
+def test_calibrate_without_a_loss_function_is_one_error(loss_of, message):
+    model = compile(torch.nn.Sequential(tnn.TTLinear(16, 8, rank=2)), batch=4)
+    with pytest.raises(TypeError, match=message):
+        model.calibrate(torch.rand(4, 16), loss_of)

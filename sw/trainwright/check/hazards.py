@@ -23,6 +23,7 @@ from trainwright.program.fields import Engine, Operation
 from trainwright.program.footprint import Touch, external, footprint
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Instruction, Memory, Stream, Vector
+from trainwright.support.arguments import require_seed
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -276,7 +277,7 @@ def check_hazards(accelerator: Accelerator, seed: int = 0) -> Comparison:
 
     Where it is simulated they run under several timings of its memory (``timings``).
     """
-    p, comparison = accelerator.parameters, Comparison()
+    p, comparison, seed = accelerator.parameters, Comparison(), require_seed(seed)
     if not has_room(p, accelerator.memory_bytes):
         return comparison
     given = given_rows(p, seed)

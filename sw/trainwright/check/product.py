@@ -19,13 +19,14 @@ from torch import Tensor
 from trainwright.accelerator import Accelerator, AcceleratorError, Counters, Run
 from trainwright.ape.residues import TYPES, Exponents, ResidueType, exponents
 from trainwright.check.comparison import Comparison, RunProgram, closing_lines, compare_runs
-from trainwright.check.step import HARDWARE, KERNEL, compare_buffers, is_kernel
+from trainwright.check.step import HARDWARE, KERNEL, MOST_SEED, compare_buffers, is_kernel
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.step.products import ProductPrograms, compile_products
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.mcf.exact import components_from
 from trainwright.parameters import AcceleratorParameters
 from trainwright.precision import residues
+from trainwright.support.arguments import require_seed
 from trainwright.support.text import amount
 
 SUM_BITS = 16
@@ -230,6 +231,7 @@ def check_product(
     results of the accelerator have too few bits, ``AcceleratorError`` if its memory is too small.
     """
     p, is_golden = accelerator.parameters, is_kernel(accelerator)
+    seed = require_seed(seed, MOST_SEED)
     require_exact_sums(p)
     m, k, n = sizes
     passes = passes_for(TYPES[dtype], k)

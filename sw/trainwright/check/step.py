@@ -33,6 +33,7 @@ from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
+from trainwright.support.arguments import require_seed
 from trainwright.support.text import amount
 
 
@@ -190,6 +191,10 @@ class StepCheck:
         }
 
 
+MOST_SEED = (1 << 63) - 1
+"""Greatest seed of random operands that torch and numpy both take."""
+
+
 def check_step(
     network: Network,
     batch: int,
@@ -204,7 +209,7 @@ def check_step(
     A golden model as ``accelerator`` is compared with its interpreter. Raises ``AcceleratorError``
     where the golden model is interpreted already, because there is no C compiler.
     """
-    itself = is_kernel(accelerator)
+    itself, seed = is_kernel(accelerator), require_seed(seed, MOST_SEED)
     with twins(accelerator, network, batch, plan, interpreted=itself) as (reference, driver):
         operands = random_inputs(network, reference, seed)
         operands = replace(operands, seeds=step_seeds(rounding, seed, 0), masks=MASKS)

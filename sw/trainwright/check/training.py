@@ -24,7 +24,7 @@ import torch
 from trainwright.accelerator import Accelerator
 from trainwright.accelerator.counted import CountedWrites
 from trainwright.check.comparison import Comparison, Mismatch, RunProgram, compare_runs
-from trainwright.check.step import HARDWARE, KERNEL, StepCheck, is_kernel
+from trainwright.check.step import HARDWARE, KERNEL, MOST_SEED, StepCheck, is_kernel
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.data import DataSet, Split
 from trainwright.data.sentences import PADDING
@@ -36,6 +36,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, make_layout
 from trainwright.onchip.state import ChipState
+from trainwright.support.arguments import require_seed
 from trainwright.train.batches import chip_batch_indices, input_quantiser, vocabulary_digits
 from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.engine import TrainingTask
@@ -356,6 +357,7 @@ def check_training(
     take.
     """
     itself, size = is_kernel(accelerator), accelerator.memory_bytes
+    seed = require_seed(seed, MOST_SEED)
     state = weakened(random_state(network, seed)) if state is None else state
     training = RandomTraining(network, batch, state, steps, seed, loss, plan)
     p = accelerator.parameters

@@ -42,6 +42,7 @@ from trainwright.offload.trace import (
 from trainwright.offload.values import ordinary
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.arguments import plain, require_kind
+from trainwright.support.text import shown
 
 _pytree_of: Any = _pytree  # its functions have no types
 
@@ -290,9 +291,20 @@ class CompiledModule(torch.nn.Module):
 
         ``loss_of`` makes a loss of the model's outputs. Steps are repeated on the golden model
         until no exponent moves; returns the repetitions. Without it exponents are chosen in the
-        first step, those of gradients once those of activations stand still.
+        first step, those of gradients once those of activations stand still. Raises ``TypeError``
+        for a ``loss_of`` that is no function, or makes no tensor.
         """
+        if not callable(loss_of):
+            raise TypeError(
+                f"loss_of must be a function that makes a loss of outputs, not {shown(loss_of)}"
+            )
         parameters = [p for p in self.parameters() if p.requires_grad]
+
+        def loss() -> torch.Tensor:
+            result = loss_of(self(x))
+            require_kind("the result of loss_of", result, torch.Tensor)
+            return result
+
         with ExitStack() as stack:
             settling = stack.enter_context(Settling())
             for segment in self.segments:  # what no repetition leaves is forgotten, too
@@ -301,7 +313,7 @@ class CompiledModule(torch.nn.Module):
             self.machine.settling = settling
             try:
                 return settling.repeat(
-                    lambda: torch.autograd.grad(loss_of(self(x)), parameters, allow_unused=True)
+                    lambda: torch.autograd.grad(loss(), parameters, allow_unused=True)
                 )
             finally:
                 self.machine.settling = None
