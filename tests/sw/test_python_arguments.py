@@ -270,3 +270,26 @@ def test_back_end_with_an_option_of_another_raises():
     for name, options, strange in (("golden:0", {}, "target"), ("golden", {"pace": 2}, "pace")):
         with pytest.raises(ValueError, match=f"back end 'golden' takes no {strange}: omit it"):
             open_accelerator(name, AcceleratorParameters(), memory_bytes=1 << 16, **options)
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.int32, np.uint8])
+def test_sizes_of_formats_and_components_take_numpy_integers(integer):
+    from trainwright import mcf
+    from trainwright.formats import Fixed, Posit, parse_format
+    from trainwright.posit import PositFormat
+    from trainwright.posit.takum import TakumFormat
+
+    for kind, sizes in (
+        (Fixed, (8,)), (Posit, (8, 1)), (type(parse_format("float(4,3)")), (4, 3)),
+        (PositFormat, (16, 2)), (TakumFormat, (16,)),
+    ):  # fmt: skip
+        given = kind(*map(integer, sizes))
+        assert given == kind(*sizes) and repr(given) == repr(kind(*sizes))
+        with pytest.raises(ValueError, match=r"not .*True"):
+            kind(np.bool_(True), *sizes[1:])
+    x = mcf.tensor([0.1, 0.2], nc=integer(2))
+    assert x.nc == 2 and x.to_nc(integer(3)).nc == 3
+    assert x.decimals(integer(5)) == x.decimals(5)
+    for refused in (True, np.bool_(True), 2.0):
+        with pytest.raises(ValueError, match=r"nc must be an integer of at least 1, not"):
+            mcf.tensor([0.1], nc=refused)

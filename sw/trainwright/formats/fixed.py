@@ -16,6 +16,7 @@ from trainwright.formats.base import (
     checked_sums,
 )
 from trainwright.formats.rounding import limits, requantise
+from trainwright.support.arguments import take_numpy_sizes
 
 WIDTHS = (2, 16)
 """Least and greatest width."""
@@ -40,6 +41,7 @@ class Fixed(Format):
         return cls(int(groups[0]))
 
     def __post_init__(self) -> None:
+        take_numpy_sizes(self, "bits")
         least, greatest = WIDTHS
         if type(self.bits) is not int or not least <= self.bits <= greatest:
             raise FormatError(f"fixed point has {least} to {greatest} bits, not {self.bits!r}")

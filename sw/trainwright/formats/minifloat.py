@@ -16,6 +16,7 @@ from fractions import Fraction
 
 from trainwright.formats.base import FormatError
 from trainwright.formats.coded import OPERAND_WIDTH, Coded
+from trainwright.support.arguments import take_numpy_sizes
 
 MOST_WIDTH = 16
 """Bits of a word, at most."""
@@ -59,6 +60,7 @@ class Minifloat(Coded):
         return cls(*map(int, groups))
 
     def __post_init__(self) -> None:
+        take_numpy_sizes(self, "exponent_bits", "fraction_bits")
         e, m = self.exponent_bits, self.fraction_bits
         if not type(e) is type(m) is int or e < EXPONENT_BITS[0] or m < 0:
             raise FormatError(f"minifloats have {SIZES}, not E = {e!r} and M = {m!r}")

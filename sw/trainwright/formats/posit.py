@@ -15,6 +15,7 @@ from math import ceil
 from trainwright.formats.base import SUM_WIDTH, FormatError
 from trainwright.formats.coded import OPERAND_WIDTH as CLAMPED_WIDTH
 from trainwright.formats.coded import Coded
+from trainwright.support.arguments import take_numpy_sizes
 
 SIZES = (3, 16)
 """Least and greatest n."""
@@ -49,6 +50,7 @@ class Posit(Coded):
         return cls(int(n), int(es), clamped=bool(clamped))
 
     def __post_init__(self) -> None:
+        take_numpy_sizes(self, "n", "es")
         for name, value, limits in (("n", self.n, SIZES), ("es", self.es, EXPONENT_BITS)):
             least, greatest = limits
             if type(value) is not int or not least <= value <= greatest:

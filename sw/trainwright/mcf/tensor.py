@@ -11,7 +11,7 @@ from trainwright.mcf import exact
 from trainwright.mcf.errorfree import PRECISION
 from trainwright.mcf.expansion import distilled, finished, padded, terms_of
 from trainwright.mcf.protocol import call, call_below, on_lead
-from trainwright.support.arguments import flag, is_size
+from trainwright.support.arguments import flag, is_size, plain
 
 
 class MCTensor(Tensor):
@@ -90,7 +90,7 @@ class MCTensor(Tensor):
 
     def to_nc(self, nc: int) -> "MCTensor":
         """Convert to nc components, rounding to nearest if nc is lower. Records no gradient."""
-        check_count(nc)
+        nc = check_count(nc)
         if nc >= self.nc:
             parts = padded(self._components, nc)
             return wrap(parts.clone() if nc == self.nc else parts)
@@ -106,9 +106,9 @@ class MCTensor(Tensor):
 
     def decimals(self, digits: int | None = None) -> Any:
         """Return a ``Decimal`` for each number in nested lists, by default with all its digits."""
-        if digits is not None and (not isinstance(digits, int) or digits < 1):
+        if digits is not None and not is_size(plain(digits)):
             raise ValueError(f"digits must be an integer of at least 1, not {digits!r}")
-        most = digits or exact.decimal_digits(self._components.dtype, self.nc)
+        most = plain(digits) or exact.decimal_digits(self._components.dtype, self.nc)
 
         def decimal(parts: list[float]) -> Decimal:
             return exact.decimal_of(parts, most)
@@ -156,7 +156,7 @@ def tensor(
     >>> abs(third.exact_item() - Fraction(1, 3)) < Fraction(1, 2**73)
     True
     """
-    check_count(nc)
+    nc = check_count(nc)
     requires_grad = flag("requires_grad", requires_grad)
     if (device is not None and not isinstance(device, int)) or isinstance(device, bool):
         device = torch.device(device)  # Tensor.to would take 0.5 for a type
@@ -182,10 +182,11 @@ def tensor(
     return number
 
 
-def check_count(nc: int) -> None:
-    """Raise ``ValueError`` unless nc is a count of components."""
-    if not is_size(nc):
+def check_count(nc: int) -> int:
+    """Return a count of components, also numpy's. Raises ``ValueError`` for what is no count."""
+    if not is_size(plain(nc)):
         raise ValueError(f"nc must be an integer of at least 1, not {nc!r}")
+    return plain(nc)
 
 
 def check_type(dtype: torch.dtype) -> None:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from trainwright.support.arguments import take_numpy_sizes
 from trainwright.support.errors import UserError
 
 
@@ -45,6 +46,7 @@ class PositFormat(WordFormat):
     es: int = 2
 
     def __post_init__(self) -> None:
+        take_numpy_sizes(self, "n", "es")
         for name, value, low, high in (("n", self.n, 2, 32), ("es", self.es, 0, 4)):
             if type(value) is not int or not low <= value <= high:
                 raise PositError(

@@ -13,6 +13,7 @@ from typing import Self
 
 from trainwright.posit.format import PositError, WordFormat
 from trainwright.posit.word import check_code, cut, round_by_word
+from trainwright.support.arguments import take_numpy_sizes
 
 _HEAD = 5
 """Bits of sign, direction and regime."""
@@ -27,6 +28,7 @@ class TakumFormat(WordFormat):
     n: int
 
     def __post_init__(self) -> None:
+        take_numpy_sizes(self, "n")
         if type(self.n) is not int or not 2 <= self.n <= 64:
             raise PositError(f"takums have n from 2 to 64 bits, not n = {self.n!r}")
 

@@ -52,6 +52,12 @@ def takes_numpy_sizes(function: Callable[Given, Result]) -> Callable[Given, Resu
     return taking
 
 
+def take_numpy_sizes(instance: object, *names: str) -> None:
+    """Make fields of a frozen dataclass Python's numbers where they are numpy's."""
+    for name in names:
+        object.__setattr__(instance, name, plain(getattr(instance, name)))
+
+
 def flag(name: str, value: object) -> bool:
     """Return a flag: True, False, 0 or 1. ``TypeError`` for others, as "False" would be true.
 

@@ -63,7 +63,7 @@ class MCLinear(MCModule):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None,
                  dtype: torch.dtype | None = None, *, nc: int = 2):  # fmt: skip
-        check_count(nc)
+        nc = check_count(nc)
         super().__init__()
         self.in_features, self.out_features, self.nc = in_features, out_features, nc
         bias = flag("bias", bias)
@@ -91,7 +91,7 @@ class MCEmbedding(MCModule):
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
                  scale_grad_by_freq: bool = False, sparse: bool = False, device: Any = None,
                  dtype: torch.dtype | None = None, *, nc: int = 2):  # fmt: skip
-        check_count(nc)
+        nc = check_count(nc)
         super().__init__()
         self.num_embeddings, self.embedding_dim, self.nc = num_embeddings, embedding_dim, nc
         self.scale_grad_by_freq = flag("scale_grad_by_freq", scale_grad_by_freq)
