@@ -111,7 +111,7 @@ def test_table_of_few_rows_with_numbers_that_hardly_repeat_is_a_regression(tmp_p
     prices = table(tmp_path / "p.csv", [(str(n % 7), str(n * 37)) for n in range(170)], "x,y")
     assert load(prices).scale is not None
     assert load(prices, task="classification").classes == 170
-    grades = table(tmp_path / "g.csv", [(str(n % 7), str(n % 17)) for n in range(40)], "x,y")
+    grades = table(tmp_path / "g.csv", [(str(n % 7), str(n % 17)) for n in range(60)], "x,y")
     assert load(grades).classes == 17
     few = table(tmp_path / "f.csv", [(str(n % 7), str(n % 16)) for n in range(20)], "x,y")
     assert load(few).classes == 16

@@ -54,7 +54,8 @@ def check_mask(name: str, mask: Any, shape: tuple[int, ...], form: str = "") -> 
             "added to scores, give mask == 0"
         )
     try:
-        fits = torch.broadcast_shapes(mask.shape, shape) == shape
+        shapes: Any = torch.broadcast_shapes(mask.shape, shape)
+        fits = bool(shapes == shape)
     except RuntimeError:
         fits = False
     if not fits:

@@ -596,13 +596,13 @@ class Segment:
         for name in step.lost:
             own.pop(name, None)
 
-    def beyond_shifts(self, error: AlignmentError, source: "torch.Tensor | ForwardCall") -> str:
+    def beyond_shifts(self, error: AlignmentError, source: "CallSamples | ForwardCall") -> str:
         """Name the values of a pass that are too far apart for the accelerator, and the remedy."""
         number, *_ = error.tensor.partition(".")
         layers = dict(zip((f"l{n + 1}" for n in range(len(self.layers))), self.layers, strict=True))
         name, values = self.named(error.tensor), list[str]()
-        if isinstance(source, torch.Tensor):
-            values.append(f"inputs up to {largest(source):.3g}")
+        if isinstance(source, CallSamples):
+            values.append(f"inputs up to {largest(source.values):.3g}")
         if number in layers:
             layer = layers[number]
             factors = " and ".join(f"{largest(f.detach()):.3g}" for f in layer.all_factors)
