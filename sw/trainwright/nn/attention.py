@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
@@ -54,9 +55,8 @@ def check_mask(name: str, mask: Any, shape: tuple[int, ...], form: str = "") -> 
             "added to scores, give mask == 0"
         )
     try:
-        shapes: Any = torch.broadcast_shapes(mask.shape, shape)
-        fits = bool(shapes == shape)
-    except RuntimeError:
+        fits = np.broadcast_shapes(tuple(mask.shape), shape) == shape
+    except ValueError:
         fits = False
     if not fits:
         raise ValueError(
