@@ -71,6 +71,18 @@ def test_compiled_masked_attention_is_one_program_near_torch(name, causal):
         assert (mine - other).norm() < 0.01 * other.norm()
 
 
+@pytest.mark.parametrize("shape", ((300,), (2, 3)), ids=("many", "two axes"))
+def test_compiled_mask_of_each_sample_follows_samples_that_are_measured(shape):
+    """Measure one sample of two, and samples of two axes as one."""
+    torch.manual_seed(6)
+    model, x = Attending(), torch.randn(*shape, TOKENS, SIZE)
+    padding = torch.arange(TOKENS) >= torch.randint(1, TOKENS + 1, (*shape, 1))
+    compiled = trainwright.compile(model, batch=32 * TOKENS)
+    own = gradients(compiled, x, 4, padding=padding)[:2]
+    for mine, other in zip(own, gradients(model, x, 4, padding=padding)[:2], strict=True):
+        assert (mine - other).norm() < 0.01 * other.norm()
+
+
 def test_compiled_padding_hides_tokens_from_all_others():
     torch.manual_seed(1)
     compiled = trainwright.compile(Attending(), batch=4 * TOKENS)

@@ -99,7 +99,7 @@ class OutputLoss:
         if not y.numel():
             return
         samples, held = _samples(x.detach(), dims[0]), _samples(y.detach(), dims[1])
-        step = -(-len(samples) // (DRAWN_IMAGES if dims[0] == 3 else DRAWN))
+        step = drawn_every(len(samples), dims[0])
         samples, held = samples[::step], held[::step]
         own = exact(samples)
         training, _ = self._mode
@@ -124,6 +124,11 @@ class OutputLoss:
             self._ended = True
             remedy = STANDARDISE if training else f"{FOLLOW}, or {STANDARDISE}"
             warnings.warn(f"{name}: {message}: {remedy}", LostTensorWarning, stacklevel=2)
+
+
+def drawn_every(samples: int, dims: int) -> int:
+    """Return the distance of samples that are measured; ``dims`` are those of a sample."""
+    return max(1, -(-samples // (DRAWN_IMAGES if dims == 3 else DRAWN)))
 
 
 def _describe_loss(held: torch.Tensor, own: torch.Tensor, least: float, most: float) -> str:

@@ -17,7 +17,7 @@ from trainwright.functions import Function
 from trainwright.functions.in_torch import pooled
 from trainwright.nn import TensorTrain, TTConv2d
 from trainwright.nn.attention import attend, check_mask
-from trainwright.nn.output_loss import LOST_DEVIATION, LOST_IN_PROGRAM
+from trainwright.nn.output_loss import LOST_DEVIATION, LOST_IN_PROGRAM, drawn_every
 from trainwright.nn.untyped import autocast_type, unguarded
 from trainwright.offload.chain import Chain
 from trainwright.offload.regions import Found
@@ -236,11 +236,12 @@ class Route:
         draws = any(layer.training for layer in layers) and any(
             operation[0] == "dropout" for operation in self.operations.values()
         )
+        drawn = {node: _drawn(mask, self.operations[node][1], x) for node, mask in masks.items()}
         for number, (end, y) in enumerate(zip(stretch.ends, outputs, strict=True)):
             place = max(stretch.reaching([number]))
             features = 2 if stretch.attends else 1
             dims = 3 if stretch.channels else features, 3 if end.channels else features
-            exact = None if draws else partial(self._exact, self.region.ends[number], masks)
+            exact = None if draws else partial(self._exact, self.region.ends[number], drawn)
             measure_loss(layers, stretch.names, place, x, y, exact, dims)
 
     def _exact(
@@ -394,6 +395,13 @@ class ProgramRun:
             with _mode(self.mode, self.source.device):
                 self._values[node] = _applied(self.route.operations[node], given, self._alone)
         return self._values[node]
+
+
+def _drawn(mask: torch.Tensor, heads: int, x: torch.Tensor) -> torch.Tensor:
+    """Return the masks of the samples of ``x`` that ``OutputLoss.measure`` draws."""
+    *samples, tokens, _ = x.shape
+    every = mask.expand(*samples, heads, tokens, tokens).flatten(0, -4)
+    return every[:: drawn_every(len(every), 2)]
 
 
 def _is_mask(mask: Any, operands: Sequence[torch.Tensor], heads: int) -> bool:
