@@ -17,6 +17,7 @@ from trainwright.functions import entries
 from trainwright.functions.in_torch import KernelModule
 from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
+from trainwright.nn.attention import attend
 from trainwright.nn.conversion import add_hooks
 from trainwright.nn.model import trains
 from trainwright.nn.untyped import (
@@ -27,6 +28,7 @@ from trainwright.nn.untyped import (
     transforming,
 )
 from trainwright.offload.chain import Chain
+from trainwright.offload.heads import join_heads
 from trainwright.offload.machine import AcceleratorHandle, Settings
 from trainwright.offload.plan import Layers, Plan, Session
 from trainwright.offload.report import Report, make_report
@@ -37,6 +39,7 @@ from trainwright.offload.trace import (
     assumed_patterns,
     is_changed,
     pattern_of,
+    trace,
     why_not,
 )
 from trainwright.offload.values import ordinary
@@ -527,9 +530,21 @@ def _sizes(
     coded = [str(fmt) for layer in layers for _, fmt in layer.numbers.coded]
     if coded and given is None:
         sizes["formats"] = tuple(dict.fromkeys(coded))
-    elif given is None and any(type(part).__name__ in names for part in module.modules()):
+    elif given is None and (
+        any(type(part).__name__ in names for part in module.modules()) or _attends(module)
+    ):
         sizes["vector_engine"] = 1
     return sizes
+
+
+def _attends(module: torch.nn.Module) -> bool:
+    """Return whether a call of a module has an attention that programs may have."""
+    try:
+        graph = trace(module)
+    except CompileError:
+        return False
+    join_heads(graph, module)
+    return any(node.target is attend for node in graph.nodes)
 
 
 def _why_nothing(module: torch.nn.Module) -> str:

@@ -19,6 +19,7 @@ from trainwright.network.nodes import IMAGE, layer_name
 from trainwright.nn import TensorTrain, TTConv2d
 from trainwright.nn.untyped import again, named_modules, saving_hooks
 from trainwright.offload.chain import Chain
+from trainwright.offload.heads import join_heads
 from trainwright.offload.regions import regions
 from trainwright.offload.stretch import ProgramLayer, Stretch, StretchEnd, Use, applied
 from trainwright.offload.trace import (
@@ -81,6 +82,7 @@ class Plan:
         """Why there is no graph, and each layer is a program of its own."""
         try:
             self.graph = trace_call(self.root, pattern)
+            join_heads(self.graph, self.root)
         except CompileError as error:
             self.why = str(error)
         self.keep(needed)

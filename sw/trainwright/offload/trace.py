@@ -148,7 +148,7 @@ _FACTS = frozenset(["shape", "ndim", "dtype", "device", "layout", "names", "item
 """Methods and attributes of a tensor whose values are no tensors."""
 
 
-def _is_size(node: fx.Node) -> bool:
+def is_size_node(node: fx.Node) -> bool:
     """Return whether a node's value is a size or another fact about tensors, and no tensor."""
     if node.op == "call_method":
         return node.target in _SIZES
@@ -158,7 +158,7 @@ def _is_size(node: fx.Node) -> bool:
         return node.args[1] in _FACTS
     given = node.all_input_nodes
     arithmetic = getattr(node.target, "__module__", "") == "_operator"
-    return arithmetic and bool(given) and all(map(_is_size, given))
+    return arithmetic and bool(given) and all(map(is_size_node, given))
 
 
 class _Tracer(fx.Tracer):
@@ -181,7 +181,7 @@ class _Tracer(fx.Tracer):
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         # torch reads a size that calls itself a tensor as one, and the process ends.
-        return fx.Proxy(node, self) if _is_size(node) else _Proxy(node, self)
+        return fx.Proxy(node, self) if is_size_node(node) else _Proxy(node, self)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
         """Take sizes that a forward compares for equal: most of them are, or it raises an error.
@@ -189,7 +189,7 @@ class _Tracer(fx.Tracer):
         Where they are not, a call differs from its trace, as others do.
         """
         node: Any = obj.node
-        if node.target in (operator.eq, operator.ne) and _is_size(node):
+        if node.target in (operator.eq, operator.ne) and is_size_node(node):
             return node.target is operator.eq
         return super().to_bool(obj)
 

@@ -20,6 +20,14 @@ from trainwright.nn.attention import attend, check_mask
 from trainwright.nn.output_loss import LOST_DEVIATION, LOST_IN_PROGRAM, drawn_every
 from trainwright.nn.untyped import autocast_type, unguarded
 from trainwright.offload.chain import Chain
+from trainwright.offload.heads import (
+    MOVES,
+    attention_called,
+    common_heads,
+    is_whole_value,
+    moved,
+    split,
+)
 from trainwright.offload.regions import Found
 from trainwright.offload.stretch import window_of
 from trainwright.offload.trace import (
@@ -64,6 +72,9 @@ class InnerValue(torch.Tensor):
     run: "ProgramRun"
     node: fx.Node
     value: torch.Tensor | None
+    base: "InnerValue"
+    place: torch.Tensor | None
+    """View of ``base`` that the value is, without numbers; None where it is the whole."""
 
     @staticmethod
     def of(
@@ -79,6 +90,7 @@ class InnerValue(torch.Tensor):
             requires_grad=run.requires_grad,
         )
         result.run, result.node, result.value = run, node, None
+        result.base, result.place = result, None
         if run.requires_grad:
             untyped: Any = result
             with unguarded():
@@ -87,6 +99,9 @@ class InnerValue(torch.Tensor):
 
     def numbers(self) -> torch.Tensor:
         """Return the value as an ordinary tensor."""
+        if self.place is not None:
+            place, own = self.place, self.base.numbers().contiguous()
+            return own.as_strided(place.shape, place.stride(), place.storage_offset())
         if self.value is None:
             self.run.leave(self)
         assert self.value is not None
@@ -104,6 +119,13 @@ class InnerValue(torch.Tensor):
         if func in _KNOWN:
             with unguarded():
                 return func(*args, **given)
+        if func in MOVES and isinstance(args[0], InnerValue):
+            result = _moved(args[0], func, *args[1:], **given)
+            if result is not None:
+                return result
+        attended = _attended(func, args, given)
+        if attended is not None:
+            return attended
         called = operation_of(func, args, given)
         if called is not None:
             operation, operands = called
@@ -117,6 +139,45 @@ class InnerValue(torch.Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = _pytree_of.tree_map(ordinary, (args, kwargs or {}))
         return func(*args, **kwargs)
+
+
+def _viewed(base: InnerValue, place: torch.Tensor) -> InnerValue:
+    """Return a view of a value inside of a program."""
+    result = InnerValue.of(base.run, base.node, place.shape, base.dtype)
+    result.base, result.place = base, place
+    return result
+
+
+def _placed(value: InnerValue) -> torch.Tensor:
+    """Return the view that a value is, without numbers."""
+    return torch.empty(value.shape, device="meta") if value.place is None else value.place
+
+
+def _moved(value: InnerValue, function: Any, *args: Any, **kwargs: Any) -> InnerValue | None:
+    """Return a view of a value by other axes; None where a program has no such view."""
+    place = moved(_placed(value), function, *args, **kwargs)
+    if place is None or value.dim() < 3:
+        return None
+    return value.base if is_whole_value(place) else _viewed(value.base, place)
+
+
+def _attended(
+    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> torch.Tensor | None:
+    """Return torch's attention between heads as a program has it; None where none has."""
+    called = attention_called(function, args, kwargs)
+    if called is None or not all(isinstance(operand, InnerValue) for operand in called[0]):
+        return None
+    operands, mask, causal, scale = called
+    heads = common_heads([_placed(operand) for operand in operands], scale)
+    if heads is None:
+        return None
+    masks = () if mask is None else (mask,)
+    operation = "attention", heads, causal, mask is not None
+    result = following(operation, (*(operand.base for operand in operands), *masks))
+    if isinstance(result, InnerValue):
+        return _viewed(result, split(_placed(result), heads))
+    return None if result is None else split(result, heads)
 
 
 def _lost(gradient: torch.Tensor) -> None:
@@ -337,7 +398,7 @@ class ProgramRun:
 
     def _node(self, value: Any) -> fx.Node | None:
         if isinstance(value, InnerValue):
-            return value.node if value.run is self else None
+            return value.node if value.run is self and value.place is None else None
         return self.route.region.source if value is self.source and self._is_kept() else None
 
     def _is_kept(self) -> bool:

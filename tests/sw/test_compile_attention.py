@@ -1,0 +1,118 @@
+"""Attention as users of PyTorch write it, in the programs of compiled models."""
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention as attention
+
+import trainwright
+import trainwright.nn as tnn
+
+NUMBERS = "factor=fixed(8),activation=fixed(16)"
+
+
+class Written(torch.nn.Module):
+    """Attention written by a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.n_head = function, 4
+        self.q, self.k, self.v, self.out = (
+            tnn.TTLinear(32, 32, rank=8, numbers=NUMBERS) for _ in range(4)
+        )
+        self.norm = tnn.TTLayerNorm(32, numbers=NUMBERS)
+
+    def forward(self, x, mask=None):
+        y = self.norm(x)
+        return x + self.out(self.function(self, y, self.q(y), self.k(y), self.v(y), mask))
+
+
+def viewed(self, x, q, k, v, mask):
+    b, t, c = x.shape
+    q, k, v = (y.view(b, t, self.n_head, c // self.n_head).transpose(1, 2) for y in (q, k, v))
+    y = attention(q, k, v, attn_mask=mask, dropout_p=0.0, is_causal=mask is None)
+    return y.transpose(1, 2).contiguous().view(b, t, c)
+
+
+def permuted(self, x, q, k, v, mask):
+    q, k, v = (y.reshape(x.size(0), x.size(1), 4, -1).permute(0, 2, 1, 3) for y in (q, k, v))
+    return (
+        attention(q, k, v, mask, scale=8**-0.5)
+        .permute(0, 2, 1, 3)
+        .reshape(x.size(0), x.size(1), 32)
+    )
+
+
+def unflattened(self, x, q, k, v, mask):
+    q, k, v = (y.unflatten(-1, (4, 8)).transpose(-3, -2) for y in (q, k, v))
+    return attention(q, k, v, mask).transpose(1, 2).flatten(2)
+
+
+def over_heads(self, x, q, k, v, mask):
+    """Compute attention between heads, as where a transposition was forgotten."""
+    q, k, v = (y.view(x.size(0), x.size(1), 4, 8) for y in (q, k, v))
+    return attention(q, k, v).reshape(x.size(0), x.size(1), 32)
+
+
+def mixed_heads(self, x, q, k, v, mask):
+    q, k, v = (y.unflatten(-1, (8, 4)).transpose(1, 3) for y in (q, k, v))
+    return attention(q, k, v).transpose(1, 3).flatten(2)
+
+
+def of_floats(self, x, q, k, v, mask):
+    given = torch.linspace(-3, 3, 64).view(8, 8) if mask is None else torch.where(mask, 0.0, -3.0)
+    return permuted(self, x, q, k, v, given)
+
+
+def scaled(self, x, q, k, v, mask):
+    q, k, v = (y.unflatten(-1, (4, 8)).transpose(1, 2) for y in (q, k, v))
+    return attention(q, k, v, mask, scale=1.0).transpose(1, 2).flatten(2)
+
+
+def step(model, x, mask):
+    given = x.clone().requires_grad_()
+    y = model(given, mask)
+    (y * torch.linspace(-1, 1, 32)).sum().backward()
+    return [y.detach(), given.grad]
+
+
+def follows_torch(function, mask):
+    """Return whether all of a model is one program; its results are those of torch's layers."""
+    torch.manual_seed(0)
+    model, x = Written(function), torch.randn(7, 8, 32)
+    compiled = trainwright.compile(model, batch=32)
+    for _ in range(4):
+        own = step(compiled, x, mask)
+    for mine, other in zip(own, step(tnn.to_torch(model), x, mask), strict=True):
+        assert (mine - other).norm() < 0.01 * other.norm()
+    report = compiled.report()
+    return len({row.where for row in report.layers}) == 1 and not report.operators
+
+
+MASKS = {"none": None, "padding": torch.arange(8) < torch.tensor([5, 8, 1, 4, 6, 7, 2])[:, None]}
+MASKS["padding"] = MASKS["padding"][:, None, None]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("function", (viewed, permuted, unflattened))
+def test_compiled_attention_between_views_is_one_program(function, mask):
+    assert follows_torch(function, MASKS[mask])
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("function", (over_heads, mixed_heads, of_floats, scaled))
+def test_compiled_attention_of_another_kind_stays_in_torch(function, mask):
+    assert not follows_torch(function, MASKS[mask])
+
+
+def test_compiled_attention_between_views_follows_a_call_of_other_views():
+    """Split 4 heads in a trace and 2 in a later call: the values then leave the program."""
+    torch.manual_seed(1)
+    model, x = Written(viewed), torch.randn(4, 8, 32)
+    compiled = trainwright.compile(model, batch=32)
+    for heads in (4, 2, 4):
+        model.n_head = heads
+        for _ in range(3):
+            own = step(compiled, x, None)
+        for mine, other in zip(own, step(tnn.to_torch(model), x, None), strict=True):
+            assert (mine - other).norm() < 0.01 * other.norm()
