@@ -17,6 +17,7 @@ from trainwright.accelerator import (
 from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.progress import MOST_EFFORT
+from trainwright.compiler.base.rules import Written
 from trainwright.driver.dropout import dropout_words, dropped
 from trainwright.driver.model import (
     BackwardOperands,
@@ -30,6 +31,7 @@ from trainwright.driver.records import input_view, written_words
 from trainwright.driver.runner import GradientOf, Occupied, StepDriver
 from trainwright.driver.tokens import (
     NO_MASKS,
+    ReachedTokens,
     TokenCounts,
     exponent_of_inputs,
     present_tokens,
@@ -89,7 +91,9 @@ class Driver(StepDriver):
         self.accelerator = accelerator
         self._occupied = occupied or (lambda tensor: tensor.count)
         causal = any(getattr(node, "causal", False) for node in network.nodes)
-        self._pads = bool(network.padding or network.of_sequences or causal)
+        self._masked = any(getattr(node, "masked", False) for node in network.nodes)
+        self._pads = bool(network.padding or network.of_sequences or (causal and not self._masked))
+        self._share_reached: Callable[[Written], float] = lambda tensor: 1.0
         self.trace = trace
         self.step: CompiledStep = compile_step(
             network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients,
@@ -100,7 +104,7 @@ class Driver(StepDriver):
         self.tensors: frozenset[str] = frozenset(t.name for t in self.step.tensors if t.counted)
         # Functions make and read fixed point, whatever the class of a tensor has.
         self._formats = {tensor.name: tensor.format for tensor in self.step.tensors}
-        self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
+        self._forward: tuple[ForwardOperands, dict[str, int]] | None = None
         self._repeat_forward: Callable[[], ForwardResult] | None = None
 
     def _require_memory(self, needed: int, what: str = "a step") -> None:
@@ -203,7 +207,7 @@ class Driver(StepDriver):
                 format=t.format,
                 exponent=bound.exponents[t.name],
                 floor=bound.floors[t.name],
-                count=self._occupied(t),
+                count=max(1, round(self._occupied(t) * self._share_reached(t))),
                 total=total,
                 saturations=saturations,
                 underflows=underflows,
@@ -272,7 +276,7 @@ class Driver(StepDriver):
                 self._put(name, quantise(values, bound.exponents[name], width))
         self._put_inputs(inputs, given.masks, given.attended)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
-        self._forward = model, bound.exponents
+        self._forward = given, bound.exponents
         heads = [self._value(name, bound, "intermediate") for name in self.step.results]
         logits = torch.cat([head.reshape(self.step.batch, -1) for head in heads], 1)
         return ForwardResult(*self._outcome(self.step.forward, bound, run), logits)
@@ -287,11 +291,13 @@ class Driver(StepDriver):
 
     def _backward_once(self, given: BackwardOperands, wanted: Mapping[str, int]) -> BackwardResult:
         assert self._forward is not None
-        model, exponents = self._forward
+        (forward, exponents), model = self._forward, self._forward[0].model
         gradient, exponent = given.gradient, given.exponent
         shape = (self.step.batch, self.network.output_size)
         if tuple(gradient.shape) != shape:
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
+        if self._masked:
+            self._share_reached = ReachedTokens(self.network, forward.attended, gradient).of
         present = {image.name for image in self.step.forward.images}
         self._put_images(self.step.backward, model, present=present)
         fmt = self.step.upper_format

@@ -143,6 +143,54 @@ class TokenCounts:
         return max(1, round(tensor.count * float(values.sum()) / whole))
 
 
+class ReachedTokens:
+    """Share of a gradient's values at tokens that the gradient of a pass reaches.
+
+    Gradients are 0 at padding that no output and no query reads: exponents follow the mean of the
+    other values. Sequences without any gradient are counted elsewhere. ``gradient`` is that of all
+    heads, (batch, outputs), ``attended`` are masks as in ``ForwardOperands``.
+    """
+
+    def __init__(
+        self, network: Network, attended: Mapping[str, torch.Tensor], gradient: torch.Tensor
+    ) -> None:
+        rows = gradient.reshape(len(gradient), -1).any(1)
+        parts = gradient[rows].split(network.head_sizes, 1)
+        tokens = [part.reshape(len(part), network.tokens, -1).any(2) for part in parts]
+        nothing = torch.zeros_like(tokens[0])
+        reached = dict.fromkeys((node.name for node in network.nodes), nothing)
+        reached |= dict(zip(network.heads, tokens, strict=True))
+        self._shares: dict[tuple[str, bool, bool], float] = {}
+        for node in reversed(network.nodes):
+            own = reached[node.name]
+            # The gradient to an input has a name of its own, as in ``dx``.
+            prefix = network.prefixes[node.name] if node.sources else f"d{node.name}"
+            read = [own] * len(node.sources)
+            self._shares[prefix, True, False] = _share(own)
+            if isinstance(node, Attention):
+                pairs = key_masks(network, node, torch.ones_like(own))[:, None]
+                if node.masked:
+                    pairs = pairs & attended[node.name][rows]
+                pairs = pairs & own[:, None, :, None]
+                read[1:] = [pairs.any(1).any(1)] * 2
+                # Tensors of keys alone do not count as values of samples (``per_sample``).
+                filled = float(rows.double().mean()) or 1.0
+                self._shares[prefix, False, True] = filled * _share(read[1])
+                self._shares[prefix, True, True] = _share(pairs)
+            for name, value in zip(node.sources, read, strict=True):
+                reached[name] = reached[name] | value
+
+    def of(self, tensor: Written) -> float:
+        """Return the share of a tensor's values that the gradient reaches."""
+        prefix = tensor.name.split(".")[0]
+        place = prefix, SAMPLES in tensor.axes, f"{prefix}.t" in tensor.axes
+        return self._shares.get(place, 1.0) if tensor.kind is TensorClass.GRADIENT else 1.0
+
+
+def _share(reached: torch.Tensor) -> float:
+    return float(reached.double().mean()) if reached.any() else 1.0
+
+
 @cache
 def _of_first_tokens(network: Network) -> frozenset[str]:
     """Return the prefixes of values of which the loss depends on the first token only."""
