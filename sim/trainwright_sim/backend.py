@@ -73,7 +73,8 @@ class RtlAccelerator:
 
     ``engine`` is "verilator"; "leaves", faster, with C++ models of leaf blocks; or "cxxrtl" (slow,
     and a second opinion); or "waves", which writes a ``waveform``. ``memory`` is the
-    timing of the external memory, or a mapping of its settings. ``progress`` gets a line before
+    timing of the external memory, or a mapping of its settings; the bandwidth is that of the
+    parameters' ``memory_rate`` where none is given. ``progress`` gets a line before
     each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
     by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
     A run fails after ``max_cycles``, if given, or ``watchdog_cycles`` without a transfer from or to
@@ -113,7 +114,9 @@ class RtlAccelerator:
         self._parameters = parameters
         self._bytes = np.zeros(memory_bytes, np.uint8)
         self._engine, self._compiler, self._design = engine, compiler, design
-        self._memory = memory if isinstance(memory, MemoryModel) else MemoryModel(**(memory or {}))
+        if not isinstance(memory, MemoryModel):
+            memory = MemoryModel(**{"bandwidth": 1 / parameters.beat_cycles} | dict(memory or {}))
+        self._memory = memory
         self._progress, self._on_cycles = progress, on_cycles
         self._cache = Cache(None if cache is None else Path(cache))
         self._watchdog_cycles, self._max_cycles = watchdog_cycles, max_cycles

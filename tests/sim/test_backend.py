@@ -208,3 +208,19 @@ def test_rtl_simulator_is_built_by_first_use_only(parameters, make_program):
 def test_rtl_engine_of_unknown_name_is_refused_before_it_is_converted():
     with pytest.raises(ValueError, match=r"engine must be one of .*'verilator'.* not 'leave'"):
         RtlAccelerator(AcceleratorParameters(), memory_bytes=1 << 12, engine="leave")
+
+
+@pytest.mark.parametrize(
+    ("rate", "memory", "bandwidth"),
+    [
+        (0, None, 0.8),
+        (2, None, 0.25),
+        (2, {"read_latency": 9}, 0.25),
+        (2, {"bandwidth": 0.3}, 0.3),
+        (2, MemoryModel(), 0.8),
+    ],
+)
+def test_rtl_memory_without_a_bandwidth_has_the_rate_of_the_parameters(rate, memory, bandwidth):
+    parameters = AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=8, memory_rate=rate)
+    with RtlAccelerator(parameters, memory_bytes=1 << 18, memory=memory) as accelerator:
+        assert accelerator.memory.bandwidth == bandwidth

@@ -18,7 +18,6 @@ import trainwright.cli.command
 from trainwright.accelerator import AcceleratorError, backend_names
 from trainwright.cli import main
 from trainwright.cli.command import LazyCommand
-from trainwright.cli.errors import OptionError
 from trainwright.cli.train import machine
 from trainwright.cli.train.folder import RunFolder
 from trainwright.network import load_network
@@ -801,21 +800,3 @@ def test_option_of_another_part_of_a_command_is_refused(capsys, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert only in complaint(capsys, *argv)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("given", "measured"),
-    [
-        (["--accelerator", "memory_rate=2"], 2 / 16),
-        ([], 0.8),
-        (["--memory-bandwidth", "0.3", "--accelerator", "memory_rate=2"], 0.3),
-    ],
-)
-def test_profile_on_rtl_measures_with_the_accelerators_memory_rate(given, measured, monkeypatch):
-    def opened_for(options, parameters):
-        assert parameters.lanes == 16
-        raise OptionError(f"opened with {options.memory_bandwidth}")
-
-    monkeypatch.setattr("trainwright.cli.profile.opened_for", opened_for)
-    with pytest.raises(OptionError, match=rf"^opened with {measured}$"):
-        main(["--traceback", "profile", "digits", *given])

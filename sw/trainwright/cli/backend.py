@@ -21,7 +21,7 @@ class SimulationOptions(SettingsModel):
     memory_latency: Annotated[Positive | None, Option(metavar="CYCLES")] = None
     """cycles of a read (default: 40)"""
     memory_bandwidth: Annotated[float | None, Option(metavar="BEATS")] = None
-    """beats a cycle (default: 0.8)"""
+    """beats a cycle (default: the accelerator's memory_rate, or 0.8)"""
     memory_stall: Annotated[float | None, Option(metavar="P")] = None
     """random pauses, 0 to 0.95 (default: 0)"""
     engine: Annotated[str | None, OneOf(("verilator", "leaves", "cxxrtl"))] = None

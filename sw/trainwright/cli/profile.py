@@ -32,8 +32,7 @@ class ProfileOptions(StepOptions, UpdateOptions, WideOptions, JsonOptions, Simul
 
     A line has cycles, multiply-accumulates, occupancy of the array, cycles in which it `awaits`
     operands or memory or is `blocked` by results, bytes and saturations. With --backend rtl all of
-    them are measured in the simulated hardware, whose memory has the accelerator's `memory_rate`
-    unless --memory-bandwidth is given; with golden the cycle model predicts the cycles.
+    them are measured in the simulated hardware; with golden the cycle model predicts the cycles.
 
     `macs` are the multiply-accumulates executed, copies by PE1 and padded lanes included;
     `useful_macs` are those of the equations alone. Occupancy is `macs` over multipliers times
@@ -164,8 +163,6 @@ def _run(options: ProfileOptions) -> int:
         check_results(options.out)
     network = options.network_named(options.network)
     p, place = accelerator_and_place(options, network)
-    if options.backend == "rtl" and options.memory_bandwidth is None:
-        options = replace(options, memory_bandwidth=1 / p.beat_cycles)
     parts, energy = _profiled(options, network, p, place)
     causes = [
         line

@@ -146,9 +146,10 @@ class TokenCounts:
 class ReachedTokens:
     """Share of a gradient's values at tokens that the gradient of a pass reaches.
 
-    Gradients are 0 at padding that no output and no query reads: exponents follow the mean of the
-    other values. Sequences without any gradient are counted elsewhere. ``gradient`` is that of all
-    heads, (batch, outputs), ``attended`` are masks as in ``ForwardOperands``.
+    Gradients are 0 at padding that no output and no query reads, and exponents follow the mean of
+    the other values. Only sequences with a gradient count here: the driver's own count leaves out
+    samples that fill up a batch. ``gradient`` is that of all heads, (batch, outputs); ``attended``
+    are masks as in ``ForwardOperands``.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class ReachedTokens:
                     pairs = pairs & attended[node.name][rows]
                 pairs = pairs & own[:, None, :, None]
                 read[1:] = [pairs.any(1).any(1)] * 2
-                # Tensors of keys alone do not count as values of samples (``per_sample``).
+                # The driver's own count takes tensors of keys as whole, filled-up samples included.
                 filled = float(rows.double().mean()) or 1.0
                 self._shares[prefix, False, True] = filled * _share(read[1])
                 self._shares[prefix, True, True] = _share(pairs)

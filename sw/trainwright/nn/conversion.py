@@ -113,7 +113,7 @@ _NO_LAYER: dict[type[torch.nn.Module], str] = {
     torch.nn.ConvTranspose3d: _CONVOLUTION,
     torch.nn.RNNBase: _RECURRENT,
     torch.nn.RNNCellBase: _RECURRENT,
-    _OUT_PROJ: ("MultiheadAttention reads the weight of its out_proj without calling the layer"),
+    _OUT_PROJ: "MultiheadAttention reads the weight of its out_proj without calling the layer",
     torch.nn.EmbeddingBag: "no tensor-train layer of EmbeddingBag: use Embedding and a sum or mean",
     torch.nn.Bilinear: "no tensor-train layer of Bilinear: its weight has three dimensions",
     TensorTrain: "a tensor train already",

@@ -184,9 +184,9 @@ class _Tracer(fx.Tracer):
         return fx.Proxy(node, self) if is_size_node(node) else _Proxy(node, self)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
-        """Take sizes that a forward compares for equal: most of them are, or it raises an error.
+        """Assume that sizes that a forward compares are equal: else most forwards raise an error.
 
-        Where they are not, a call differs from its trace, as others do.
+        A call whose sizes differ does not match the trace, and is computed layer by layer.
         """
         node: Any = obj.node
         if node.target in (operator.eq, operator.ne) and is_size_node(node):
@@ -330,10 +330,10 @@ def _functions_recorded(tracer: fx.Tracer) -> Generator[None]:
 
 @contextmanager
 def _transformers_opened() -> Generator[None]:
-    """Let torch's transformers be traced, whose control flow asks for sizes and masks.
+    """Replace what stops a trace of torch's transformers: control flow on sizes and on masks.
 
-    Their own kernels, which call no layer, are off. A mask that may be causal is taken for causal:
-    where it is not, a call differs from its trace, as others do.
+    Switches off their fused kernels, which call no layer. A mask that may be causal counts as
+    causal; a call with another mask does not match the trace, and is computed layer by layer.
     """
     functional: Any = torch.nn.functional
     blocks: Any = torch.nn.modules.transformer
