@@ -115,7 +115,8 @@ class RtlAccelerator:
         self._bytes = np.zeros(memory_bytes, np.uint8)
         self._engine, self._compiler, self._design = engine, compiler, design
         if not isinstance(memory, MemoryModel):
-            memory = MemoryModel(**{"bandwidth": 1 / parameters.beat_cycles} | dict(memory or {}))
+            given: dict[str, Any] = {"bandwidth": 1 / parameters.beat_cycles, **(memory or {})}
+            memory = MemoryModel(**given)
         self._memory = memory
         self._progress, self._on_cycles = progress, on_cycles
         self._cache = Cache(None if cache is None else Path(cache))

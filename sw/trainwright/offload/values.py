@@ -155,8 +155,10 @@ def _placed(value: InnerValue) -> torch.Tensor:
 
 def _moved(value: InnerValue, function: Any, *args: Any, **kwargs: Any) -> InnerValue | None:
     """Return a view of a value by other axes; None where a program has no such view."""
+    if value.base.dim() != 3:  # images have no heads: their flattening is an operation of a program
+        return None
     place = moved(_placed(value), function, *args, **kwargs)
-    if place is None or value.dim() < 3:
+    if place is None:
         return None
     return value.base if is_whole_value(place) else _viewed(value.base, place)
 
