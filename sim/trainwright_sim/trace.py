@@ -38,7 +38,6 @@ from trainwright.program.listing import listing
 from trainwright.support.errors import file_errors
 from trainwright.support.files import check_folder, write_whole
 from trainwright.support.native.cache import Cache
-from trainwright.support.once import StoreOnce
 from trainwright.support.settings import OneOf, Option
 from trainwright.support.text import amount
 
@@ -60,7 +59,7 @@ def parse_range(text: str) -> tuple[int, int]:
     return first, last
 
 
-_RANGE = Option(metavar="N[..M]", parse=parse_range, arguments={"action": StoreOnce})
+_RANGE = Option(metavar="N[..M]", parse=parse_range)
 
 
 class TraceOptions(StepOptions, UpdateOptions, SeedOptions, SimulationOptions):

@@ -1,5 +1,6 @@
 """The command line: one-line errors, extras that break alone, and a whole run of ``train``."""
 
+import argparse
 import importlib
 import json
 import os
@@ -17,7 +18,8 @@ from float_driver import FloatDriver
 import trainwright.cli.command
 from trainwright.accelerator import AcceleratorError, backend_names
 from trainwright.cli import main
-from trainwright.cli.command import LazyCommand
+from trainwright.cli.command import ALL, LazyCommand, registered
+from trainwright.cli.core import OWN, _parser
 from trainwright.cli.train import machine
 from trainwright.cli.train.folder import RunFolder
 from trainwright.network import load_network
@@ -519,10 +521,23 @@ def test_cli_steps_without_other_epochs_get_no_note(capsys, fake, tmp_path, argv
             ["trace", "digits", "--descriptor", "1", "--descriptor", "2..3"],
             "argument --descriptor: is given twice, as (1, 1) and as (2, 3): give it once",
         ),
+        (["plan", "digits", "--batch", "64", "--batch", "16"], "as 64 and as 16: give it once"),
+        (["train", "--prior", "--no-prior"], "as '--prior' and as '--no-prior'"),
+        (["bench", "cycles", "--seed", "1", "--seed", "2"], "argument --seed: is given twice"),
     ],
 )
 def test_cli_options_without_effect_are_refused(capsys, argv, message):
     assert message in complaint(capsys, *argv)
+
+
+def test_cli_options_of_every_command_refuse_a_second_value():
+    taking = [_parser([*OWN, *registered()], ALL)]
+    for place in taking:
+        for action in place._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                taking += action.choices.values()
+            assert type(action) not in (argparse._StoreAction, argparse.BooleanOptionalAction)
+    assert len(taking) > len(OWN)
 
 
 def test_cli_folder_of_other_things_is_left_alone(capsys, fake, tmp_path):

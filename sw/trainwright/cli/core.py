@@ -16,6 +16,7 @@ from trainwright.cli.command import Command, HelpFormatter, LazyCommand, add_com
 from trainwright.cli.declare import add_options, describe
 from trainwright.cli.screen import screen_width
 from trainwright.support.errors import MOST_LINE, UserError, one_line
+from trainwright.support.once import StoreOnce
 from trainwright.support.streams import prepare_streams
 from trainwright.support.text import shortened, suggestion
 
@@ -87,7 +88,11 @@ def complaint(text: str) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains in one line."""
+    """Complains in one line, also about an option that is given twice."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register("action", None, StoreOnce)
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, args: Any = None, namespace: Any = None

@@ -13,6 +13,7 @@ from dataclasses import MISSING, is_dataclass
 from typing import Any, TypeVar
 
 from trainwright.cli.command import CommandBody
+from trainwright.support.once import SwitchOnce
 from trainwright.support.settings import Natural, Positive, SettingField, setting_of, settings_of
 from trainwright.support.text import read_integer, read_number
 
@@ -72,7 +73,7 @@ def _add(group: Any, setting: SettingField, *, given: bool) -> None:
     required = default is MISSING
     arguments: dict[str, Any] = {"help": _help(setting), "dest": option.into or setting.dest}
     if setting.kind is bool:
-        optional = argparse.BooleanOptionalAction if setting.optional else "store_true"
+        optional = SwitchOnce if setting.optional else "store_true"
         arguments |= {"action": optional}
     else:
         arguments |= {"type": reader(setting), "choices": setting.choices or None}

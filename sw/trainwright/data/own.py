@@ -62,7 +62,6 @@ from trainwright.data.sentences import (
     load_sentence_samples,
     load_sentences,
 )
-from trainwright.support.once import StoreOnce
 from trainwright.support.plain import NONSENSE
 from trainwright.support.settings import OneOf, Option, SettingsModel
 from trainwright.support.text import amount, shown, suggestion
@@ -129,7 +128,7 @@ class OwnOptions(SettingsModel):
 
     TITLE: ClassVar = "data of your own (docs/guide/data.md)"
 
-    target: Annotated[str | None, Option(metavar="COLUMN", arguments={"action": StoreOnce})] = None
+    target: Annotated[str | None, Option(metavar="COLUMN")] = None
     """for a table: what to predict (default: target, label, class, or the last column)"""
     task: Annotated[str | None, OneOf(TASKS)] = None
     """for a table: predict a class or a number (default: a number where the targets have fractions
