@@ -30,9 +30,9 @@ def test_padding_that_another_reader_needs_comes_with_the_first_load():
     """Also for an index that takes whole rows by itself."""
     stage = pieces({"a": 8, "b": 3, "l": 4}, ("a", "b", "l"))
     stage.demands.padding["t", ("l",)] = ("b",)
-    first = stage.ensure("t", ("l",), {}, ("a",))
+    first = stage.obtain("t", ("l",), {}, ("a",))
     assert first.layout.padded == ("b",) and first.rows == 8 * LANES
-    assert stage.ensure("t", ("l",), {}, ("b",)) is first
+    assert stage.obtain("t", ("l",), {}, ("b",)) is first
     (call,) = stage.calls
     assert isinstance(call, Move) and call.writes[0].piece is first
 
@@ -45,7 +45,7 @@ def test_windows_have_rows_of_zeros_only_where_they_are_to(n, pad, lines):
     window = Unfold("w", "t", (Slide("h", "p", "k", 1, 1, -1),))
     sizes = {"n": n, "h": 5, "p": 5, "k": 3, "l": 4}
     stage = pieces(sizes, ("n", "h", "l"), None, window)
-    piece = stage.ensure("w", ("l",), {}, ("n",), pad=pad)
+    piece = stage.obtain("w", ("l",), {}, ("n",), pad=pad)
     assert piece.storage.rows == lines * (5 + 2)  # a place of zeros on both sides
     assert [type(call) for call in stage.calls] == [Clear, Move]
     assert stage.outer["zeros"].element_bytes == 1  # as it is read, see Emitter
@@ -58,8 +58,8 @@ def test_windows_have_rows_of_zeros_only_where_they_are_to(n, pad, lines):
 def test_pieces_cut_along_lanes_is_transposed_whole(cut, transposed):
     """Unless it starts at a first lane."""
     stage = pieces({"a": 8, "b": 7}, ("a", "b"), Layout(("a",), ("b",)))
-    whole = stage.ensure("t", ("b",), {})
-    piece = stage.ensure("t", ("a",), {"b": cut})
+    whole = stage.obtain("t", ("b",), {})
+    piece = stage.obtain("t", ("a",), {"b": cut})
     assert piece.ranges == transposed and piece.covers({"b": cut})
     call = stage.calls[-1]
     assert isinstance(call, Transpose) and call.reads[1].piece is whole and call.reads[1].is_even

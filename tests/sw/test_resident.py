@@ -14,8 +14,9 @@ from trainwright.compiler import CompileError
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.chip.memory import STATE
 from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.chip.update import UpdateRule
 from trainwright.driver import Driver
-from trainwright.driver.resident import ResidentDriver
+from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
@@ -85,7 +86,10 @@ class Case:
         ranges = None if frozen else self.scales.ranges
         golden = golden or GoldenAccelerator(p, memory_bytes=MEMORY)
         driver = ResidentDriver(
-            golden, self.state.layout, self.batch, table, seed=self.seed, ranges=ranges, data=data
+            golden,
+            self.state.layout,
+            self.batch,
+            ResidentRun(UpdateRule(table), self.seed, ranges, data),
         )
         driver.put(self.state, model_of(self.state))
         driver.begin(self.scales, self.state, step)

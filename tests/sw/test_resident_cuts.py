@@ -10,7 +10,8 @@ from test_resident_prior import states
 
 from trainwright.check.training import random_state
 from trainwright.compiler.chip.cuts import CutRule
-from trainwright.driver.resident import ResidentDriver
+from trainwright.compiler.chip.update import UpdateRule
+from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
 from trainwright.onchip.prior import sums_of_squares
@@ -64,8 +65,10 @@ def stepped(case, cuts, steps, *, p=P, first=0):
     state = case.state
     with GoldenAccelerator(p, memory_bytes=MEMORY) as golden:
         driver = ResidentDriver(
-            golden, state.layout, case.batch, TABLE, seed=case.seed, ranges=case.scales.ranges,
-            pulled=True, cuts=cuts,
+            golden, state.layout, case.batch,
+            ResidentRun(
+                UpdateRule(TABLE, pulled=True, cut_rule=cuts), case.seed, case.scales.ranges
+            ),
         )  # fmt: skip
         driver.put(state, model_of(state))
         driver.begin(case.scales, state, first)

@@ -6,7 +6,8 @@ from chip_models import model_of, put_batch
 from test_resident import DIGITS, MEMORY, Case, P
 from test_resident_prior import states
 
-from trainwright.driver.resident import ResidentDriver
+from trainwright.compiler.chip.update import UpdateRule
+from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.state import UpdateStep, rate_shifts
@@ -28,8 +29,10 @@ def test_resident_momentum_shifts_stay_within_units(pulled):
     seen = []
     with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
         driver = ResidentDriver(
-            golden, case.state.layout, 16, TABLE, seed=case.seed, optimiser="momentum",
-            pulled=pulled, ranges=case.scales.ranges,
+            golden, case.state.layout, 16,
+            ResidentRun(
+                UpdateRule(TABLE, pulled, optimiser="momentum"), case.seed, case.scales.ranges
+            ),
         )  # fmt: skip
         driver.put(case.state, model_of(case.state))
         driver.begin(case.scales, case.state, 0)

@@ -8,7 +8,8 @@ from test_resident import DIGITS, MEMORY, Case, P
 
 from trainwright.check.training import random_state
 from trainwright.compiler.chip.memory import gradient_of
-from trainwright.driver.resident import ResidentDriver
+from trainwright.compiler.chip.update import UpdateRule
+from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.onchip.prior_pass import require_cost
@@ -69,7 +70,8 @@ def test_steps_are_those_of_the_definition(network, kept, batch):
     state.renew_pulls(UpdateStep(0, seed, Entry(9, 4, 200, -13)))
     with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
         driver = ResidentDriver(
-            golden, state.layout, batch, table, seed=seed, ranges=case.scales.ranges, pulled=True,
+            golden, state.layout, batch,
+            ResidentRun(UpdateRule(table, pulled=True), seed, case.scales.ranges),
             kept=tuple(tuple(map(int, columns)) for columns in state.kept),
         )  # fmt: skip
         driver.put(state, model_of(state))
@@ -89,7 +91,9 @@ def test_resident_prior_weight_of_nothing_pulls_nothing():
     table = RateTable(entries(1)[:1], steps=4)
     case.state.renew_pulls(UpdateStep(0, case.seed, Entry(9, 4, 200, -13)))
     with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
-        driver = ResidentDriver(golden, case.state.layout, 16, table, seed=case.seed, pulled=True)
+        driver = ResidentDriver(
+            golden, case.state.layout, 16, ResidentRun(UpdateRule(table, pulled=True), case.seed)
+        )
         driver.put(case.state, model_of(case.state))
         driver.begin(case.scales, case.state, 7)
         put_batch(driver, case.inputs, case.labels)

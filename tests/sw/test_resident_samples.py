@@ -17,8 +17,9 @@ from trainwright.compiler.chip.memory import SCHEDULE, TARGETS
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.samples import rows_read, samples_program
 from trainwright.compiler.chip.schedule import Schedule
+from trainwright.compiler.chip.update import UpdateRule
 from trainwright.driver.chip import ChipDriver
-from trainwright.driver.resident import ResidentDriver
+from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.kernels import lower
@@ -102,7 +103,9 @@ def check_batches(network, batch, pixels, occupied, *, part=1, whole=False):
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
         data = place_data(golden, given.records, batch, 7, pixels)
         state = random_state(network, 3)
-        driver = ResidentDriver(golden, state.layout, batch, TABLE, seed=7, data=data)
+        driver = ResidentDriver(
+            golden, state.layout, batch, ResidentRun(UpdateRule(TABLE), seed=7, data=data)
+        )
         driver.put(state, model_of(state))
         golden.order = order_at(data.total, batch, 7, 1)
         program = samples_program(driver.memory, data, occupied, whole=whole)
@@ -206,13 +209,13 @@ def test_resident_samples_reject_unsupported_settings():
         ):
             place_data(golden, much, 16, 0, 8)
         data = place_data(golden, np.zeros((12_500, 80), np.uint8), 16, 0, 4)
-        driver = ResidentDriver(golden, layout, 16, TABLE, data=data)
+        driver = ResidentDriver(golden, layout, 16, ResidentRun(UpdateRule(TABLE), data=data))
         state = random_state(DIGITS, 3)
         with pytest.raises(AcceleratorError, match="of them the step's; use fewer samples"):
             driver.begin(Scales(), state, 0)
     with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
         data = place_data(golden, few.records, 16, 0, 8)
-        driver = ResidentDriver(golden, layout, 16, TABLE, data=data)
+        driver = ResidentDriver(golden, layout, 16, ResidentRun(UpdateRule(TABLE), data=data))
         with pytest.raises(ProgramError, match="use one with sample_loads=1"):
             driver.run_steps(1, step=0)
     table = RateTable((Entry(1, 1),), steps=MOST_STEPS + 1)

@@ -14,9 +14,10 @@ import trainwright.compiler.chip.resident as resident
 from trainwright.compiler.base.hazards import Hazards
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE
+from trainwright.compiler.chip.update import UpdateRule
 from trainwright.compiler.schedule import weave
 from trainwright.compiler.schedule.weave import EXPONENTS, _ordering
-from trainwright.driver.resident import ResidentDriver
+from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.program.descriptors import Set as SetRegisters
@@ -47,8 +48,9 @@ def driver_of(network, batch, accelerator, case=None, cuts=None):
         before=data.address,
     )
     driver = ResidentDriver(
-        accelerator, case.state.layout, batch, TABLE, seed=case.seed,
-        ranges=case.scales.ranges, pulled=True, cuts=cuts, data=data, test=test,
+        accelerator, case.state.layout, batch, ResidentRun(
+            UpdateRule(TABLE, pulled=True, cut_rule=cuts), case.seed, case.scales.ranges, data, test
+        ),
     )  # fmt: skip
     return driver, case
 

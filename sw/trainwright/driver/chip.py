@@ -108,4 +108,4 @@ class ChipDriver(Driver):
         """Read a buffer, such as ``STATE``, int64 (rows, lanes), as it is in memory."""
         buffer = self.memory.everything[name]
         data = self.accelerator.read(buffer.address, buffer.size)
-        return data.view(buffer.kind).reshape(-1, self.memory.layout.lanes).astype(np.int64)
+        return data.view(buffer.dtype).reshape(-1, self.memory.layout.lanes).astype(np.int64)

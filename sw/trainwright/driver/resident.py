@@ -17,7 +17,6 @@ from trainwright.accelerator import (
     UnattendedAccelerator,
 )
 from trainwright.compiler.base.compiled import AUTO
-from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, Words
@@ -33,7 +32,6 @@ from trainwright.onchip.layout import WeightLayout
 from trainwright.onchip.loss import gradient_exponent
 from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
 from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, KEPT
-from trainwright.onchip.rates import RateTable
 from trainwright.onchip.samples import first_of, order_at
 from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.onchip.state import ChipState
@@ -86,59 +84,68 @@ class PlacedProgram:
         return self.address + len(self.program.descriptors) * DESCRIPTOR_BYTES
 
 
+@dataclass(frozen=True)
+class ResidentRun:
+    """Settings of a run that its resident programs depend on."""
+
+    rule: UpdateRule
+    seed: int = 0
+    ranges: ScaleRanges | None = None
+    """Ranges in which scales are kept; None if scales are frozen."""
+    data: SampleRecords | None = None
+    """Training samples in external memory; None if the host writes each batch."""
+    test: SampleRecords | None = None
+    """Test set in external memory, in whole batches (``driver.records.filled_records``)."""
+    occupied: Occupied | None = None
+    """Argument of ``count_as``, if sizes were padded."""
+
+
 class ResidentDriver(ChipDriver):
     """``ChipDriver`` whose steps are one program, the same in every step.
 
     ``put`` writes the state, and ``begin`` writes programs, schedule and exponents. After that the
-    host writes nothing, except inputs and targets if there is no ``data`` set. Raises
+    host writes nothing, except inputs and targets if the run has no ``data`` set. Raises
     ``AcceleratorError`` if the accelerator cannot repeat programs or the data set leaves too little
     memory, ``CompileError`` if the exponent file is too small, and ``ValueError`` for a prior with
     columns of more elements than a word counts.
     """
 
     def __init__(
-        self, accelerator: Accelerator, layout: WeightLayout, batch: int, table: RateTable, *,
-        kept: Kept | None = None, trace: bool = False, seed: int = 0,
-        ranges: ScaleRanges | None = None, pulled: bool = False, cuts: CutRule | None = None,
-        data: SampleRecords | None = None, loss: str = "cross-entropy",
-        test: SampleRecords | None = None, optimiser: str = "esgd", plan: str = AUTO,
-        occupied: Occupied | None = None,
+        self, accelerator: Accelerator, layout: WeightLayout, batch: int, run: ResidentRun, *,
+        kept: Kept | None = None, trace: bool = False, loss: str = "cross-entropy",
+        plan: str = AUTO,
     ) -> None:  # fmt: skip
-        """Compile the resident step of a run of ``seed``.
+        """Compile the resident step of a ``run``; the other arguments are those of ``ChipDriver``.
 
-        Scales are frozen if ``ranges`` is None. With ``cuts`` the accelerator cuts columns itself.
-        ``pulled`` says whether there is a prior. A ``test`` set has whole batches, filled up by
-        ``driver.records.filled_records``. ``occupied`` is the argument of ``count_as``.
+        Raises ``AcceleratorError`` if the accelerator cannot repeat programs.
         """
         super().__init__(accelerator, layout, batch, kept=kept, trace=trace, loss=loss, plan=plan)
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
                 "this back end does not repeat programs; use --backend golden, or exponents=0"
             )
-        if occupied:
-            self.count_as(occupied)
+        if run.occupied:
+            self.count_as(run.occupied)
         self._file = cast(FileAccelerator, accelerator)
-        self._table, self._seed, self._data, self._pulled = table, seed, data, pulled
-        self._cuts = cuts
-        rule = UpdateRule(table, pulled, cuts, optimiser)
+        self._run, self._data, self._pulled = run, run.data, run.rule.pulled
         self.resident: Resident = resident_step(
-            self.memory, ranges, seed, rule, data=data, loss=loss, occupied=self._occupied
-        )
-        self._samples: Program | None = samples_program(self.memory, data) if data else None
+            self.memory, run.ranges, run.seed, run.rule,
+            data=run.data, loss=loss, occupied=self._occupied,
+        )  # fmt: skip
+        self._samples = samples_program(self.memory, run.data) if run.data else None
         """Program that fetches the samples of the first step."""
-        self._test = test
         self.evaluation: Program | None = None
         """Program that classifies a batch of the test set."""
-        if test:
-            self.evaluation = resident_evaluation(self.memory, self.resident, test, loss)
-        if pulled:  # check costs now: raises ``ValueError`` for a cost that a word cannot hold
+        if run.test:
+            self.evaluation = resident_evaluation(self.memory, self.resident, run.test, loss)
+        if self._pulled:  # check costs now: ``ValueError`` for a cost that a word cannot hold
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
             sums = np.zeros(layout.columns, np.int64)
             self.memory.prior_rows.words(sums, no_pulls(layout), whole)
         self._counted = [t.name for t in self.step.tensors if t.counted]
         self.last_run: Run | None = None
         """Run of the last ``run_steps`` or ``attend_steps``."""
-        self.primed = data is None
+        self.primed = run.data is None
         """Whether the samples of the next step are in memory; always true if the host writes
         them."""
 
@@ -152,8 +159,7 @@ class ResidentDriver(ChipDriver):
             # Write constants, and rows of padding, which records lack.
             self._put_inputs(torch.zeros(self.step.batch, self.network.input_size), None)
         self.prime(step)
-        lanes = self.memory.layout.lanes
-        self._write(SCHEDULE, schedule_words(self._table, step, self._interval, lanes))
+        self._write(SCHEDULE, self._schedule(step))
         if self._pulled:
             sums = sums_of_squares(self.layout, state.weights)
             self._write(PRIOR, self.memory.prior_rows.words(sums, state.pulls, state.kept))
@@ -179,7 +185,7 @@ class ResidentDriver(ChipDriver):
         From then on each step fetches the samples of the next step while it computes.
         """
         if self._data:
-            order = order_at(self._data.total, self.step.batch, self._seed, step)
+            order = order_at(self._data.total, self.step.batch, self._run.seed, step)
             self.accelerator.order = order
             samples = self.programs["samples"]
             self._file.repeat(samples.program, 1, address=samples.address, step=step)
@@ -227,19 +233,19 @@ class ResidentDriver(ChipDriver):
     def _encoded(self) -> bytes:
         return b"".join(encode_descriptors(placed.program) for placed in self.programs.values())
 
-    @property
-    def _interval(self) -> int:
-        """Steps from one cut of columns by the accelerator to the next."""
-        return self._cuts.interval if self._cuts else 1
+    def _schedule(self, step: int) -> Words:
+        """Return the rows of the schedule at a step, with the steps between cuts of columns."""
+        rule = self._run.rule
+        interval = rule.cut_rule.interval if rule.cut_rule else 1
+        return schedule_words(rule.table, step, interval, self.memory.layout.lanes)
 
     @property
     def identity(self) -> str:
         """Digest of programs and schedule, which is equal for equal runs."""
-        words = schedule_words(self._table, 0, self._interval, self.memory.layout.lanes)
         # This text is part of the cards on boards: keep its first word, or their runs cannot go on.
-        rule = self._cuts
+        rule = self._run.rule.cut_rule
         cuts = f"Looks(interval={rule.interval}, distance={rule.distance})" if rule else "None"
-        return identity(self._encoded, words.tobytes(), cuts)
+        return identity(self._encoded, self._schedule(0).tobytes(), cuts)
 
     def run_steps(self, times: int, *, step: int) -> LossResult:
         """Run ``times`` whole steps from step number ``step`` on; return their summed loss.
@@ -281,10 +287,10 @@ class ResidentDriver(ChipDriver):
         step are fetched again, and the step computes all other tensors that the evaluation
         overwrote.
         """
-        test, program = self._test, self.evaluation
+        test, program = self._run.test, self.evaluation
         assert test and program
         self.primed = self._data is None
-        self.accelerator.order = order_at(test.total, self.step.batch, self._seed, 0)
+        self.accelerator.order = order_at(test.total, self.step.batch, self._run.seed, 0)
         run = self._file.repeat(
             program, test.total // self.step.batch, address=self.programs["evaluation"].address,
             step=0, trace=self.trace,

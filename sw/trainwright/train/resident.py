@@ -16,12 +16,13 @@ from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE, Words, classes_in_rows
 from trainwright.compiler.chip.records import PIXELS as RECORD_PIXELS
 from trainwright.compiler.chip.samples import SampleRecords
+from trainwright.compiler.chip.update import UpdateRule
 from trainwright.data import DataSet, Split
 from trainwright.driver import persist
 from trainwright.driver.card import Card, end_of_start, identity, read_card, write_card
 from trainwright.driver.chip import LossResult
 from trainwright.driver.records import filled_records, sample_records
-from trainwright.driver.resident import ResidentDriver, lay_out_data
+from trainwright.driver.resident import ResidentDriver, ResidentRun, lay_out_data
 from trainwright.driver.tokens import exponent_of_inputs
 from trainwright.fixed.scale import Scales
 from trainwright.onchip.choices import no_label
@@ -196,14 +197,21 @@ class ResidentEngine:
 
     def _opened(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
         settings, network = self._settings, self._model.network
+        rule = UpdateRule(
+            self._update.rates, settings.prior is not None, self._cut_rule, self._chip.optimiser
+        )
+        run = ResidentRun(
+            rule,
+            settings.seed,
+            scale_ranges(network, settings) if settings.scales == "automatic" else None,
+            self._data,
+            self._test,
+            self._task.occupied,
+        )
         return ResidentDriver(
-            self._accelerator, self._model.state.layout, settings.batch, self._update.rates,
-            kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
-            ranges=scale_ranges(network, settings) if settings.scales == "automatic" else None,
-            pulled=settings.prior is not None, cuts=self._cut_rule, data=self._data,
-            loss=loss_name(network, self._chip), test=self._test,
-            optimiser=self._chip.optimiser, plan=self._plan, trace=self._trace,
-            occupied=self._task.occupied,
+            self._accelerator, self._model.state.layout, settings.batch, run,
+            kept=tuple(tuple(own.tolist()) for own in columns), trace=self._trace,
+            loss=loss_name(network, self._chip), plan=self._plan,
         )  # fmt: skip
 
     @property

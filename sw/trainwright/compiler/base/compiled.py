@@ -105,7 +105,7 @@ class CompiledProgram:
     @cached_property
     def _makers(self) -> dict[str, str]:
         """Tensor that gives each written tensor its exponent: itself, or the source of a copy."""
-        passed = {rule.z.name: rule.x for rule in self.rules.values() if rule.passes}
+        passed = {rule.z.name: rule.x for rule in self.rules.values() if rule.keeps_exponent}
         return {rule.z.name: passed.get(rule.z.name, rule.z.name) for rule in self.rules.values()}
 
     def bind(

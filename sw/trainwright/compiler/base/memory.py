@@ -48,19 +48,19 @@ class Buffer:
         return prod(self.shape) * self.element_bytes
 
     @property
-    def kind(self) -> npt.DTypeLike:
+    def dtype(self) -> npt.DTypeLike:
         """Type of a word for numpy."""
         return np.int8 if self.element_bytes == 1 else "<i2"
 
     def pack(self, values: "torch.Tensor") -> Bytes:
         """Return the bytes of the host's integers."""
-        return np.ascontiguousarray(values.numpy().astype(self.kind)).view(np.uint8).ravel()
+        return np.ascontiguousarray(values.numpy().astype(self.dtype)).view(np.uint8).ravel()
 
     def unpack(self, data: Bytes) -> "torch.Tensor":
         """Return the host's int64 integers from all bytes."""
         import torch  # 1.6 s, which `plan` and `listing` do without
 
-        return torch.from_numpy(data.view(self.kind).reshape(self.shape).astype(np.int64))
+        return torch.from_numpy(data.view(self.dtype).reshape(self.shape).astype(np.int64))
 
     @property
     def stop(self) -> int:

@@ -48,7 +48,7 @@ class Rule:
     """Kernel of a pass, which gives z's exponent and the constants of the pass."""
 
     @property
-    def passes(self) -> bool:
+    def keeps_exponent(self) -> bool:
         """Whether the result always has the exponent of x."""
         if self.kernel is not None:
             return self.kernel.keeps_exponent

@@ -82,7 +82,7 @@ class FunctionExponents:
                 chosen = [name, *rest]
             return chosen[0]
 
-        if not rule.passes:
+        if not rule.keeps_exponent:
             by = rules.exponent
             if any(by.signs):
                 more = f"2^{by.offset}"
@@ -129,7 +129,7 @@ class ExponentSlots:
         rules = [rule for program in programs for rule in program.rules.values()]
         fixed = dict[str, int]()
         # The result of a function that keeps the exponent of its operand has the operand's slot.
-        sources = {rule.z.name: rule.x for rule in rules if rule.kernel and rule.passes}
+        sources = {rule.z.name: rule.x for rule in rules if rule.kernel and rule.keeps_exponent}
         for rule in rules:
             names += [name for name in (rule.x, rule.g, rule.z.name) if name is not None]
             if rule.kernel:

@@ -37,11 +37,11 @@ class UpdateRule:
     """Settings of the updates of a run."""
 
     table: RateTable
-    pulled: bool
+    pulled: bool = False
     """Whether there is a rank prior."""
-    cut_rule: CutRule | None
-    """Rule by which columns are cut; None if none ever is."""
-    optimiser: str
+    cut_rule: CutRule | None = None
+    """Rule by which the accelerator cuts columns; None if it cuts none."""
+    optimiser: str = "esgd"
 
     def of(self, part: WeightPart, memory: ChipMemory) -> PartUpdate:
         """Return how a part is updated."""

@@ -109,7 +109,7 @@ class Chooser:
             replicas[name] = tuple(
                 Replica(
                     source.layout.lanes,
-                    () if source.again else source.layout.padded or None,
+                    () if source.reloadable else source.layout.padded or None,
                     cut_of(source.ranges),
                     0.0,
                 )

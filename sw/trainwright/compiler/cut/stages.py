@@ -7,10 +7,10 @@ through external memory ("spilled"), or its sums are taken in parts.
 
 A cut is a tuple of loops, each an axis and the number of its values in a slice. ``Stages.options``
 yields lists of stages, the likely fastest first; ``step.drafts`` takes as many as it has patience
-for. Where the scratchpad is long, a cut is judged by the share of it that slices take
-(``BUDGETS``). Where it is short (``deep``), cuts are ranked by estimated cycles and rows, as most
-of them would not fit. Estimates only have to put cuts in order: the best ones are tiled, issued and
-timed afterwards.
+for. In a long scratchpad a cut is judged by the share of the scratchpad that its slices take
+(``CutTuning.budgets``). In a short one (``deep``) most cuts would not fit, so they are ranked by
+estimated cycles and rows. Estimates only have to put cuts in order: the best ones are tiled, issued
+and timed afterwards.
 """
 
 from array import array
@@ -34,37 +34,42 @@ from trainwright.graph.network import SAMPLES
 from trainwright.program.fields import Engine
 from trainwright.support.memo import CachedMethod
 
-BUDGETS = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
-"""Shares of the scratchpad that the slices of a stage may take, the likely best first.
 
-Small slices come first: tensors that are read together then find room in different banks, and two
-reads of one bank take twice the cycles.
-"""
-LARGEST = max(BUDGETS)
-"""Share of the scratchpad above which no slice of a group is tried."""
+@dataclass(frozen=True)
+class CutTuning:
+    """Constants of the search for cuts. Rows and shares count in rows of the scratchpad."""
+
+    budgets: tuple[float, ...] = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
+    """Shares that the slices of a stage may take, the likely best first. Small slices come first:
+    tensors that are read together then find room in different banks, and two reads of one bank
+    take twice the cycles."""
+    slices_held: int = 3
+    """Slices of a tensor that are held at once: one is written, one read, one on its way."""
+    slice_cycles: int = 200
+    """Approximate cycles that the arrays lose between two slices."""
+    loaded_share: float = 0.25
+    """Share that tensors may take which stay loaded because other slices read them."""
+    transposed_row: int = 4
+    """Cost of loading a row that is then transposed. Any other row costs the bytes of a word."""
+    full_share: float = 0.92
+    """Share of a short scratchpad that a stage may take by the estimate; the rest absorbs the
+    errors of the estimate."""
+    heaviest_cuts: int = 5
+    """Cuts of the heaviest stage that are tried where the scratchpad is short."""
+    budget_cuts: int = 6
+    """Cuts by ``budgets`` that are tried there, too."""
+    axes: int = 3
+    """Axes that a stage is cut along, at most: permutations of more take too long to rank."""
+
+    @property
+    def largest(self) -> float:
+        """Share above which no slice of a group is tried."""
+        return max(self.budgets)
 
 
+TUNING = CutTuning()
 Loops = tuple[tuple[str, int], ...]
 """Axes that are cut and how many values a slice has, outermost first."""
-PLACES = 3
-"""Slices of a tensor that are in the scratchpad at once: one is written, one read, one on its way.
-"""
-SLICE = 200
-"""Approximate cycles that the arrays lose between two slices."""
-KEPT = 0.25
-"""Share of the scratchpad that tensors may take which stay loaded because other slices read them.
-"""
-TURNED = 4
-"""Cost of loading a row that is then transposed. Rows read as they lie cost their word's bytes."""
-FULL = 0.92
-"""Share of a short scratchpad that a stage may take by the estimate; the rest absorbs its errors.
-"""
-MOST_CUTS = 5
-"""Cuts of the heaviest stage that are tried where the scratchpad is short."""
-MOST_USUAL = 6
-"""Cuts of all stages by shares of the scratchpad that are tried there, too."""
-MOST_AXES = 3
-"""Axes that a stage is cut along, at most: permutations of more take too long to rank."""
 
 
 @dataclass(eq=False)
@@ -72,7 +77,8 @@ class Group:
     """Operations of one stage, by their numbers in the program."""
 
     members: tuple[int, ...]
-    big: set[str]
+    large: set[str]
+    """Tensors that the group computes or reads slice by slice."""
     chained: bool = False
     """Whether the group holds every operation on samples, and its slices are of samples alone."""
 
@@ -87,7 +93,7 @@ class _Read(NamedTuple):
     """Cost of loading a row, from ``Costs._weight``."""
     given: bool
 
-    def again(self, counted: Sequence[tuple[str, int]]) -> list[int]:
+    def rows_loaded(self, counted: Sequence[tuple[str, int]]) -> list[int]:
         """Return the rows loaded by the first 0, 1, 2, .. loops (axis, slices) of a nest.
 
         Inner loops along other axes reuse the rows that are loaded, so only loops outside the
@@ -110,14 +116,14 @@ _Depths = dict[str, int]
 
 
 def _depths(
-    reads: Sequence[_Read], again: Sequence[list[int]], nest: _Nest, left: float
+    reads: Sequence[_Read], loaded: Sequence[list[int]], nest: _Nest, room: float
 ) -> _Depths:
-    """Return operands that stay loaded in ``left`` rows, as ``Stages._kept``.
+    """Return operands that stay loaded in ``room`` rows, as ``Stages._kept``.
 
-    ``again`` has the rows that each operand loads (``_Read.again``).
+    ``loaded`` has the rows that each operand loads (``_Read.rows_loaded``).
     """
     depths, candidates = _Depths(), []
-    for read, rows in zip(reads, again, strict=True):
+    for read, rows in zip(reads, loaded, strict=True):
         # No loop loads the tensor twice where the last number is the first.
         if not read.given or rows[-1] == rows[0]:
             continue
@@ -133,19 +139,19 @@ def _depths(
     # A greedy choice, not the best knapsack: gains are estimates. The name breaks ties, so that
     # a program depends on nothing but its network, batch and accelerator.
     for _, name, depth, inner, rows in sorted(candidates):
-        if name not in depths and (kept := inner * rows) <= left:
+        if name not in depths and (kept := inner * rows) <= room:
             depths[name] = depth
-            left -= kept
+            room -= kept
     return depths
 
 
-def _loads(reads: Sequence[_Read], nest: _Nest, left: float) -> tuple[float, _Depths]:
-    """Return the rows that all slices load, weighted, and the operands kept in ``left`` rows."""
+def _loads(reads: Sequence[_Read], nest: _Nest, room: float) -> tuple[float, _Depths]:
+    """Return the rows that all slices load, weighted, and the operands kept in ``room`` rows."""
     counted = [(axis, up(size, chunk)) for axis, chunk, size in nest]
-    again = [read.again(counted) for read in reads]
-    depths = _depths(reads, again, nest, left) if left else {}
+    loaded = [read.rows_loaded(counted) for read in reads]
+    depths = _depths(reads, loaded, nest, room) if room else {}
     total = 0.0
-    for read, rows in zip(reads, again, strict=True):
+    for read, rows in zip(reads, loaded, strict=True):
         if read.weight:
             total += rows[depths.get(read.name, -1)] * read.weight
     return total, depths
@@ -154,24 +160,37 @@ def _loads(reads: Sequence[_Read], nest: _Nest, left: float) -> tuple[float, _De
 # Searches of one compilation ask for few nests many times: `fashion` in 2,048 rows for 2,900 in
 # 12,900 calls, which took 11 of 21 s.
 @lru_cache(4096)
-def _by_loads(reads: tuple[_Read, ...], outer: _Nest, inner: _Nest, left: float) -> "array[int]":
+def _by_loads(reads: tuple[_Read, ...], outer: _Nest, inner: _Nest, room: float) -> "array[int]":
     """Return the numbers of the permutations of ``outer``, those that load least first."""
-    loads = [_loads(reads, (*order, *inner), left)[0] for order in permutations(outer)]
+    loads = [_loads(reads, (*order, *inner), room)[0] for order in permutations(outer)]
     return array("H", sorted(range(len(loads)), key=loads.__getitem__))
 
 
-class _Cuts(NamedTuple):
-    """Axes that are cut, and the values of a slice of each."""
+class _Slicing(NamedTuple):
+    """Loops over the slices of a group, in an order that may still be open."""
 
     loops: Loops
     any_order: bool = False
     """Whether ``Stages._ordered`` chooses the order of the loops later."""
 
 
+class _Judged(NamedTuple):
+    """Slicing with the measures by which slicings of a group are compared, the best the least."""
+
+    added: int
+    """Rows that are added because sums are taken in parts."""
+    slices: int
+    sampled: int
+    """-1 if samples are cut. With ``deep`` it is always 0: loads decide there."""
+    rows: float
+    """Rows of a slice of the large tensors."""
+    slicing: _Slicing
+
+
 class Stages:
     """Stages of one program: its groups of operations, and the cuts of each.
 
-    A tensor of more than ``large`` rows is used up in slices. With ``deep`` sums are cut along
+    A tensor of more than ``large_rows`` rows is used up in slices. With ``deep`` sums are cut along
     several axes, too. With ``chained`` all operations on samples are one group if possible: the
     small ones before and after a large tensor are then computed next to other slices.
     """
@@ -181,11 +200,11 @@ class Stages:
         spec: ProgramSpec,
         chosen: Chosen,
         *,
-        large: int,
+        large_rows: int,
         deep: bool = False,
         chained: bool = False,
     ):
-        self.large, self.deep, self.chained = large, deep, chained
+        self.large_rows, self.deep, self.chained = large_rows, deep, chained
         self.graph, self.given, self.p = spec.graph, spec.given, spec.p
         self.chosen, self.stored = chosen, set(spec.stored)
         self.choices = chosen.choices
@@ -234,7 +253,7 @@ class Stages:
         """Join operations to groups, and sort the groups so that each follows what it reads."""
         group_by_op = {n: Group((n,), set()) for n in range(len(self.choices))}
         names = set(self.place) | set(self.graph.given)
-        large = [name for name in names if self.rows(name) > self.large]
+        large = [name for name in names if self.rows(name) > self.large_rows]
         # The largest tensor chooses first: it gains most from slices, and every join removes axes
         # that a later join could be cut along.
         for name in sorted(large, key=lambda name: (-self.rows(name), name)):
@@ -247,13 +266,13 @@ class Stages:
             alias = name in self.place and self.choices[self.place[name]].op.is_alias
             if alias or name not in self.place or not self._common(joined):
                 for n in members:
-                    group_by_op[n].big.add(name)
+                    group_by_op[n].large.add(name)
                 continue
-            group = Group(joined, {name}.union(*(group_by_op[n].big for n in members)))
+            group = Group(joined, {name}.union(*(group_by_op[n].large for n in members)))
             # Even the smallest slices of all members would not fit side by side.
-            if self._least(group) > LARGEST * self.p.scratchpad_rows:
+            if self._least(group) > TUNING.largest * self.p.scratchpad_rows:
                 for n in members if self.deep else (self.place[name],):
-                    group_by_op[n].big.add(name)
+                    group_by_op[n].large.add(name)
                 continue
             before = dict(group_by_op)
             group_by_op |= {n: group for n in joined}
@@ -319,7 +338,7 @@ class Stages:
             for name in (choice.op.out, *choice.op.operands):
                 lanes += self._layouts(name)
                 sources = self.given.get(name, ())
-                lanes += [source.layout.lanes for source in sources if not source.again]
+                lanes += [source.layout.lanes for source in sources if not source.reloadable]
             for work in choice.works:
                 if work.impl:
                     lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]
@@ -343,13 +362,13 @@ class Stages:
         """Return the axes along which sums can be cut: every member sums or keeps them."""
         ops = [self.choices[n].op for n in group.members]
         shared = set.intersection(*(axes_of(self.graph, op) for op in ops))
-        shared &= {axis for name in group.big for axis in self.graph.tensors[name].axes}
+        shared &= {axis for name in group.large for axis in self.graph.tensors[name].axes}
         return {a for a in shared if self.graph.sizes[a] > 1} - self._common(group.members)
 
     def _need(self, group: Group, chunks: dict[str, int]) -> float:
         """Return the rows that the large tensors of a group take in a slice."""
         total = 0.0
-        for name in group.big:
+        for name in group.large:
             window = self.graph.windows.get(name)
             if window:
                 total += self.rows(window.x) * share(self.graph, window, chunks)
@@ -373,12 +392,12 @@ class Stages:
         """
         names = set()
         for group in self.groups:
-            large = self.large // 2 if self.deep and group.big else self.large
+            most = self.large_rows // 2 if self.deep and group.large else self.large_rows
             for n in group.members:
                 name = self.choices[n].op.out
                 outside = set(self.readers.get(name, ())) - set(group.members)
                 view = self.choices[n].op.is_alias
-                if outside and not view and self.rows(name) > large:
+                if outside and not view and self.rows(name) > most:
                     names.add(name)
         return names
 
@@ -386,12 +405,12 @@ class Stages:
 
     def _loaded(self, group: Group, loops: Loops) -> float:
         """Return the rows that all slices load, weighted by ``_weight``."""
-        return _loads(self._read(group), self._nest(loops), self._left)[0]
+        return _loads(self._read(group), self._nest(loops), self._room)[0]
 
     @property
-    def _left(self) -> float:
+    def _room(self) -> float:
         """Rows for operands that stay loaded."""
-        return KEPT * self.p.scratchpad_rows if self.deep else 0.0
+        return TUNING.loaded_share * self.p.scratchpad_rows if self.deep else 0.0
 
     def _nest(self, loops: Iterable[tuple[str, int]]) -> _Nest:
         return tuple((axis, chunk, self.graph.sizes[axis]) for axis, chunk in loops)
@@ -421,15 +440,15 @@ class Stages:
             return word_bytes(self.graph.tensors[name])
         # A spilled tensor was stored in the layout of its maker, so that most readers have it
         # transposed after the load.
-        return TURNED if name in self.spilled else 0
+        return TUNING.transposed_row if name in self.spilled else 0
 
     def _kept(self, group: Group, loops: Loops) -> _Depths:
         """Return operands that stay loaded, each with the depth of loops from which it stays.
 
         A tensor that several slices read is worth keeping, but rows are few: the tensors that save
-        most loads for a row are taken first, until ``KEPT`` of the scratchpad is used.
+        most loads for a row are taken first, until the share of ``CutTuning.loaded_share`` is used.
         """
-        return _loads(self._read(group), self._nest(loops), self._left)[1]
+        return _loads(self._read(group), self._nest(loops), self._room)[1]
 
     def _added(self, group: Group, loops: Loops) -> int:
         """Return the rows that are added because sums are taken in parts."""
@@ -459,7 +478,7 @@ class Stages:
         # Arrays and memory work at the same time, so the slower one counts. A quarter of the
         # traffic counts in addition: loads of the first slice and stores of the last have nothing
         # to overlap with.
-        return max(self._cycles(group) + added, beats) + SLICE * slices + beats / 4
+        return max(self._cycles(group) + added, beats) + TUNING.slice_cycles * slices + beats / 4
 
     def _rows_for(self, group: Group, loops: Loops, *, any_order: bool = False) -> float:
         """Estimate the rows of a stage: slices in several places, and tensors that stay whole.
@@ -480,7 +499,7 @@ class Stages:
                 # only. A sum in parts needs two slices more: one part is computed while another is
                 # added.
                 whole = outside and (name not in spilled)
-                total += (rows if whole else PLACES * cut) + (2 * cut if summed else 0)
+                total += (rows if whole else TUNING.slices_held * cut) + (2 * cut if summed else 0)
             elif name in self.given or name in spilled:
                 resident = cut if any_order else self._part(name, loops[: depths.get(name)])
                 total += layouts * min(rows, resident + cut)
@@ -536,48 +555,48 @@ class Stages:
                 cuttable.append((axis, chunks or [c for c in (unit, 2 * unit) if c < sizes[axis]]))
         return cuttable
 
-    # Cached, because both ``_ranked`` and ``_candidates`` ask.
+    # Cached, because both ``_ranked`` and ``_judged`` ask.
     @CachedMethod
-    def _loops(self, group: Group, *, parts: bool) -> Sequence[_Cuts]:
+    def _loops(self, group: Group, *, parts: bool) -> Sequence[_Slicing]:
         """Return the cuts of a group; with ``parts`` those that cut sums."""
         cuts = tuple(self._new_loops(group, parts=parts))
         count("cuts", len(cuts))
         return cuts
 
-    def _new_loops(self, group: Group, *, parts: bool) -> Iterator[_Cuts]:
+    def _new_loops(self, group: Group, *, parts: bool) -> Iterator[_Slicing]:
         """Find the cuts that ``_loops`` returns; sums are cut innermost or outermost."""
         axes = self._chunks(group, self._common(group.members))
         if group.chained:
             for axis, chunks in self._chunks(group, {SAMPLES}):
-                yield from (_Cuts(((axis, chunk),)) for chunk in chunks)
+                yield from (_Slicing(((axis, chunk),)) for chunk in chunks)
             return
         if not parts:
-            yield _Cuts(())
+            yield _Slicing(())
         elif self.deep:
             yield from self._deep(group, axes)
-        for number in range(1 - parts, min(MOST_AXES, len(axes)) + 1):
+        for number in range(1 - parts, min(TUNING.axes, len(axes)) + 1):
             for order in permutations(axes, number):
                 for loops in _chunked(order, ()):
                     if not parts:
-                        yield _Cuts(loops)
+                        yield _Slicing(loops)
                         continue
                     for axis, chunks in self._chunks(group, self._partial(group)):
                         for chunk in chunks:
                             # Innermost, the parts of one slice follow each other and the running
                             # sum stays near; outermost, the operands of a part are loaded once.
-                            yield _Cuts((*loops, (axis, chunk)))
+                            yield _Slicing((*loops, (axis, chunk)))
                             if loops and not self.deep:
-                                yield _Cuts(((axis, chunk), *loops))
+                                yield _Slicing(((axis, chunk), *loops))
 
-    def _deep(self, group: Group, common: list[tuple[str, list[int]]]) -> Iterator[_Cuts]:
+    def _deep(self, group: Group, common: list[tuple[str, list[int]]]) -> Iterator[_Slicing]:
         """Find cuts of sums along several axes, in an order that is chosen later."""
         partial = self._chunks(group, self._partial(group))
-        for number in range(2, MOST_AXES + 1):
+        for number in range(2, TUNING.axes + 1):
             for summed in combinations(partial, number):
-                for free in range(min(MOST_AXES, len(common)) + 1):
+                for free in range(min(TUNING.axes, len(common)) + 1):
                     for kept in combinations(common, free):
                         for loops in _chunked((*kept, *summed), ()):
-                            yield _Cuts(loops, any_order=True)
+                            yield _Slicing(loops, any_order=True)
 
     def _fits(self, group: Group, loops: Loops, *, any_order: bool = False) -> bool:
         """Return whether a cut fits in the scratchpad, by the estimate of ``_rows_for``."""
@@ -585,23 +604,23 @@ class Stages:
         # exact estimate fits. 1e-9 is above such errors and far below a row.
         slack = 1 + 1e-9 if any_order else 1.0
         rows = self._rows_for(group, loops, any_order=any_order)
-        return rows <= FULL * self.p.scratchpad_rows * slack
+        return rows <= TUNING.full_share * self.p.scratchpad_rows * slack
 
-    def _ordered(self, group: Group, cuts: _Cuts) -> Loops:
-        """Return the loops of a cut, in the best order if the order is free.
+    def _ordered(self, group: Group, slicing: _Slicing) -> Loops:
+        """Return the loops of a slicing, in the best order if the order is free.
 
         Axes along which arrays divide are innermost, so that both arrays have work in every
         iteration; the rest take the order that loads least of those that fit, or of all.
         """
-        if not cuts.any_order:
-            return cuts.loops
-        loops = cuts.loops
+        if not slicing.any_order:
+            return slicing.loops
+        loops = slicing.loops
         works = [work for n in group.members for work in self.choices[n].works]
         divided = {work.cut[0] for work in works if work.cut}
         inner = tuple(loop for loop in loops if loop[0] in divided)
         outer = tuple(loop for loop in loops if loop[0] not in divided)
         permuted = list(permutations(outer))
-        numbers = _by_loads(self._read(group), self._nest(outer), self._nest(inner), self._left)
+        numbers = _by_loads(self._read(group), self._nest(outer), self._nest(inner), self._room)
         # Rows take longer to count than loads, and the order that loads least mostly fits.
         best = (*permuted[numbers[0]], *inner)
         if not self._fits(group, loops, any_order=True):
@@ -616,12 +635,12 @@ class Stages:
         shares of the scratchpad that have the fewest slices.
         """
         if not self.deep:
-            yield from self._options(BUDGETS)
+            yield from self._options(TUNING.budgets)
             return
         yield from self._deepest()
-        every = list(self._options(sorted(BUDGETS, reverse=True)))
+        every = list(self._options(sorted(TUNING.budgets, reverse=True)))
         yield from sorted(every, key=lambda option: sum(self._slices(s.loops) for s in option))[
-            :MOST_USUAL
+            : TUNING.budget_cuts
         ]
 
     def _slices(self, loops: Loops) -> int:
@@ -633,7 +652,7 @@ class Stages:
         if not all(every):
             return
         heavy = max(range(len(every)), key=lambda n: self._cycles(self.groups[n]))
-        for loops in every[heavy][:MOST_CUTS]:
+        for loops in every[heavy][: TUNING.heaviest_cuts]:
             cuts = [loops if n == heavy else ranked[0] for n, ranked in enumerate(every)]
             option = [self._stage(g, cut) for g, cut in zip(self.groups, cuts, strict=True)]
             for together in (2, 1) if loops else (1,):
@@ -642,16 +661,16 @@ class Stages:
 
     def _ranked(self, group: Group) -> list[Loops]:
         """Return the cuts of a group that fit, the likely fastest first."""
-        if not group.big:
+        if not group.large:
             return [()]
         count("cuts", sum(len(self._loops(group, parts=parts)) for parts in (False, True)))
         # Six loops have 720 orders, so no order is searched for slices too large in any order: for
         # `fashion-conv` this drops all 9,164 cuts of sums along several axes.
         orders = dict.fromkeys(
-            self._ordered(group, cuts)
+            self._ordered(group, slicing)
             for parts in (False, True)
-            for cuts in self._loops(group, parts=parts)
-            if self._fits(group, cuts.loops, any_order=True)
+            for slicing in self._loops(group, parts=parts)
+            if self._fits(group, slicing.loops, any_order=True)
         )
         fitting = [loops for loops in orders if self._fits(group, loops)]
         return sorted(fitting, key=lambda loops: (self._time(group, loops), loops))
@@ -664,7 +683,7 @@ class Stages:
                     yield option
                     # Two slices at once take twice the rows: tried only where that is still a share
                     # worth trying.
-                    if budget * 2 < LARGEST and any(stage.loops for stage in option):
+                    if budget * 2 < TUNING.largest and any(stage.loops for stage in option):
                         yield [replace(s, together=2 if s.loops else 1) for s in option]
 
     def _option(self, budget: float, *, parts: bool) -> list[list[Stage]]:
@@ -674,7 +693,7 @@ class Stages:
         """
         best: list[list[Loops]] = []
         for group in self.groups:
-            cuts = self._within(group, budget, parts=parts and bool(group.big))
+            cuts = self._within(group, budget, parts=parts and bool(group.large))
             cuts = cuts or self._within(group, budget, parts=False)
             if not cuts:
                 return []
@@ -693,38 +712,35 @@ class Stages:
         choices = tuple(self.choices[n] for n in group.members)
         return Stage(choices, loops, kept=tuple(self._kept(group, loops).items()))
 
-    def _within(self, group: Group, budget: float, *, parts: bool) -> list[tuple]:
-        """Return the cuts of a group that keep to a share of the scratchpad."""
+    def _within(self, group: Group, budget: float, *, parts: bool) -> list[_Judged]:
+        """Return the slicings of a group that keep to a share of the scratchpad."""
         most = budget * self.p.scratchpad_rows
-        return [cut for cut in self._candidates(group, parts=parts) if cut[3] <= most]
+        return [judged for judged in self._judged(group, parts=parts) if judged.rows <= most]
 
-    def _best(self, group: Group, candidates: Sequence[tuple]) -> list[Loops]:
-        """Return the cuts that add as few rows and have as few slices as the first.
+    def _best(self, group: Group, candidates: Sequence[_Judged]) -> list[Loops]:
+        """Return the loops that add as few rows and have as few slices as the first candidate.
 
-        Cuts along samples come first (not with ``deep``), then those that load the fewest rows.
+        Loops along samples come first (not with ``deep``), then those that load the fewest rows.
         """
-        loaded = []
-        for added, slices, sampled, need, cuts in candidates:
-            if (added, slices) == candidates[0][:2]:
-                loops = self._ordered(group, cuts)
-                loaded.append((sampled, self._loaded(group, loops), need, loops))
-        return [loops for *_, loops in sorted(loaded)]
+        first, ranked = candidates[0], []
+        for judged in candidates:
+            if (judged.added, judged.slices) == (first.added, first.slices):
+                loops = self._ordered(group, judged.slicing)
+                ranked.append((judged.sampled, self._loaded(group, loops), judged.rows, loops))
+        return [loops for *_, loops in sorted(ranked)]
 
     @CachedMethod
-    def _candidates(self, group: Group, *, parts: bool) -> list[tuple]:
-        """Return (rows added, slices, -1 if samples are cut, rows of a slice, cut), the best first.
-
-        With ``deep`` the third entry is 0: loads decide there.
-        """
+    def _judged(self, group: Group, *, parts: bool) -> list[_Judged]:
+        """Return the slicings of a group with their measures, the best first."""
         return sorted(
-            (
-                self._added(group, cuts.loops),
-                self._slices(cuts.loops),
-                0 if self.deep else -sum(a == SAMPLES for a, _ in cuts.loops),
-                self._need(group, dict(cuts.loops)),
-                cuts,
+            _Judged(
+                added=self._added(group, slicing.loops),
+                slices=self._slices(slicing.loops),
+                sampled=0 if self.deep else -sum(a == SAMPLES for a, _ in slicing.loops),
+                rows=self._need(group, dict(slicing.loops)),
+                slicing=slicing,
             )
-            for cuts in self._loops(group, parts=parts)
+            for slicing in self._loops(group, parts=parts)
         )
 
 

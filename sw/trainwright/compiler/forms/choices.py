@@ -107,7 +107,7 @@ class ProgramSpec:
     @property
     def in_rows(self) -> bool:
         """Whether the program reads tensors in the rows of a state on the chip."""
-        return any(source.again for sources in self.given.values() for source in sources)
+        return any(source.reloadable for sources in self.given.values() for source in sources)
 
 
 @dataclass(frozen=True)

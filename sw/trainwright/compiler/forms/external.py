@@ -37,19 +37,19 @@ class External:
     element_bytes: int
     view_of: str = ""
     """Tensor that this one is a view of; empty if it is none."""
-    again: bool = False
+    reloadable: bool = False
     """Whether each reader may load the tensor anew, in its own order of rows, also padded."""
 
     @classmethod
     def of(
         cls, graph: Graph, name: str, layout: Layout, ranges: Ranges, lanes: int,
-        *, digits: int = 1, view_of: str = "", again: bool = False,
+        *, digits: int = 1, view_of: str = "", reloadable: bool = False,
     ) -> "External":  # fmt: skip
         """Describe ``ranges`` of a tensor in a layout, each row of values as rows of ``digits``."""
         counts = counts_of((*layout.rows, *layout.lanes), graph.sizes, ranges)
         piece = Piece.new(name, layout, counts, ranges, lanes, digits=digits)
         tensor = graph.tensors[name]
-        return cls(piece, tensor.axes, graph.shape(name), word_bytes(tensor), view_of, again)
+        return cls(piece, tensor.axes, graph.shape(name), word_bytes(tensor), view_of, reloadable)
 
     @classmethod
     def constant(cls, name: str, lanes: int) -> "External":
@@ -103,7 +103,7 @@ class External:
         return replace(self, piece=piece)
 
     @property
-    def _kind(self) -> npt.DTypeLike:
+    def _dtype(self) -> npt.DTypeLike:
         return np.int8 if self.element_bytes == 1 else np.dtype("<i2")
 
     @cached_property
@@ -174,7 +174,7 @@ class External:
                 (*values.shape, *(self.piece.counts[a] for a in missing)),
             )
         arranged = values.transpose(self._arranged)
-        data = np.zeros(self.piece.rows * self.piece.width, self._kind)
+        data = np.zeros(self.piece.rows * self.piece.width, self._dtype)
         if self.piece.digits == 1:
             # One strided copy is enough: words are only placed one by one where rows of other
             # digits lie between them.
@@ -187,7 +187,7 @@ class External:
 
     def unpack(self, data: Bytes) -> npt.NDArray[np.int64]:
         """Return the array from all bytes of its buffer."""
-        words = data.view(self._kind)
+        words = data.view(self._dtype)
         back = [self._order.index(a) for a in self.axes]
         if self.piece.digits == 1:
             return self._view(words).transpose(back).astype(np.int64)

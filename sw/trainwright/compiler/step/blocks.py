@@ -6,8 +6,9 @@ a sample at full speed. A sum over samples is taken in parts, one or more for ea
 tries this in addition to programs of all samples at once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError
 from trainwright.compiler.base.progress import is_over, is_spent
@@ -106,6 +107,18 @@ class _Body:
     """Share of the scratchpad in use above which no array runs ahead of the other."""
 
 
+class _Rated(NamedTuple):
+    """Body with its cycles a sample, and its number in the order in which bodies are found."""
+
+    cycles: float
+    number: int
+    body: _Body
+
+    def rank(self) -> tuple[float, int]:
+        """Return a key to sort by: bodies of equal cycles come in the order found."""
+        return self.cycles, self.number
+
+
 @dataclass
 class Blocks:
     """Search for a program of blocks."""
@@ -129,30 +142,8 @@ class Blocks:
             return  # tensors in parts fix where arrays divide them, so nothing can be balanced
         if self._is_hopeless(places):
             return
-        bodies: list[tuple[float, int, _Body]] = []
-        try:
-            every = choose(self.spec, MODES)
-        except CompileError as error:  # there may be programs of all samples at once
-            self.problems.append(error)
-            return
-        for size in (size for size in sizes if batch >= MORE * size):
-            for chosen in every:
-                if is_over(bodies):
-                    break
-                for stages in self._options(chosen, places, size):
-                    for room in ROOMS:  # the first that fits: more room is faster
-                        body = _Body(chosen, tuple(stages), size, room)
-                        cycles = self._estimate(body)
-                        if cycles is not None:
-                            bodies.append((cycles, len(bodies), body))
-                            break
-        bodies.sort(key=lambda entry: entry[:2])
-        timed: list[tuple[float, int, _Body]] = []
-        for _, n, body in bodies[:TIMED]:
-            timed.append((self._rate(body), n, body))
-            if is_spent():
-                break
-        for rate, _, body in sorted(timed, key=lambda entry: entry[:2]):
+        bodies = self._bodies(places, [size for size in sizes if batch >= MORE * size])
+        for rate, _, body in self._timed(bodies[:TIMED]):
             if rate == float("inf"):
                 return
             few = self._draft(self._sized(FEW * body.size), body).program.calls
@@ -167,6 +158,36 @@ class Blocks:
                 yield [self._draft(self.spec, replace(body, room=room)) for room in rooms]
             except CompileError as error:
                 self.problems.append(error)
+
+    def _bodies(self, places: Places, sizes: Sequence[int]) -> list[_Rated]:
+        """Return the bodies that fit, for blocks of these sizes, by their estimated cycles."""
+        bodies: list[_Rated] = []
+        try:
+            every = choose(self.spec, MODES)
+        except CompileError as error:  # there may be programs of all samples at once
+            self.problems.append(error)
+            return []
+        for size in sizes:
+            for chosen in every:
+                if is_over(bodies):
+                    break
+                for stages in self._options(chosen, places, size):
+                    for room in ROOMS:  # the first that fits: more room is faster
+                        body = _Body(chosen, tuple(stages), size, room)
+                        cycles = self._estimate(body)
+                        if cycles is not None:
+                            bodies.append(_Rated(cycles, len(bodies), body))
+                            break
+        return sorted(bodies, key=_Rated.rank)
+
+    def _timed(self, bodies: Sequence[_Rated]) -> list[_Rated]:
+        """Return bodies with their cycles by the cycle model, the fastest first."""
+        timed: list[_Rated] = []
+        for rated in bodies:
+            timed.append(rated._replace(cycles=self._rate(rated.body)))
+            if is_spent():
+                break
+        return sorted(timed, key=_Rated.rank)
 
     def _is_hopeless(self, places: Places) -> bool:
         """Return whether a tensor that all blocks share has more rows than the scratchpad.
@@ -260,4 +281,4 @@ class Blocks:
         if not choices:
             return None
         large = spec.p.scratchpad_rows // part
-        return Stages(spec, replace(chosen, choices=choices), large=large)
+        return Stages(spec, replace(chosen, choices=choices), large_rows=large)

@@ -176,7 +176,7 @@ class Drafts:
 
     def _stages(self, chosen: Chosen, part: int, *, chained: bool = False) -> Stages:
         large = self.spec.p.scratchpad_rows // part
-        return Stages(self.spec, chosen, large=large, deep=self.short, chained=chained)
+        return Stages(self.spec, chosen, large_rows=large, deep=self.short, chained=chained)
 
     def _chained(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
         """Yield cuts along samples of all operations on samples, joined to one stage."""

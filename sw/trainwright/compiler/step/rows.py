@@ -44,7 +44,7 @@ def rows_of(network: Network, graph: Graph, lanes: int, in_records: Collection[s
     unit = LANES // lanes
 
     def stored(name: str, layout: Layout) -> External:
-        return External.of(graph, name, layout, {}, lanes, again=True)
+        return External.of(graph, name, layout, {}, lanes, reloadable=True)
 
     rows = {name: (External.constant(name, lanes),) for name in (IDENTITY, ZEROS)}
     for n, layer in enumerate(network.layers, 1):

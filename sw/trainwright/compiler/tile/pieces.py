@@ -1,6 +1,6 @@
 """Give pieces of tensors in the layouts asked for, and collect the commands that they take.
 
-``Pieces.ensure`` is the centre: it returns a piece that exists, or loads it, transposes it (PE1) or
+``Pieces.obtain`` is the centre: it returns a piece that exists, or loads it, transposes it (PE1) or
 copies it (PE2), whichever works first. Pieces are never changed: another layout or range is another
 piece, and the one that nobody reads any more gives its rows back when commands are placed.
 """
@@ -77,7 +77,7 @@ class Pieces:
         """Source of each view, for tensors in external memory."""
         self._constants: dict[str, Piece] = {}
 
-    def of(self, name: str, ranges: Ranges) -> dict[str, tuple[int, int]]:
+    def own_ranges(self, name: str, ranges: Ranges) -> dict[str, tuple[int, int]]:
         """Return the ranges along axes that a tensor has."""
         axes = self.graph.tensors[name].axes
         return {a: r for a, r in ranges.items() if a in axes}
@@ -90,7 +90,7 @@ class Pieces:
         for key, pieces in self.by_layout.items():
             self.by_layout[key] = [piece for piece in pieces if along not in piece.ranges]
 
-    def keep(self, name: str, slices: Sequence[Ranges]) -> None:
+    def drop_outside(self, name: str, slices: Sequence[Ranges]) -> None:
         """Forget the pieces of a tensor that have no values of ``slices``."""
         for key in [key for key in self.by_layout if key[0] == name]:
             self.by_layout[key] = [
@@ -108,7 +108,7 @@ class Pieces:
 
     # -- pieces that are asked for -----------------------------------------------------------------
 
-    def ensure(
+    def obtain(
         self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
     ) -> Piece:
         """Return a piece with these values and ``lanes`` along its lanes.
@@ -126,9 +126,9 @@ class Pieces:
         source = self._source(name, lanes, ranges)
         # A tensor that the host writes in any layout is loaded once more for every layout: that
         # takes the memory port instead of a transpose by PE1.
-        if self._is_free(name) or (source and (piece is None or source.again)):
+        if self._is_free(name) or (source and (piece is None or source.reloadable)):
             piece = self._loaded(name, source, lanes, ranges, group)
-        piece = piece or self._turned(name, lanes, ranges, group)
+        piece = piece or self._by_transposes(name, lanes, ranges, group)
         if not self._suits(piece, ranges, group, pad=pad):
             piece = self._copied(piece, ranges, group, pad=pad)
         if not self._suits(piece, ranges, group, pad=pad):
@@ -212,13 +212,13 @@ class Pieces:
 
     def _window(self, op: Unfold, lanes: Axes, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
         """Return windows of a tensor: a piece in the tensor's rows, with strides of its own."""
-        places, mine = halos(self.graph, op, ranges), self.of(op.x, ranges)
+        places, mine = halos(self.graph, op, ranges), self.own_ranges(op.x, ranges)
         mine |= {a: halo.values for a, halo in places.items() if halo.values != (0, halo.size)}
         # Without zeros around or between values, the tensor itself has the rows.
         if all(halo.plain for halo in places.values()):
             # The source has no index over positions; the windows are checked for it below.
             own = group if set(group) <= set(self.graph.tensors[op.x].axes) else ()
-            base = self.ensure(op.x, lanes, mine, own, pad=pad)
+            base = self.obtain(op.x, lanes, mine, own, pad=pad)
         else:
             base = self._surrounded(op, places, lanes, mine, group, pad=pad)
         stepped, first = steps(
@@ -281,7 +281,7 @@ class Pieces:
         if source is None and (outer or self._is_free(op.x)):
             self._load_into(inside, outer, ranges)
         else:
-            self._copy_into(inside, source or self.ensure(op.x, lanes, ranges), ranges)
+            self._copy_into(inside, source or self.obtain(op.x, lanes, ranges), ranges)
         return piece
 
     def _clear(self, piece: Piece, *, always: bool = False) -> None:
@@ -359,7 +359,7 @@ class Pieces:
 
     # -- other layouts -----------------------------------------------------------------------------
 
-    def _turned(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
+    def _by_transposes(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
         """Transpose a tensor from a layout with other axes along the lanes."""
         sources = [
             piece
@@ -372,7 +372,7 @@ class Pieces:
             outer = self._source(name, None, ranges)
             if outer is None:
                 raise CutError(f"{name} is not there in one piece of {ranges}")
-            sources = [self.ensure(name, outer.layout.lanes, ranges)]
+            sources = [self.obtain(name, outer.layout.lanes, ranges)]
         whole = [piece for piece in sources if not set(piece.layout.lanes) & set(ranges)]
         if not whole:
             # A cut of the lanes has rows of its own only between whole rows. Otherwise all values
@@ -396,11 +396,11 @@ class Pieces:
         sizes = self.graph.sizes
         between = tuple(sorted(free, key=lambda a: -sizes[a])[:1])
         self._transposed(source, between, ranges, lanes)
-        return self._transposed(self.ensure(name, between, ranges), lanes, ranges, group)
+        return self._transposed(self.obtain(name, between, ranges), lanes, ranges, group)
 
     def _transposed(self, source: Piece, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
         old = source.layout.lanes
-        source = self.ensure(source.tensor, old, ranges, lanes)
+        source = self.obtain(source.tensor, old, ranges, lanes)
         identity = self.constant("identity")
         piece = self.result_piece(source.tensor, lanes, ranges, [old, *([group] if group else [])])
         x, z = Part(source, ranges), Part(piece, ranges)
@@ -434,11 +434,11 @@ class Pieces:
         A copy cuts the values anew where the tensor has fewer digits.
         """
         if self.graph.tensors[name].digits == digits:
-            return self.ensure(name, lanes, ranges)
+            return self.obtain(name, lanes, ranges)
         label = f"{name} in {digits} digits"
         if piece := self.existing(label, lanes, ranges):
             return piece
-        source = self.ensure(name, lanes, ranges)
+        source = self.obtain(name, lanes, ranges)
         counts = counts_of(self.graph.tensors[name].axes, self.graph.sizes, ranges)
         layout = Layout(source.layout.rows, lanes)
         piece = Piece.new(name, layout, counts, ranges, self.p.lanes, label=label, digits=digits)
@@ -474,7 +474,7 @@ class Pieces:
         if lanes != origin_lanes and {*lanes, *origin_lanes} & set(slice_):
             raise CutError(f"{name} has other lanes than {origin} and is cut there")
         rows = tuple(a for a in source_axes if a not in origin_lanes)
-        source = self.ensure(origin, origin_lanes, self.of(origin, slice_), rows, pad=False)
+        source = self.obtain(origin, origin_lanes, self.own_ranges(origin, slice_), rows, pad=False)
         layout = Layout(tuple(a for a in axes if a not in lanes), lanes)
         counts = counts_of(axes, self.graph.sizes, source.ranges)
         piece = Piece(

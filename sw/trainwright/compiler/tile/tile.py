@@ -198,7 +198,7 @@ class Tiler:
     def _backwards(choice: Choice, stage: Stage) -> bool:
         """Return whether an operation takes its slices in reverse.
 
-        The arrays then read different slices.         One array keeps the order: the last array
+        The arrays then read different slices. One array keeps the order: the last array
         that adds parts of sums, as their order is fixed, or else the array that transposes.
         """
         results = {member.op.out for member in stage.choices}
@@ -222,7 +222,7 @@ class Tiler:
         for name in {name for name, _ in self.pieces.by_layout}:
             if name in self.pieces.given or name in passing:
                 axes = set(self.graph.tensors[name].axes) & set(loops[: depths.get(name)])
-                self.pieces.keep(
+                self.pieces.drop_outside(
                     name, [{a: r for a, r in slice_.items() if a in axes} for slice_ in slices]
                 )
 
@@ -256,7 +256,7 @@ class Tiler:
 
     def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
         """Return the values of a tensor that a piece should have, for one work of one slice."""
-        tensor, ranges = self.graph.tensors[name], self.pieces.of(name, slice_)
+        tensor, ranges = self.graph.tensors[name], self.pieces.own_ranges(name, slice_)
         small = self.graph.count(name) * tensor.digits * SMALL
         if name in self.pieces.given and small <= self.p.lanes * self.p.scratchpad_rows:
             ranges = {}
@@ -267,7 +267,7 @@ class Tiler:
 
     def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
         """Return the piece that a result is written to: of the slice, or the whole tensor."""
-        ranges = self.pieces.of(name, slice_ if name in self.inside else self._whole)
+        ranges = self.pieces.own_ranges(name, slice_ if name in self.inside else self._whole)
         if cut and not self._joined(name):
             whole = overlap(ranges, ranges_of(cut))
             assert whole is not None
@@ -327,10 +327,10 @@ class Tiler:
             return None
         parts = []
         for need in work.impl.needs:
-            mine = self.pieces.of(need.tensor, ranges)
+            mine = self.pieces.own_ranges(need.tensor, ranges)
             wanted = self._ranges(need.tensor, need.lanes, slice_, work.cut)
             piece = self.pieces.existing(need.tensor, need.lanes, mine, need.entries)
-            piece = piece or self.pieces.ensure(need.tensor, need.lanes, wanted, need.entries)
+            piece = piece or self.pieces.obtain(need.tensor, need.lanes, wanted, need.entries)
             parts.append(Part(piece, mine))
         return parts
 
@@ -348,7 +348,7 @@ class Tiler:
         assert ranges is not None
         target = self._target(op.out, impl.along, slice_, work.cut)
         sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
-        written = self.pieces.of(op.out, ranges)
+        written = self.pieces.own_ranges(op.out, ranges)
         whole, cell = Part(target, written), ()
         if op.parts:
             cell = tuple((axis, ranges[axis]) for axis, _ in op.parts[0])
@@ -385,12 +385,12 @@ class Tiler:
         )  # fmt: skip
 
     def _elementwise(self, op: Kernel, body: ArrayBody, lanes: Axes, slice_: Ranges) -> None:
-        pieces, ranges = self.pieces, self.pieces.of(op.out, slice_)
+        pieces, ranges = self.pieces, self.pieces.own_ranges(op.out, slice_)
         x_name, g_name = op.operands
         of_x, of_g = element_digits(op, self.graph)
         x = Part(pieces.widened(x_name, lanes, ranges, of_x), ranges)
         z = Part(self._target(op.out, lanes, slice_, None), ranges)
-        mine = pieces.of(g_name, ranges)
+        mine = pieces.own_ranges(g_name, ranges)
         # Both operands have all axes, or the second lacks samples and is broadcast along them.
         broadcast = self.graph.tensors[g_name].axes != self.graph.tensors[op.out].axes
         # A broadcast operand is one row for all blocks of lanes. A last block that is not full
@@ -413,9 +413,9 @@ class Tiler:
             )  # fmt: skip
 
     def _pass(self, op: Kernel, lanes: Axes, slice_: Ranges) -> None:
-        ranges = self.pieces.of(op.out, slice_)
+        ranges = self.pieces.own_ranges(op.out, slice_)
         operands = tuple(
-            Part(self.pieces.ensure(name, lanes, ranges), ranges) for name in op.operands
+            Part(self.pieces.obtain(name, lanes, ranges), ranges) for name in op.operands
         )
         z = Part(self._target(op.out, lanes, slice_, None), ranges)
         passes = PassPlan.of(op, self.graph.tensors, (*operands, z), self.p)
@@ -435,11 +435,11 @@ class Tiler:
         name = choice.op.out
         pieces, layout = self.pieces, self.layouts.get(name)
         for lanes, outside in self._stored_as(choice):
-            mine = overlap(pieces.of(name, slice_), outside)
+            mine = overlap(pieces.own_ranges(name, slice_), outside)
             if mine is None:
                 continue
             if layout:
-                piece = pieces.ensure(name, layout.lanes, mine)
+                piece = pieces.obtain(name, layout.lanes, mine)
             else:
                 piece = pieces.existing(name, lanes, mine)
             if piece is None:
