@@ -1,6 +1,7 @@
 """The sequencer: loads a program and issues its descriptors to the engines."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
@@ -77,6 +78,40 @@ def _with_fields(layout: data.StructLayout, bits: Value, fields: Mapping[str, Va
     )
 
 
+_Signals = dict[str, Signal]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Submodules of a sequencer, and the registers of its present descriptor."""
+
+    memory: ProgramMemory
+    registers: AddressRegisters
+    watchdog: Watchdog
+    loops: LoopStack
+    fetch: ProgramFetch
+    file: ExponentFile | None
+    steps: Repetition | None
+    descriptor: Signal
+    number: Signal
+    """Number of the descriptor in the program."""
+    error: Signal
+
+
+@dataclass(frozen=True)
+class _Issue:
+    """Signals that decide whether the present descriptor takes effect."""
+
+    kinds: _Signals
+    """High for the engine, or the operation of the sequencer itself, that the descriptor is for."""
+    offered: _Signals
+    """High while a command is offered to an engine."""
+    idle: Signal
+    """High while no engine works."""
+    clear: Signal
+    """High once the engines that the descriptor waits for are done."""
+
+
 class Sequencer(wiring.Component):
     """Executor of programs (``trainwright.program.descriptors``).
 
@@ -91,17 +126,16 @@ class Sequencer(wiring.Component):
     error ``WATCHDOG`` unless there was another: the engines that are then ``hung`` need a reset.
 
     Members: ``start``, ``address``, ``length``, ``running``, ``finished``, ``error`` and
-    ``descriptor`` as in ``Registers``; ``begin``, high in the cycle in which a run begins;
-    a stream of commands with resolved addresses for each engine, by its name: ``load``...; ``busy``
-    and ``older`` of the engines' status, one bit per engine; ``settling``, high while results of
-    idle engines are still in flight to the host; ``read_error`` and ``write_error``, with posits
-    also ``format_error``, with ``address_checks`` also ``outside``; ``vector``, with a vector
-    engine: a stream of unchanged descriptors for it; ``program``, through which the load engine
-    writes the program; ``waiting``, high while a descriptor waits for engines; ``watchdog`` and
-    ``progress`` as in ``Watchdog``; ``hung``, the engines that were busy when it expired; ``last``,
-    for each engine the number of the descriptor it received last; with random bits also ``stream``,
-    for the command offered to an array; ``loading``, high while LOAD's command is for the program
-    itself.
+    ``descriptor`` as in ``Registers``; a stream of commands with resolved addresses for each
+    engine, by its name: ``load``...; ``busy`` and ``older`` of the engines' status, one bit per
+    engine; ``settling``, high while results of idle engines are still in flight to the host;
+    ``read_error`` and ``write_error``, with posits also ``format_error``, with ``address_checks``
+    also ``outside``; ``vector``, with a vector engine: a stream of unchanged descriptors for it;
+    ``program``, through which the load engine writes the program; ``waiting``, high while a
+    descriptor waits for engines; ``watchdog`` and ``progress`` as in ``Watchdog``; ``hung``, the
+    engines that were busy when the watchdog expired; ``last``, for each engine the number of the
+    descriptor it received last; with random bits also ``stream``, for the command offered to an
+    array; ``loading``, high while LOAD's command is for the program itself.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -147,6 +181,48 @@ class Sequencer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        s = self._parts(m)
+        header = data.View(command_layout(Header.layout), s.descriptor[: _width(Header.layout)])
+        # Whether to wait is decided a cycle ahead: that costs a cycle only if there is a wait.
+        idle, clear, clearing = Signal(), Signal(), Signal()
+        m.d.comb += clearing.eq(((header.wait & self.busy) | (header.wait_older & self.older)) == 0)
+        m.d.sync += [idle.eq((self.busy == 0) & ~self.settling), clear.eq(clearing)]
+        self._connect(m, s)
+        self._watch(m, s)
+        self._commands(m, s)
+        self._controls(m, s)
+        if self.parameters.random_stream:
+            self._stream(m, s)
+        next_kind, kinds = self._kinds(m, header)
+        # Engines see commands from registers, because they inspect much of a command at once.
+        offered = {name: Signal(name=f"{name}_offered") for name in self._names}
+        offer = [offered[name].eq(clearing & next_kind[name]) for name in offered]
+        m.d.comb += [getattr(self, name).valid.eq(signal) for name, signal in offered.items()]
+        m.d.sync += [
+            *_withdraw(offered),
+            *(strobe.eq(0) for strobe in (s.loops.push, s.loops.end)),
+            *(strobe.eq(0) for strobe in (s.registers.add, s.registers.set)),
+        ]
+        issue = _Issue(kinds, offered, idle, clear)
+        with m.FSM():
+            self._begin_states(m, s, idle)
+            self._fetch_states(m, s, offer, offered)
+            # Offer the command until its engine takes it and the hazards it waits for are gone.
+            with m.State("ISSUE"):
+                m.d.sync += offer
+                self._issue(m, s, issue)
+                if s.file is not None:
+                    self._issue_by_file(m, s, issue)
+                m.d.comb += s.watchdog.waiting.eq(self.waiting)
+                with m.If(s.watchdog.expired & self.waiting):
+                    m.d.sync += _withdraw(offered)
+                    m.next = "HANG"
+            self._end_states(m, s, idle)
+        self._collect_errors(m, s.error)
+        return m
+
+    def _parts(self, m: Module) -> _Parts:
+        """Add the submodules, and the registers of the present descriptor."""
         m.submodules.memory = memory = ProgramMemory(self.parameters)
         m.submodules.registers = registers = AddressRegisters(
             readers=len(TRANSFER_ADDRESSES) + len(COMPUTE_ADDRESSES)
@@ -165,142 +241,127 @@ class Sequencer(wiring.Component):
         descriptor = Signal(DESCRIPTOR_BITS, reset_less=True)
         m.d.sync += descriptor.eq(memory.descriptor)
         file, steps = self._resident(m, descriptor) if by_file else (None, None)
-        begin = self.start if steps is None else self.start | self._again
-        load = self.start if steps is None else self.start | self._again & self._afresh
-        header = data.View(command_layout(Header.layout), descriptor[: _width(Header.layout)])
-        # Whether to wait is decided a cycle ahead: that costs a cycle only if there is a wait.
-        idle, clear, clearing = Signal(), Signal(), Signal()
-        m.d.comb += clearing.eq(((header.wait & self.busy) | (header.wait_older & self.older)) == 0)
-        m.d.sync += [idle.eq((self.busy == 0) & ~self.settling), clear.eq(clearing)]
+        return _Parts(
+            memory, registers, watchdog, loops, fetch, file, steps, descriptor, number, error
+        )
+
+    def _connect(self, m: Module, s: _Parts) -> None:
+        """Connect the submodules to each other and to the ports."""
+        begin = self.start if s.steps is None else self.start | self._again
+        load = self.start if s.steps is None else self.start | self._again & self._afresh
         m.d.comb += [
-            self.error.eq(error),
-            self.descriptor.eq(number),
-            memory.number.eq(number + fetch.origin),
-            registers.clear.eq(begin),
-            loops.clear.eq(begin),
-            fetch.start.eq(load),
-            fetch.address.eq(self.address),
-            fetch.length.eq(self.length),
-            fetch.number.eq(number),
-            fetch.needed.eq(Mux(loops.empty, number, loops.first)),
-            fetch.written.eq(memory.written),
+            self.error.eq(s.error),
+            self.descriptor.eq(s.number),
+            s.memory.number.eq(s.number + s.fetch.origin),
+            s.registers.clear.eq(begin),
+            s.loops.clear.eq(begin),
+            s.fetch.start.eq(load),
+            s.fetch.address.eq(self.address),
+            s.fetch.length.eq(self.length),
+            s.fetch.number.eq(s.number),
+            s.fetch.needed.eq(Mux(s.loops.empty, s.number, s.loops.first)),
+            s.fetch.written.eq(s.memory.written),
         ]
-        if steps is not None:
+        if s.steps is not None:
             m.d.comb += [
-                fetch.more.eq(self._long & ~steps.last),
-                fetch.again.eq(self._again & self._long),
+                s.fetch.more.eq(self._long & ~s.steps.last),
+                s.fetch.again.eq(self._again & self._long),
             ]
-            m.d.sync += self._afresh.eq(self._long & (number + 1 != self.length))
-        self._watch(m, watchdog, number)
-        self._commands(m, descriptor, fetch, registers, file)
-        self._controls(m, descriptor, registers, loops, number)
-        if self.parameters.random_stream:
-            self._stream(m, descriptor, registers, steps)
-        next_kind, kinds = self._kinds(m, header)
-        # Engines see commands from registers, because they inspect much of a command at once.
-        offered = {name: Signal(name=f"{name}_offered") for name in self._names}
-        offer = [offered[name].eq(clearing & next_kind[name]) for name in offered]
-        m.d.comb += [getattr(self, name).valid.eq(signal) for name, signal in offered.items()]
-        m.d.sync += [
-            *_withdraw(offered),
-            *(strobe.eq(0) for strobe in (loops.push, loops.end, registers.add, registers.set)),
-        ]
+            m.d.sync += self._afresh.eq(self._long & (s.number + 1 != self.length))
 
-        with m.FSM():
-            with m.State("IDLE"):
-                with m.If(self.start):
-                    m.d.sync += [self.running.eq(1), number.eq(0), error.eq(Error.NONE)]
-                    m.next = "LOAD-PROGRAM"
-                    with m.If(self.length == 0):
-                        m.d.sync += error.eq(Error.OPERATION)
-                        m.next = "DRAIN"
-                    with m.If(self.length > MOST_DESCRIPTORS):
-                        m.d.sync += error.eq(Error.PROGRAM)
-                        m.next = "DRAIN"
-            # Request the next part of the program from memory. A full descriptor memory does not
-            # stop a running program: the states from FETCH on return here between descriptors.
-            with m.State("LOAD-PROGRAM"):
-                m.d.comb += [
-                    self.loading.eq(1),
-                    self.load.valid.eq(1),
-                    fetch.taken.eq(self.load.ready),
-                    watchdog.waiting.eq(~self.load.ready),
-                ]
-                m.d.sync += idle.eq(0)
-                with m.If(watchdog.expired):
-                    m.next = "HANG"
-                with m.If(self.load.ready):
-                    m.next = "FETCH"
-                    with m.If(fetch.first):
-                        m.next = "AWAIT-PROGRAM"
-            # Only the first part has to arrive completely before descriptors are executed.
-            with m.State("AWAIT-PROGRAM"):
-                m.d.comb += watchdog.waiting.eq(~idle)
-                with m.If(idle if steps is None else idle & ~steps.busy):
-                    m.next = "FETCH"
-                with m.If(watchdog.expired):
-                    m.next = "HANG"
-            # Address the descriptor memory. The later conditions override the earlier ones: an
-            # error ends the program before a missing descriptor is waited for.
-            with m.State("FETCH"):
-                m.d.comb += [memory.enable.eq(1), watchdog.waiting.eq(fetch.missing)]
-                m.next = "READ"
-                with m.If(fetch.missing):
-                    m.next = "FETCH"
-                    with m.If(watchdog.expired):
-                        m.next = "HANG"
-                with m.If(fetch.wanted & (fetch.missing | ~self.busy[LOAD])):
-                    m.next = "LOAD-PROGRAM"
-                with m.If(number == self.length):
-                    m.d.sync += error.eq(Error.OPERATION)
+    def _begin_states(self, m: Module, s: _Parts, idle: Signal) -> None:
+        """Add the states that start a run and load its program."""
+        with m.State("IDLE"):
+            with m.If(self.start):
+                m.d.sync += [self.running.eq(1), s.number.eq(0), s.error.eq(Error.NONE)]
+                m.next = "LOAD-PROGRAM"
+                with m.If(self.length == 0):
+                    m.d.sync += s.error.eq(Error.OPERATION)
                     m.next = "DRAIN"
-                with m.If(error != Error.NONE):
+                with m.If(self.length > MOST_DESCRIPTORS):
+                    m.d.sync += s.error.eq(Error.PROGRAM)
                     m.next = "DRAIN"
-            # The memory answers after a cycle, and `descriptor` holds the answer after another one.
-            with m.State("READ"):
-                m.next = "ADD"
-            # Address registers are added to the descriptor's addresses in this cycle.
-            with m.State("ADD"):
-                m.d.sync += offer
-                m.next = "ISSUE"
-                if file is not None:
-                    with m.If(self._is_skipped(m, descriptor, steps)):
-                        m.d.sync += [number.eq(number + 1), *_withdraw(offered)]
-                        m.next = "FETCH"
-                    with m.Else():
-                        self._resolve(m, descriptor, file, offered)
-            if file is not None:
-                self._by_file(m, file, offer, number, error)
-            # Offer the command until its engine takes it and the hazards it waits for are gone.
-            with m.State("ISSUE"):
-                m.d.sync += offer
-                self._issue(m, kinds, offered, registers, loops, number, error, idle, clear)
-                if file is not None:
-                    self._issue_by_file(m, kinds, idle, error, file, steps)
-                m.d.comb += watchdog.waiting.eq(self.waiting)
-                with m.If(watchdog.expired & self.waiting):
-                    m.d.sync += _withdraw(offered)
+        # Request the next part of the program from memory. A full descriptor memory does not
+        # stop a running program: the states from FETCH on return here between descriptors.
+        with m.State("LOAD-PROGRAM"):
+            m.d.comb += [
+                self.loading.eq(1),
+                self.load.valid.eq(1),
+                s.fetch.taken.eq(self.load.ready),
+                s.watchdog.waiting.eq(~self.load.ready),
+            ]
+            m.d.sync += idle.eq(0)
+            with m.If(s.watchdog.expired):
+                m.next = "HANG"
+            with m.If(self.load.ready):
+                m.next = "FETCH"
+                with m.If(s.fetch.first):
+                    m.next = "AWAIT-PROGRAM"
+        # Only the first part has to arrive completely before descriptors are executed.
+        with m.State("AWAIT-PROGRAM"):
+            m.d.comb += s.watchdog.waiting.eq(~idle)
+            with m.If(idle if s.steps is None else idle & ~s.steps.busy):
+                m.next = "FETCH"
+            with m.If(s.watchdog.expired):
+                m.next = "HANG"
+
+    def _fetch_states(self, m: Module, s: _Parts, offer: list, offered: _Signals) -> None:
+        """Add the states that bring a descriptor from the program memory to ISSUE."""
+        # Address the descriptor memory. The later conditions override the earlier ones: an
+        # error ends the program before a missing descriptor is waited for.
+        with m.State("FETCH"):
+            m.d.comb += [s.memory.enable.eq(1), s.watchdog.waiting.eq(s.fetch.missing)]
+            m.next = "READ"
+            with m.If(s.fetch.missing):
+                m.next = "FETCH"
+                with m.If(s.watchdog.expired):
                     m.next = "HANG"
-            # The program has ended or failed: wait until all engines have finished their commands.
-            with m.State("DRAIN"):
-                m.d.comb += watchdog.waiting.eq(~idle)
-                with m.If(idle):
-                    m.next = "FINISH"
-                with m.If(watchdog.expired):
-                    m.next = "HANG"
-            # Nothing made progress for too long. Record which engines are busy, and keep an earlier
-            # error, which is the likely cause of the hang.
-            with m.State("HANG"):
-                m.d.sync += self.hung.eq(self.busy)
-                with m.If(error == Error.NONE):
-                    m.d.sync += error.eq(Error.WATCHDOG)
+            with m.If(s.fetch.wanted & (s.fetch.missing | ~self.busy[LOAD])):
+                m.next = "LOAD-PROGRAM"
+            with m.If(s.number == self.length):
+                m.d.sync += s.error.eq(Error.OPERATION)
+                m.next = "DRAIN"
+            with m.If(s.error != Error.NONE):
+                m.next = "DRAIN"
+        # The memory answers after a cycle, and `descriptor` holds the answer after another one.
+        with m.State("READ"):
+            m.next = "ADD"
+        # Address registers are added to the descriptor's addresses in this cycle.
+        with m.State("ADD"):
+            m.d.sync += offer
+            m.next = "ISSUE"
+            if s.file is not None:
+                with m.If(self._is_skipped(m, s)):
+                    m.d.sync += [s.number.eq(s.number + 1), *_withdraw(offered)]
+                    m.next = "FETCH"
+                with m.Else():
+                    self._resolve(m, s, offered)
+        if s.file is not None:
+            self._by_file(m, s, offer)
+
+    def _end_states(self, m: Module, s: _Parts, idle: Signal) -> None:
+        """Add the states that end a run, with or without an error."""
+        # The program has ended or failed: wait until all engines have finished their commands.
+        with m.State("DRAIN"):
+            m.d.comb += s.watchdog.waiting.eq(~idle)
+            with m.If(idle):
                 m.next = "FINISH"
-            with m.State("FINISH"):
-                m.d.comb += self.finished.eq(1)
-                m.d.sync += self.running.eq(0)
-                m.next = "IDLE"
+            with m.If(s.watchdog.expired):
+                m.next = "HANG"
+        # Nothing made progress for too long. Record which engines are busy, and keep an earlier
+        # error, which is the likely cause of the hang.
+        with m.State("HANG"):
+            m.d.sync += self.hung.eq(self.busy)
+            with m.If(s.error == Error.NONE):
+                m.d.sync += s.error.eq(Error.WATCHDOG)
+            m.next = "FINISH"
+        with m.State("FINISH"):
+            m.d.comb += self.finished.eq(1)
+            m.d.sync += self.running.eq(0)
+            m.next = "IDLE"
 
-        # The first error counts; engines may report more while they drain.
+    def _collect_errors(self, m: Module, error: Signal) -> None:
+        """Note the first error of an engine; engines may report more while they drain."""
         with m.If(error == Error.NONE):
             with m.If(self.read_error):
                 m.d.sync += error.eq(Error.READ)
@@ -312,7 +373,6 @@ class Sequencer(wiring.Component):
             if self.parameters.address_checks:
                 with m.Elif(self.outside):
                     m.d.sync += error.eq(Error.ADDRESS)
-        return m
 
     def _resident(self, m: Module, descriptor) -> tuple[ExponentFile, Repetition]:
         """Add the exponent file, and the repetition of programs."""
@@ -347,19 +407,21 @@ class Sequencer(wiring.Component):
         m.d.sync += self._long.eq(self.length > self.parameters.program_depth)
         return file, steps
 
-    def _resolve(self, m: Module, descriptor, file: ExponentFile, offered) -> None:
+    def _resolve(self, m: Module, s: _Parts, offered: _Signals) -> None:
         """Fetch shifts or scalars from the file before the offer of a descriptor that uses them."""
+        assert s.file is not None
         layout = whole_layout(Compute.layout)
-        d = data.View(layout, descriptor[: layout.size])
+        d = data.View(layout, s.descriptor[: layout.size])
         computes = [kind for kind in COMPUTES if kind not in VECTOR]
         is_compute = Cat(d.operation == kind for kind in computes).any()
         with m.If((d.operation == Operation.VECTOR) | is_compute & (d.z_exponent != 0)):
-            m.d.comb += file.resolve.eq(1)
+            m.d.comb += s.file.resolve.eq(1)
             m.d.sync += _withdraw(offered)
             m.next = "RESOLVE"
 
-    def _is_skipped(self, m: Module, descriptor, steps: Repetition) -> Value:
+    def _is_skipped(self, m: Module, s: _Parts) -> Value:
         """Return whether the descriptor is executed only in other steps."""
+        assert s.steps is not None
         eighth = Signal(range(2 * EIGHTH))
         layouts: list[tuple[Any, tuple[Operation, ...]]] = [
             (Transfer.layout, (Operation.LOAD, Operation.STORE))
@@ -368,20 +430,22 @@ class Sequencer(wiring.Component):
             layouts.append((Vector.layout, (Operation.VECTOR,)))
         for layout, operations in layouts:
             whole = whole_layout(layout)
-            d = data.View(whole, descriptor[: whole.size])
+            d = data.View(whole, s.descriptor[: whole.size])
             with m.If(Cat(d.operation == kind for kind in operations).any()):
                 m.d.comb += eighth.eq(d.eighth)
         skipped = C(0, 1)
         step = Signal(exact_log2(EIGHTH), name="step_below", reset_less=True)
-        m.d.sync += step.eq(steps.step)  # valid long before
+        m.d.sync += step.eq(s.steps.step)  # valid long before
         # `eighth` holds a one-hot marker above the bits that the step number must match: the
         # position of its highest bit tells how many low bits are compared.
         for bits in range(1, len(step) + 1):  # compare the bits below the highest one
             skipped = Mux(eighth[bits], eighth[:bits] != step[:bits], skipped)
         return skipped
 
-    def _by_file(self, m: Module, file, offer: list, number, error) -> None:
+    def _by_file(self, m: Module, s: _Parts, offer: list) -> None:
         """Add the states of the exponent file, and the state in which a program begins again."""
+        file, number, error = s.file, s.number, s.error
+        assert file is not None
 
         def refused() -> None:
             with m.If(file.error != Error.NONE):
@@ -408,24 +472,26 @@ class Sequencer(wiring.Component):
             with m.If(self._afresh):
                 m.next = "LOAD-PROGRAM"
 
-    def _issue_by_file(self, m: Module, kinds, idle, error, file, steps) -> None:
+    def _issue_by_file(self, m: Module, s: _Parts, issue: _Issue) -> None:
         """Issue SCALES when all engines are idle, and HALT if the program is to run again."""
+        kinds, idle = issue.kinds, issue.idle
+        assert s.file is not None and s.steps is not None
         with m.If(kinds["scales"] & idle):
-            m.d.comb += [file.move.eq(1), self.waiting.eq(0)]
+            m.d.comb += [s.file.move.eq(1), self.waiting.eq(0)]
             m.next = "SCALES"
         with m.If(kinds["halt"] & idle):
-            m.d.comb += steps.advance.eq(1)
-            with m.If(~steps.last & (error == Error.NONE)):
+            m.d.comb += s.steps.advance.eq(1)
+            with m.If(~s.steps.last & (s.error == Error.NONE)):
                 m.next = "AGAIN"
 
-    def _watch(self, m: Module, watchdog: Watchdog, number: Signal) -> None:
+    def _watch(self, m: Module, s: _Parts) -> None:
         """Record the facts that explain a run that hangs."""
         m.d.comb += [
-            watchdog.limit.eq(self.watchdog),
-            watchdog.progress.eq(self.progress),
+            s.watchdog.limit.eq(self.watchdog),
+            s.watchdog.progress.eq(self.progress),
         ]
-        before = Signal.like(number)
-        m.d.sync += before.eq(number)
+        before = Signal.like(s.number)
+        m.d.sync += before.eq(s.number)
         for index, (engine, (name, _)) in enumerate(COMMANDS.items()):
             command = getattr(self, name)
             taken = Signal(name=f"{name}_taken")  # a cycle ago; `before` still has its number
@@ -440,12 +506,13 @@ class Sequencer(wiring.Component):
         with m.If(self.start):
             m.d.sync += [self.hung.eq(0), *(last.eq(0) for last in self.last)]
 
-    def _commands(self, m: Module, descriptor, fetch: ProgramFetch, registers, file) -> None:
+    def _commands(self, m: Module, s: _Parts) -> None:
         """Resolve addresses in two cycles: select registers, then add them.
 
         Registers are selected in the cycle after the descriptor arrives and added in the next, at
         whose end engines hold the sum.
         """
+        descriptor, registers = s.descriptor, s.registers
         compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
         transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
         # Every address of both layouts has its own addend register and adder: selecting the layout
@@ -462,17 +529,17 @@ class Sequencer(wiring.Component):
             m.d.comb += registers.select[reader].eq(register)
             m.d.sync += addend.eq(registers.value[reader])
             resolved[name] = (base + addend)[: len(base)]
-        if file is not None:
+        if s.file is not None:
             whole = data.View(
                 whole_layout(Compute.layout), descriptor[: whole_layout(Compute.layout).size]
             )
             by_file = whole.z_exponent != 0
             for name in BY_FILE:
-                resolved[name] = Mux(by_file, getattr(file, name), compute[name])
+                resolved[name] = Mux(by_file, getattr(s.file, name), compute[name])
         move = _with_fields(TRANSFER_LAYOUT, descriptor, resolved)
         work = _with_fields(COMPUTE_LAYOUT, descriptor, resolved)
         m.d.comb += [
-            self.load.payload.eq(Mux(self.loading, self._program_transfer(fetch), move)),
+            self.load.payload.eq(Mux(self.loading, self._program_transfer(s.fetch), move)),
             self.store.payload.eq(move),
             *(getattr(self, COMMANDS[engine][0]).payload.eq(work) for engine in ARRAYS),
         ]
@@ -497,24 +564,24 @@ class Sequencer(wiring.Component):
         variables = {"address": fetch.source, "local": fetch.local, "count2": fetch.portion}
         return _with_fields(TRANSFER_LAYOUT, C(0, TRANSFER_LAYOUT.size), constants | variables)
 
-    def _controls(self, m: Module, descriptor, registers, loops, number) -> None:
+    def _controls(self, m: Module, s: _Parts) -> None:
         """Connect operands of the sequencer's own operations."""
-        update = data.View(command_layout(Set.layout), descriptor[: _width(Set.layout)])
-        loop = data.View(command_layout(Loop.layout), descriptor[: _width(Loop.layout)])
+        update = data.View(command_layout(Set.layout), s.descriptor[: _width(Set.layout)])
+        loop = data.View(command_layout(Loop.layout), s.descriptor[: _width(Loop.layout)])
         m.d.comb += [
-            registers.mask.eq(update.mask),
-            *(value.eq(update[f"value{n}"]) for n, value in enumerate(registers.values)),
-            loops.iterations.eq(loop.iterations),
-            loops.number.eq(number),
+            s.registers.mask.eq(update.mask),
+            *(value.eq(update[f"value{n}"]) for n, value in enumerate(s.registers.values)),
+            s.loops.iterations.eq(loop.iterations),
+            s.loops.number.eq(s.number),
         ]
 
-    def _stream(self, m: Module, descriptor, registers, steps) -> None:
+    def _stream(self, m: Module, s: _Parts) -> None:
         """Step the random stream: SET of R0 seeds it, each command of an array advances it."""
-        seed, begin = registers.values[0], self.start
-        if steps is not None:
+        seed, begin = s.registers.values[0], self.start
+        if s.steps is not None:
             layout = whole_layout(Set.layout)
-            update = data.View(layout, descriptor[: layout.size])
-            seed = (seed + Mux(update.by_step, steps.seed, 0))[:REGISTER_WIDTH]
+            update = data.View(layout, s.descriptor[: layout.size])
+            seed = (seed + Mux(update.by_step, s.steps.seed, 0))[:REGISTER_WIDTH]
             begin = begin | self._again
         arrays = [getattr(self, COMMANDS[engine][0]) for engine in ARRAYS]
         taken = Cat(command.valid & command.ready for command in arrays)
@@ -524,7 +591,7 @@ class Sequencer(wiring.Component):
         m.d.comb += self.stream.eq(value)
         with m.If(begin):
             m.d.sync += value.eq(0)
-        with m.Elif(registers.set & registers.mask[0]):
+        with m.Elif(s.registers.set & s.registers.mask[0]):
             m.d.sync += value.eq(seed)
         with m.Elif(taken.any()):
             m.d.sync += value.eq(value + STREAM_STEP)
@@ -547,8 +614,10 @@ class Sequencer(wiring.Component):
             m.d.sync += kinds[kind].eq(signal)
         return next_kind, kinds
 
-    def _issue(self, m: Module, kinds, offered, registers, loops, number, error, idle, clear):
+    def _issue(self, m: Module, s: _Parts, issue: _Issue) -> None:
         """Build the state in which a descriptor takes effect."""
+        registers, loops, number, error = s.registers, s.loops, s.number, s.error
+        kinds, offered, idle, clear = issue.kinds, issue.offered, issue.idle, issue.clear
         done = Signal()
         m.d.comb += [
             done.eq(

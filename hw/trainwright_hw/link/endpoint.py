@@ -111,76 +111,88 @@ class Endpoint(wiring.Component):
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 self._decide(m, write, acceptable)
-            with m.State("FETCH"):  # read the word to write from the payload
-                m.next = "FETCHED"
-            # The payload's memory and the register behind it take a cycle each.
-            with m.State("FETCHED"):
-                m.next = "ACCESS"
-            # Access one word, then the next, until the request's words are done.
-            with m.State("ACCESS"):
-                m.d.comb += access.eq(~self._access_done)
-                with m.If(self._access_done):
-                    m.d.comb += [
-                        self._store.enable.eq(reading),
-                        self._store.address.eq(self._position),
-                        self._store.word.eq(self._read_data),
-                    ]
-                    m.d.sync += [
-                        self._position.eq(self._position + 1),
-                        self._address.eq(self._address + WORD_BYTES),
-                    ]
-                    m.next = "FETCH"
-                    with m.If(self._position + 1 == self._words):
-                        m.d.sync += self._position.eq(0)
-                        m.next = "REPLY"
-            # Store the answers as payload of the reply, one word per cycle.
-            with m.State("HELLO"):
-                answers = {
-                    Hello.VERSION: C(VERSION, WORD_WIDTH),
-                    Hello.CLOCK_HZ: C(self._clock_hz, WORD_WIDTH),
-                    Hello.MEMORY_BYTES: C(self._memory_bytes, WORD_WIDTH),
-                    Hello.BAD_FRAMES: bad_frames,
-                }
-                m.d.comb += [self._store.enable.eq(1), self._store.address.eq(self._position)]
-                with m.Switch(self._position):
-                    for number, answer in answers.items():
-                        with m.Case(number):
-                            m.d.comb += self._store.word.eq(answer)
-                m.d.sync += [self._position.eq(self._position + 1), self._words.eq(len(Hello))]
-                with m.If(self._position == len(Hello) - 1):
+            self._access_states(m, access, reading)
+            self._hello_state(m, bad_frames)
+            self._reply_states(m, write)
+        return m
+
+    def _access_states(self, m: Module, access: Signal, reading: Signal) -> None:
+        """Add the states that read or write the words of a request, one after the other."""
+        with m.State("FETCH"):  # read the word to write from the payload
+            m.next = "FETCHED"
+        # The payload's memory and the register behind it take a cycle each.
+        with m.State("FETCHED"):
+            m.next = "ACCESS"
+        # Access one word, then the next, until the request's words are done.
+        with m.State("ACCESS"):
+            m.d.comb += access.eq(~self._access_done)
+            with m.If(self._access_done):
+                m.d.comb += [
+                    self._store.enable.eq(reading),
+                    self._store.address.eq(self._position),
+                    self._store.word.eq(self._read_data),
+                ]
+                m.d.sync += [
+                    self._position.eq(self._position + 1),
+                    self._address.eq(self._address + WORD_BYTES),
+                ]
+                m.next = "FETCH"
+                with m.If(self._position + 1 == self._words):
                     m.d.sync += self._position.eq(0)
                     m.next = "REPLY"
-            # Send the reply's header. Writes and errors have no payload.
-            with m.State("REPLY"):
-                payload_follows = (self._status == Status.OK) & ~write
-                word = self.reply.payload
-                m.d.comb += [
-                    self.reply.valid.eq(1),
-                    word.word.eq(Cat(self._sequence, self._request, self._status)),
-                    word.last.eq(~payload_follows),
-                ]
-                with m.If(self.reply.ready):
-                    m.next = "RECEIVE"
-                    with m.If(payload_follows):
-                        m.next = "LOAD"
-            with m.State("LOAD"):
-                m.next = "LOADED"
-            with m.State("LOADED"):
-                m.next = "SEND"
-            # Send the payload; each word is read from the memory through LOAD and LOADED.
-            with m.State("SEND"):
-                last = self._position + 1 == self._words
-                m.d.comb += [
-                    self.reply.valid.eq(1),
-                    self.reply.payload.word.eq(self._loaded),
-                    self.reply.payload.last.eq(last),
-                ]
-                with m.If(self.reply.ready):
-                    m.d.sync += self._position.eq(self._position + 1)
+
+    def _hello_state(self, m: Module, bad_frames: Signal) -> None:
+        """Add the state that answers HELLO."""
+        # Store the answers as payload of the reply, one word per cycle.
+        with m.State("HELLO"):
+            answers = {
+                Hello.VERSION: C(VERSION, WORD_WIDTH),
+                Hello.CLOCK_HZ: C(self._clock_hz, WORD_WIDTH),
+                Hello.MEMORY_BYTES: C(self._memory_bytes, WORD_WIDTH),
+                Hello.BAD_FRAMES: bad_frames,
+            }
+            m.d.comb += [self._store.enable.eq(1), self._store.address.eq(self._position)]
+            with m.Switch(self._position):
+                for number, answer in answers.items():
+                    with m.Case(number):
+                        m.d.comb += self._store.word.eq(answer)
+            m.d.sync += [self._position.eq(self._position + 1), self._words.eq(len(Hello))]
+            with m.If(self._position == len(Hello) - 1):
+                m.d.sync += self._position.eq(0)
+                m.next = "REPLY"
+
+    def _reply_states(self, m: Module, write: Signal) -> None:
+        """Add the states that send a reply."""
+        # Send the reply's header. Writes and errors have no payload.
+        with m.State("REPLY"):
+            payload_follows = (self._status == Status.OK) & ~write
+            word = self.reply.payload
+            m.d.comb += [
+                self.reply.valid.eq(1),
+                word.word.eq(Cat(self._sequence, self._request, self._status)),
+                word.last.eq(~payload_follows),
+            ]
+            with m.If(self.reply.ready):
+                m.next = "RECEIVE"
+                with m.If(payload_follows):
                     m.next = "LOAD"
-                    with m.If(last):
-                        m.next = "RECEIVE"
-        return m
+        with m.State("LOAD"):
+            m.next = "LOADED"
+        with m.State("LOADED"):
+            m.next = "SEND"
+        # Send the payload; each word is read from the memory through LOAD and LOADED.
+        with m.State("SEND"):
+            last = self._position + 1 == self._words
+            m.d.comb += [
+                self.reply.valid.eq(1),
+                self.reply.payload.word.eq(self._loaded),
+                self.reply.payload.last.eq(last),
+            ]
+            with m.If(self.reply.ready):
+                m.d.sync += self._position.eq(self._position + 1)
+                m.next = "LOAD"
+                with m.If(last):
+                    m.next = "RECEIVE"
 
     def _take_words(self, m: Module) -> None:
         """Store header and payload of a request, and its length."""

@@ -1,5 +1,7 @@
 """The vector engine: CODE and VECTOR descriptors (``trainwright.program.vector``)."""
 
+from dataclasses import dataclass
+
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -68,6 +70,24 @@ DRAINED = 2
 """Cycles from the last stage of the last instruction to its row in the result queue."""
 RESULTS = 16
 """Rows in flight to the scratchpad: the rows of two instructions."""
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """Copy of a command's words into the engine, a word per cycle."""
+
+    is_code: Signal
+    """Whether instructions are copied, and not streams."""
+    count: Signal
+    copying: Signal
+    start: Signal
+    """High in the cycle in which a pass starts."""
+    is_word: Signal
+    """Number of the word, one-hot."""
+    is_stream: Signal
+    """Number of the stream, one-hot."""
+    by_file: Signal
+    """Constant by the exponent file; 0 while the command's own constants are written."""
 
 
 class VectorEngine(wiring.Component):
@@ -183,16 +203,15 @@ class VectorEngine(wiring.Component):
 
     def _take(self, m: Module, prefetch, issue, results, walkers, constant) -> None:
         """Copy a command's instructions or streams, start its pass, and await its end."""
-        bits, item = self.command.payload, self._item
+        bits = self.command.payload
         code, given = (
             data.View(layout, bits[: layout.size])
             for layout in (command_layout(Code.layout), command_layout(Vector.layout))
         )
         is_code = Signal()
-        # Which layout the command has decides what COPY copies.
-        m.d.sync += is_code.eq(
-            given.operation == Operation.CODE
-        )  # valid for a cycle when COPY begins
+        # The layout of the command decides what COPY copies. The bit is valid when COPY begins: the
+        # command is at the port for a cycle by then.
+        m.d.sync += is_code.eq(given.operation == Operation.CODE)
         count = Signal(PLACE_WIDTH)
         copying, start = Signal(), Signal()
         widths = {name: len(given[name]) for name in HELD} | {"slot": slot_width(self._parameters)}
@@ -233,14 +252,29 @@ class VectorEngine(wiring.Component):
                 part.final.eq(final),
                 part.rows.eq(held["rows"]),
             ]
+        by_file = Signal(signed(FACTOR_WIDTH))
+        copy = _Copy(is_code, count, copying, start, is_word, is_stream, by_file)
+        copied = self._load_streams(m, copy, given, held["inner"], walkers, constant)
+        m.d.comb += [
+            self._item.payload.slot.eq(held["slot"]),
+            self.status.stall_operand.eq(issue.active & issue.waits_rows),
+            self.status.stall_result.eq(issue.active & issue.waits_room),
+        ]
+        if self._by_file:
+            self._put_scalars(m, copy, constant)
+        last = Mux(is_code, code.instructions - 1, copied - 1)
+        self._pass_states(m, copy, last, issue, results)
+        self._count(m, start)
+
+    def _load_streams(self, m: Module, copy: _Copy, given, inner, walkers, constant) -> int:
+        """Copy streams and constants; return the words of a copy, with those of scalars."""
         of_stream = [
             Cat(given[f"{name}{n}"] for name in STREAM_LAYOUT.members) for n in range(STREAMS)
         ]
         of_constant = [given[f"constant{n}"] for n in range(CONSTANTS)]
-        by_file = Signal(signed(FACTOR_WIDTH))  # 0 while the command's own constants are written
-        load = copying & ~is_code
+        load = copy.copying & ~copy.is_code
         copied = STREAMS * self._sides
-        is_first = count < STREAMS
+        is_first = copy.count < STREAMS
         # With an exponent file, scalars follow the streams in the same counter.
         if self._by_file:
             copied = max(copied, STREAMS + SCALARS)
@@ -251,59 +285,59 @@ class VectorEngine(wiring.Component):
         of_number = Signal(STREAM_LAYOUT, reset_less=True)
         m.d.sync += [
             loads.eq(load),
-            number.eq(count),
-            of_number.eq(granted(is_stream, of_stream)),
+            number.eq(copy.count),
+            of_number.eq(granted(copy.is_stream, of_stream)),
         ]
         for walker in walkers:
             m.d.comb += [
                 walker.load.eq(loads),
                 walker.stream.eq(of_number),
-                walker.inner.eq(held["inner"]),
+                walker.inner.eq(inner),
             ]
             with m.If(loads):
                 m.d.comb += walker.number.eq(number)
         m.d.comb += [
             constant.en.eq(load & is_first),
-            constant.addr.eq(count),
-            constant.data.eq(granted(is_word[:CONSTANTS], of_constant) | by_file),
-            item.payload.slot.eq(held["slot"]),
-            self.status.stall_operand.eq(issue.active & issue.waits_rows),
-            self.status.stall_result.eq(issue.active & issue.waits_room),
+            constant.addr.eq(copy.count),
+            constant.data.eq(granted(copy.is_word[:CONSTANTS], of_constant) | copy.by_file),
         ]
-        if self._by_file:
-            self._put_scalars(m, copying & ~is_code, count, constant, by_file)
+        return copied
+
+    def _pass_states(self, m: Module, copy: _Copy, last: Value, issue, results) -> None:
+        """Add the states of a command; ``last`` is the number of the last word to copy."""
+        item = self._item
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(self.command.valid):
-                    m.d.sync += count.eq(0)
+                    m.d.sync += copy.count.eq(0)
                     m.next = "COPY"
             # Copy the command's words into the engine, one per cycle, so that the sequencer can go
             # on while the pass runs.
             with m.State("COPY"):
-                m.d.comb += copying.eq(1)
-                with m.If(count == Mux(is_code, code.instructions - 1, copied - 1)):
+                m.d.comb += copy.copying.eq(1)
+                with m.If(copy.count == last):
                     m.d.comb += self.command.ready.eq(1)
                     m.next = "TAKEN"
-                    with m.If(~is_code):
+                    with m.If(~copy.is_code):
                         m.next = "START"
             with m.State("TAKEN"):  # wait for the command to be withdrawn
                 m.d.comb += self.status.busy.eq(1)
                 m.next = "IDLE"
             # The last stream reaches the walkers in this cycle.
             with m.State("START"):
-                m.d.comb += [start.eq(1), self.status.busy.eq(1)]
+                m.d.comb += [copy.start.eq(1), self.status.busy.eq(1)]
                 m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += self.status.busy.eq(1)
-                m.d.sync += count.eq(0)
+                m.d.sync += copy.count.eq(0)
                 with m.If(~issue.active):
                     m.next = "DRAIN"
             # The last instructions are still in the pipeline: wait for as many cycles as it has
             # stages, then until all rows are written.
             with m.State("DRAIN"):
                 m.d.comb += self.status.busy.eq(1)
-                with m.If(count != self._stages.count + DRAINED):
-                    m.d.sync += count.eq(count + 1)
+                with m.If(copy.count != self._stages.count + DRAINED):
+                    m.d.sync += copy.count.eq(copy.count + 1)
                 with m.Elif(results.left == RESULTS):
                     m.next = "ITEM"
             # Hand the totals over; a command ends only after its statistics are stored.
@@ -311,14 +345,14 @@ class VectorEngine(wiring.Component):
                 m.d.comb += [self.status.busy.eq(1), item.valid.eq(1)]
                 with m.If(item.ready):
                     m.next = "IDLE"
-        self._count(m, start)
 
-    def _put_scalars(self, m: Module, copying, count, constant, by_file) -> None:
+    def _put_scalars(self, m: Module, copy: _Copy, constant) -> None:
         """Write the scalars of the command at the port, after its streams, one per cycle.
 
         A scalar replaces a constant or a shift. If streams take longer, each scalar is written
         twice.
         """
+        copying, count = copy.copying & ~copy.is_code, copy.count
         layout = whole_layout(Vector.layout)
         given = data.View(layout, self.command.payload[: layout.size])
         number = count[: (SCALARS - 1).bit_length()]
@@ -336,9 +370,11 @@ class VectorEngine(wiring.Component):
                 constant.addr.eq(to),
             ]
             with m.If(kind == ScalarKind.POWER):
-                m.d.comb += by_file.eq(one_hot(m, held(value, MOST_POWER), MOST_POWER + 1, "power"))
+                m.d.comb += copy.by_file.eq(
+                    one_hot(m, held(value, MOST_POWER), MOST_POWER + 1, "power")
+                )
             with m.Else():
-                m.d.comb += by_file.eq(value)
+                m.d.comb += copy.by_file.eq(value)
             for n, shift in enumerate(self._shifts):
                 with m.If((kind == ScalarKind.SHIFT) & (to == n)):
                     m.d.sync += shift.eq(held(value, MOST_SHIFT))
