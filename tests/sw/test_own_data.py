@@ -18,6 +18,7 @@ import torch
 from trainwright.accelerator import Counters
 from trainwright.cli import main
 from trainwright.data import DataError, DataSet, OwnOptions, Split, load_data_set, load_samples
+from trainwright.data.cells import read_cells
 from trainwright.data.own import MOST_LEVELS, own_kind
 from trainwright.data.picture_files import read_pictures
 from trainwright.report import pictures as pictures_of_run
@@ -1062,3 +1063,92 @@ def test_targets_that_are_equal_name_the_remedy(tmp_path, least, step, remedy):
     path.write_text("a,y\n" + "".join(f"{n},{least + step * n}\n" for n in range(20)))
     with pytest.raises(DataError, match=f"has one value, .*: {remedy}"):
         load_data_set("table", str(path), own=OwnOptions(task="regression"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["007", "010", "00"], ("00", "007", "010")),  # codes keep zeros that every row has
+        (["7.", "7", "10"], ("7", "10")),  # Fortran and R write whole numbers with a point
+        (["7.0", "10."], ("7", "10")),
+        (["007", "7", "10"], ("7", "10")),
+    ],
+)
+def test_table_classes_are_spelled_as_in_the_file_unless_rows_differ(tmp_path, labels, names):
+    rows = [(str(n), labels[n % len(labels)]) for n in range(30)]
+    data = load(table(tmp_path / "t.csv", rows, "x,t"))
+    assert data.class_names == names
+    again = load_samples(table(tmp_path / "new.csv", rows, "x,t"), data.preparation)
+    numbers = [min(names.index(name) for name in names if float(name) == float(t)) for _, t in rows]
+    assert again.labels is not None and again.labels.tolist() == numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("x,y\n1,2\n,\n3,4\n,\n", "1 row without any value, such as line 3"),
+        ("x,y\n,\n1,2\n \t, \n3,4\n", "2 rows without any value, such as line 2"),
+        ("x\n1\n\n3\n\n\n", "1 row without any value, such as line 3"),
+        ("x,y\n1,2\n\n3,4\n", None),  # an empty line is no row of two columns
+        ("\nx,y\n1,2\n3,4\n,\n\n", None),
+    ],
+)
+def test_table_rows_without_values_are_left_out_with_a_note(tmp_path, text, note):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    cells = read_cells(path)
+    assert len(cells.places) == 2 and len(cells.notes) == (note is not None)
+    assert note is None or cells.notes[0].startswith(note)
+
+
+def test_parquet_index_of_pandas_comes_first_as_in_csv(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs the extra data")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"x": [n % 7 for n in range(20)], "good": ["ab"[n % 2] for n in range(20)]}
+    stored = pyarrow.table({**columns, "day": list(range(20))})
+    kept = {"pandas": json.dumps({"index_columns": ["day"], "columns": []})}
+    path = tmp_path / "t.parquet"
+    parquet.write_table(stored.replace_schema_metadata(kept), path)
+    assert list(read_cells(path).columns) == ["day", "x", "good"]
+    parquet.write_table(stored, path)
+    assert list(read_cells(path).columns) == ["x", "good", "day"]
+
+
+@pytest.mark.parametrize("name", ["id", "timestamp"])
+def test_table_whose_last_column_rises_says_that_it_became_the_target(tmp_path, name):
+    rows = [(str(n % 7), "ab"[n % 2], f"{1.7e9 + 60 * n + n % 3}") for n in range(40)]
+    path = table(tmp_path / "t.csv", rows, f"x,y,{name}")
+    note = f"column {name!r} is the target because it is the last one, and rises"
+    assert any(text.startswith(note) for text in load(path).notes)
+    assert not any(note in text for text in load(path, target=name).notes)
+    table(path, [rows[1], *rows], f"x,y,{name}")
+    assert not any(note in text for text in load(path).notes)
+
+
+def test_npz_integers_beyond_floating_point_are_named(tmp_path):
+    x, y, own = np.zeros((40, 2, 2), np.uint8), np.arange(40), OwnOptions(task="regression")
+    np.savez(tmp_path / "a.npz", x=x, y=2**53 + y)
+    notes = load_data_set("npz", tmp_path / "a.npz", own=own).notes
+    [note] = [n for n in notes if "floating point" in n]
+    held = len({float(2**53 + n) for n in range(40)})
+    assert f"40 different numbers to predict, such as {2**53 + 39}, are {held}" in note
+    np.savez(tmp_path / "b.npz", x=x, y=2**60 + y)
+    with pytest.raises(DataError, match="64 bits of floating point: subtract one number"):
+        load_data_set("npz", tmp_path / "b.npz", own=own)
+    np.savez(tmp_path / "c.npz", x=x, y=2**53 + 2 * y)
+    notes = load_data_set("npz", tmp_path / "c.npz", own=own).notes
+    assert not any("64 bits" in n for n in notes)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "remedy"),
+    [
+        (np.zeros((20, 9)), np.arange(20) % 2, r"for a table take x[:, None, :]"),
+        (np.zeros((20, 3, 3), np.uint16), np.arange(20) % 2, "divide by the greatest value"),
+        (np.zeros((20, 3, 3)), np.array([b"a", b"b"] * 10), "convert them with astype(int) or"),
+    ],
+)
+def test_npz_of_other_types_or_shapes_names_the_remedy(tmp_path, x, y, remedy):
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    with pytest.raises(DataError, match=re.escape(remedy)):
+        load_data_set("npz", tmp_path / "a.npz")

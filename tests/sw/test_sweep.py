@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from trainwright.cli import main, sweep
@@ -22,11 +23,12 @@ from trainwright.cli.sweep.processes import MOST_KILLS, Trial, train, train_all
 from trainwright.cli.sweep.results import read_luts, settings, to_csv
 from trainwright.cli.sweep.spec import command_options, points, read_spec
 from trainwright.cli.train.folder import LOCK
-from trainwright.cli.train.job import fresh_job
+from trainwright.cli.train.job import RunOptions, fresh_job
 from trainwright.cli.train.options import add_arguments
 from trainwright.cli.train.prepared import DataShelf
 from trainwright.data import DataError, load_data_set, own
 from trainwright.data.prepared import load_prepared
+from trainwright.network import load_network
 from trainwright.report.front import objectives, pareto, table
 from trainwright.support.locks import locked
 
@@ -528,3 +530,50 @@ def test_sweep_over_targets_reads_a_table_once_a_target(tmp_path, monkeypatch):
     files = [shelf.file(trial.checked.asked.options) for trial in trials]
     assert len(reads) == 2 and files[0] == files[1] != files[2] == files[3]
     assert load_prepared(files[2]).class_names == ("blue", "red")
+
+
+def test_sweep_of_other_data_under_the_same_name_trains_again(tmp_path, monkeypatch):
+    data = write(tmp_path / "t.csv", TABLE)
+    spec = write(tmp_path / "s.toml", "[train]\nbatch = 8\n[axes]\nseed = [0]")
+    trial_of(tmp_path, monkeypatch, "sys.exit(130)")
+    out = tmp_path / "o"
+
+    def trained():
+        assert main(["sweep", str(spec), "--data", str(data), "--out", str(out)]) == 130
+        return {path.name for path in (out / "trials").iterdir()}
+
+    first = trained()
+    assert len(first) == 1 and trained() == first
+    write(data, TABLE.replace("yes", "no", 1))
+    assert len(trained() - first) == 1
+
+
+@pytest.mark.parametrize("held", [0, -1])
+def test_data_shelf_folder_follows_every_array_of_own_data(tmp_path, held):
+    """Change one sample of one split, and see another folder; the data sets of all have none."""
+    images = np.zeros((20, 2, 2), np.uint8)
+    arrays = {"x_train": images, "y_train": np.arange(20) % 2,
+              "x_test": images + 3, "y_test": np.arange(20) % 2}  # fmt: skip
+    folders = set()
+    for name in (None, *arrays):
+        other = {key: value.copy() for key, value in arrays.items()}
+        if name:
+            other[name][held] ^= 1
+        np.savez(tmp_path / "a.npz", **other)
+        run = RunOptions(dataset="npz", data=str(tmp_path / "a.npz"))
+        folders.add(DataShelf(tmp_path).folder(tmp_path / "trial", run).name)
+    assert len(folders) == 5 and all(name.startswith("trial-") for name in folders)
+    assert DataShelf(tmp_path).folder(tmp_path, RunOptions(dataset="digits")) == tmp_path
+
+
+def test_sweep_folder_is_of_the_content_of_initial_factors(tmp_path, monkeypatch):
+    new = SimpleNamespace(network=load_network("digits"), options=None)
+    monkeypatch.setattr(spec, "checked", lambda *_: SimpleNamespace(asked=new, run=None))
+    factors = tmp_path / "f.safetensors"
+    text = f"[train]\ninitial = '{factors}'\n[axes]\nseed = [0]"
+    names = set()
+    for content in (b"a", b"b", b"a"):
+        factors.write_bytes(content)
+        (trial,) = spec.points(read_spec(write(tmp_path / "s.toml", text)), tmp_path, None)
+        names.add(trial.folder)
+    assert len(names) == 2

@@ -121,20 +121,25 @@ def _csv(path: Path, content: bytes) -> Cells:
     rows: list[list[str]] = []
     places: list[str] = []
     head: list[str] | None = None
+    blank: list[int] = []
+    left = 0  # blank rows that others follow: a file may end in some
     try:
         for row in reader:
             if not any(cell.strip() for cell in row):
+                # An empty line is a row without a value only where there is one column.
+                blank += [reader.line_num + skipped] * bool(head and (row or len(head) == 1))
                 continue
             if head is None:
                 head = _head(path, [cell.strip() for cell in row])
             elif len(row) != len(head):
                 raise DataError(
                     f"{path}: line {reader.line_num + skipped} has {amount(len(row), 'value')}, "
-                    "the first "
-                    f"line names {amount(len(head), 'column')}"
+                    f"the first line names {amount(len(head), 'column')}: begin the file with a "
+                    "name for each column, and give every row a value for each"
                 )
             else:
                 rows.append(row)
+                left = len(blank)
                 places.append(f"line {reader.line_num + skipped}")
     except csv.Error as error:
         raise DataError(f"{path}: line {reader.line_num + skipped} is no CSV ({error})") from None
@@ -149,6 +154,11 @@ def _csv(path: Path, content: bytes) -> Cells:
     notes: list[str] = []
     if delimiter != ",":
         texts, notes = _with_decimal_points(head, texts, delimiter)
+    if left:
+        notes.append(
+            f"{amount(left, 'row')} without any value, such as line {blank[0]}: left out, and not "
+            "predicted"
+        )
     return _cells(path, zip(head, texts, strict=True), places, notes=notes)
 
 
@@ -235,8 +245,13 @@ def _parquet(path: Path, content: bytes) -> Cells:
     import pyarrow.parquet  # pyright: ignore[reportMissingImports]
 
     try:
-        names: list[str] = pyarrow.parquet.ParquetFile(io.BytesIO(content)).schema_arrow.names
+        schema: Any = pyarrow.parquet.ParquetFile(io.BytesIO(content)).schema_arrow
+        names: list[str] = schema.names
         _head(path, names, "the file")
+        # pandas writes its index behind the columns, where the target is looked for: in a CSV file
+        # it is the first.
+        index = (schema.pandas_metadata or {}).get("index_columns", [])
+        names = sorted(names, key=lambda name: name not in index)
         table: Any = pyarrow.parquet.read_table(io.BytesIO(content))
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())

@@ -94,6 +94,7 @@ def load_npz(
     if is_regression:
         preparation = preparation or {"kind": "npz", "scale": _scale(path, parts[0])}
         names, scale = ("number",), tuple(preparation["scale"])
+        notes += _lost_integers(path, values)
         labels = [
             np.array([standardised(value, *scale) for value in part.astype(np.float64).tolist()])
             for part in parts
@@ -178,8 +179,22 @@ def _scale(path: Path, values: npt.NDArray[Any]) -> tuple[float, float]:
     """Return mean and deviation of the targets of the training split."""
     mean, deviation = moments(values.astype(np.float64).tolist())
     if deviation == 0:
-        raise DataError(f"{path}: all numbers to predict are {mean:g} in the training split")
+        place = "the training split"
+        if len(np.unique(values)) > 1:
+            place = "64 bits of floating point: subtract one number from all"
+        raise DataError(f"{path}: all numbers to predict are {mean:g} in {place}")
     return mean, deviation
+
+
+def _lost_integers(path: Path, values: npt.NDArray[Any]) -> tuple[str, ...]:
+    """Return a note on different integers that are equal as float64."""
+    exact, held = (len(np.unique(part)) for part in (values, values.astype(np.float64)))
+    if exact == held:
+        return ()
+    return (
+        f"{path}: {exact:,} different numbers to predict, such as {values.max()}, are {held:,} in "
+        "64 bits of floating point: subtract one number from all",
+    )
 
 
 def _places(path: Path, labels: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[Any]:
@@ -283,15 +298,17 @@ def _images(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.ui
         array = array if array.shape[3] == 3 else np.moveaxis(array, 1, 3)
         array = array.reshape(*array.shape[:2], -1)
     if array.ndim != 3 or 0 in array.shape:
+        advice = f"; for a table take {name}[:, None, :]" if array.ndim == 2 else ""
         raise DataError(
             f"{path}: {name} has shape {array.shape}, not (samples, rows, columns) of grey images "
-            "or (samples, rows, columns, 3) of RGB"
+            f"or (samples, rows, columns, 3) of RGB{advice}"
         )
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.dtype.kind != "f":
         raise DataError(
-            f"{path}: {name} is {array.dtype}, not uint8 (0 to 255) or floating point (0 to 1)"
+            f"{path}: {name} is {array.dtype}, not uint8 (0 to 255) or floating point (0 to 1): "
+            "divide by the greatest value that a pixel can have"
         )
     if not np.isfinite(array).all():
         where = tuple(int(n) for n in np.argwhere(~np.isfinite(array))[0])
@@ -315,7 +332,10 @@ def _labels(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
             "take the argmax"
         )
     if array.dtype.kind not in "biufU":
-        raise DataError(f"{path}: {name} is {array.dtype}; labels are numbers or strings")
+        raise DataError(
+            f"{path}: {name} is {array.dtype}; labels are numbers or strings: convert them with "
+            "astype(int) or astype(str)"
+        )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         where = int(np.argmin(np.isfinite(array)))
         raise DataError(f"{path}: {name} has {array[where]} at ({where},); labels are finite")

@@ -287,17 +287,32 @@ def _known(cells: Cells, option: str, name: str) -> str:
 def _target(cells: Cells, asked: str | None) -> str:
     if asked is not None:
         return _known(cells, "--target", asked)
-    named = [name for name in cells.columns if name.lower() in TARGETS]
-    if len(named) > 1:
+    if len(named := _named(cells)) > 1:
         raise DataError(
             f"{cells.path} has columns {', '.join(named)}: give the one to predict with --target"
         )
     return named[0] if named else list(cells.columns)[-1]
 
 
+def _named(cells: Cells) -> list[str]:
+    """Return the columns that are called like a target."""
+    return [name for name in cells.columns if name.lower() in TARGETS]
+
+
+def _rising(cells: Cells, target: str) -> list[str]:
+    """Return a note on a target that only its place chose, and that numbers or dates the rows."""
+    values = _target_values(cells, target)
+    if len(values) < LEAST_TARGETS or not all(a < b for a, b in pairwise(values)):
+        return []
+    return [
+        f"column {target!r} is the target because it is the last one, and rises from row to row, "
+        "as numbers and times of rows do: choose another --target"
+    ]
+
+
 def _spelled(text: str) -> str:
     """Return one text for equal numbers, so that 3, 3.0 and 003 are one class."""
-    value = number(text) if len(text) < _MOST_DIGITS and text[-1].isdigit() else None
+    value = number(text) if len(text) < _MOST_DIGITS and text.rstrip(".")[-1:].isdigit() else None
     if value is None or not isfinite(value):
         return text
     if text.lstrip("+-").isdigit():
@@ -374,6 +389,7 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
         notes += _like_numbers(target, classes, "classes")
     else:
         notes += _lost_digits(cells, target) + _outlying(target, train.labels, scale)
+        notes += _rising(cells, target) if target not in (options.target, *_named(cells)) else []
     return DataSet(
         "table",
         train,
@@ -637,18 +653,23 @@ def _gaps(cells: Cells, name: str) -> str:
 
 
 def _classes(cells: Cells, target: str) -> list[str]:
-    spelled = list(map(_spelled, _present_targets(cells, target)))
-    is_numeric = all(number(text) is not None for text in spelled)
-    names = sorted(set(spelled), key=(lambda t: (number(t), t)) if is_numeric else None)
+    texts = _present_targets(cells, target)
+    spellings: dict[str, set[str]] = {}
+    for text in texts:
+        spellings.setdefault(_spelled(text), set()).add(text)
+    # A code such as 007 keeps its zeros as long as no row has it without them.
+    own = [own.pop() if len(own) == 1 and max(own).isdigit() else n for n, own in spellings.items()]
+    is_numeric = all(number(text) is not None for text in own)
+    names = sorted(own, key=(lambda t: (number(t), t)) if is_numeric else None)
     if len(names) < 2:
         raise DataError(
             f"{cells.path}: column {target!r} has one class, {names[0]!r}: choose another --target"
         )
     # Many targets that hardly repeat are names, texts or dates of rows and no classes of them.
-    if len(names) > MOST_CLASSES or MANY_NUMBERS < len(names) > len(spelled) / 2:
+    if len(names) > MOST_CLASSES or MANY_NUMBERS < len(names) > len(texts) / 2:
         raise cells.error(
             0, target, f"is one of {len(names):,} different targets in "
-            f"{amount(len(spelled), 'row')}; at most {MOST_CLASSES:,} classes are told apart, of "
+            f"{amount(len(texts), 'row')}; at most {MOST_CLASSES:,} classes are told apart, of "
             "two rows or more on average: choose another --target, or --task regression for "
             "numbers",
         )  # fmt: skip
@@ -770,7 +791,7 @@ def _labels(cells: Cells, preparation: Preparation) -> npt.NDArray[Any] | None:
         return None
     if (scale := preparation.get("scale")) is not None:
         return np.array([standardised(v, *scale) for v in _target_values(cells, target)])
-    places = {name: n for n, name in enumerate(classes)}
+    places = {_spelled(name): n for n, name in enumerate(classes)}
     labels = []
     for row, cell in enumerate(cells.columns[target]):
         if cell is None:

@@ -111,9 +111,13 @@ def _run(options: SweepOptions) -> int:
         read = shelf.load(replace(run, data=run.data or data))
         notes |= dict.fromkeys(data_notes(trial.checked.asked.network, read))
     tell(notes)
+    placed = [
+        (replace(trial, folder=shelf.folder(trial.folder, run)), run)
+        for trial, run in zip(trials, asked, strict=True)
+    ]
     trials = [
         trial if trial.finished else replace(trial, prepared=shelf.file(run))
-        for trial, run in zip(trials, asked, strict=True)
+        for trial, run in placed
     ]
     ended = complete(trials, jobs=options.jobs, data=data, engine=engine)
     failures = ended or {}

@@ -22,7 +22,8 @@ from trainwright.cli.sweep.processes import Trial
 from trainwright.cli.train.job import Load, RequestedRun, accelerator_of, asked, load_data
 from trainwright.cli.train.options import add_arguments
 from trainwright.formats import CLASSES
-from trainwright.network import BUILT_IN, NetworkError
+from trainwright.network import BUILT_IN, Network, NetworkError
+from trainwright.network.tables import format_digests, kernel_digests
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.errors import errors_as
 from trainwright.support.settings import settings_of
@@ -275,7 +276,7 @@ def _point(spec: Spec, values: Mapping[str, Any], out: Path, load: Load) -> Poin
     with errors_as(f"{spec.path}: {name}", OptionError, (OptionError, NetworkError)):
         options = command_options({**spec.train, **values})
         accepted = checked(options, load)
-    folder = out / "trials" / _folder_name(name, options)
+    folder = out / "trials" / _folder_name(name, options, accepted.asked.network)
     return Point(name, options, folder, tuple(values.items()), accepted)
 
 
@@ -283,11 +284,13 @@ def _spelled(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _folder_name(name: str, options: tuple[str, ...]) -> str:
-    """Return a readable name, different for other options or another description of the network."""
+def _folder_name(name: str, options: tuple[str, ...], network: Network) -> str:
+    """Return a readable name, different for other options, and other content of their files."""
     digest = hashlib.sha256("\0".join(options).encode())
     for option, value in pairwise(options):
-        if option == "--network" and value not in BUILT_IN:
+        if option == "--initial" or (option == "--network" and value not in BUILT_IN):
             digest.update(Path(value).read_bytes())
+    if own := kernel_digests(network) | format_digests(network):
+        digest.update(repr(own).encode())
     readable = re.sub(r"[^\w.+-]+", "-", name.replace(", ", "_"))[:_MOST_NAME].strip("-")
     return f"{readable}-{digest.hexdigest()[:8]}"

@@ -16,6 +16,7 @@ class DataShelf:
         self._folder = folder
         self._read: dict[str, DataSet] = {}
         self._written: dict[str, Path] = {}
+        self._digests: dict[str, str] = {}
 
     def load(self, options: RunOptions) -> DataSet:
         """Return the data set of a trial. Raises ``DataError``."""
@@ -23,6 +24,19 @@ class DataShelf:
         if key not in self._read:
             self._read[key] = load_data(options, fetch=False)
         return self._read[key]
+
+    def folder(self, folder: Path, options: RunOptions) -> Path:
+        """Return the folder of a trial: other content of its own data has another one."""
+        if options.dataset not in (*OWN, "npz"):
+            return folder
+        key = _reading(options)
+        if key not in self._digests:
+            digest = hashlib.sha256()
+            for part in self.load(options).splits:
+                for array in (part.images, part.labels, part.tags):
+                    digest.update(b"" if array is None else array.tobytes())
+            self._digests[key] = digest.hexdigest()[:8]
+        return folder.with_name(f"{folder.name}-{self._digests[key]}")
 
     def file(self, options: RunOptions) -> Path | None:
         """Return the file with a trial's data, where it is own data. Raises ``OptionError``."""
