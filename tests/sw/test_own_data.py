@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import zlib
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -23,6 +24,7 @@ from trainwright.data.own import MOST_LEVELS, own_kind
 from trainwright.data.picture_files import read_pictures
 from trainwright.report import pictures as pictures_of_run
 from trainwright.report.pictures import draw_all, draw_samples
+from trainwright.train.batches import data_notes
 from trainwright.train.evaluate import Evaluation, Regression
 from trainwright.train.fitting import fitting_network
 from trainwright.train.history import EvaluationRecord, History, StepRecord
@@ -964,13 +966,47 @@ def test_integers_beyond_floating_point_are_named_in_a_note(tmp_path):
     assert "column 't': 40 different" in " ".join(_amounts(tmp_path / "r.csv", range(40), targets))
 
 
-@pytest.mark.parametrize(("greatest", "noted"), [(1e6, True), (60.0, True), (12.0, False)])
-def test_target_that_outweighs_all_others_is_named_in_a_note(tmp_path, greatest, noted):
-    targets = [f"{n % 7 - 3 + n / 1000:.3f}" for n in range(40)]
-    kept = int(order_of(40)[0])  # a row of the training split
-    targets[kept] = str(greatest)
-    notes = " ".join(_amounts(tmp_path / "t.csv", range(40), targets))
-    assert (f"column 't': one of 32 targets, {greatest:g}, has" in notes) == noted
+@pytest.mark.parametrize(
+    ("far", "noted"), [([1e6], True), ([60.0], True), ([12.0], False), ([40.0, -40.0], False)]
+)
+def test_targets_that_outweigh_all_others_are_named_in_a_note(tmp_path, far, noted):
+    targets = [n % 7 - 3 + n / 1000 for n in range(40)]
+    for row, value in zip(order_of(40), far, strict=False):  # rows of the training split
+        targets[row] = value
+    kept = [Fraction(targets[row]) for row in order_of(40)[:32]]
+    squares = [(x - sum(kept) / 32) ** 2 for x in kept]
+    part = f"one of 32 targets, {far[0]:g}, has {float(max(squares) / sum(squares)):.0%} of their"
+    rows = [(str(n), str(value)) for n, value in enumerate(targets)]
+    data = load(table(tmp_path / "t.csv", rows, "x,t"))
+    network = fitting_network(data, "t")
+    notes = [note for note in data_notes(network, data) if "of their variance" in note]
+    assert [note.startswith(part) for note in notes] == [True] * noted
+    assert all("within one step of an output of 8 bits" in note for note in notes)
+    floats = [n for n in data_notes(network.in_float32(), data) if "of their variance" in n]
+    assert all("step of an output" not in note for note in floats) and len(floats) == len(notes)
+
+
+@pytest.mark.parametrize(
+    ("shift", "remedy"),
+    [(0.5, "their logarithms"), (0.0, "logarithms of 1 + target"), (-1.0, "a function that")],
+)
+def test_skewed_targets_name_a_transform_and_the_share_in_one_step(tmp_path, shift, remedy):
+    """Put 300 of 400 targets at one place, and the far ones where an output's range ends."""
+    values = [0.0] * 300 + [float(n) for n in range(1, 97)] + [1e4, 2e4, 3e4, 4e4]
+    x = np.zeros((400, 2, 2), np.uint8)
+    arrays = {"x_train": x, "y_train": np.array(values) + shift, "x_test": x, "y_test": values}
+    np.savez(tmp_path / "a.npz", **arrays)
+    data = load_data_set("npz", tmp_path / "a.npz", own=OwnOptions(task="regression"))
+    [note] = [n for n in data_notes(fitting_network(data, "t"), data) if "variance" in n]
+    # A step is the mean of |target - mean|, by its range of 0.06, over 128: 100,000 / 400 / ...
+    mean = sum(values) / 400
+    step = sum(abs(v - mean) for v in values) / 400 / 0.06 / 128
+    crowd = sum(v <= step for v in values)
+    assert note.startswith(f"2 of 400 targets, such as {4e4 + shift:g}, have 83% of their variance")
+    assert f"and {round(crowd / 4)}% of all are within one step" in note
+    assert f": predict {remedy}" in note
+    tested = replace(data, train=data.test)  # as eval makes it
+    assert not any("variance" in n for n in data_notes(fitting_network(data, "t"), tested))
 
 
 def test_class_without_test_samples_is_named_in_a_note(tmp_path):

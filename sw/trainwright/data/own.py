@@ -96,8 +96,8 @@ CROWDED = 4
 have 32."""
 FLOAT_DIGITS = 15
 """Decimal digits up to which float64 distinguishes all numbers."""
-LEAST_TARGETS, MOST_VARIANCE = 16, 0.9
-"""Least number of targets, and share of their variance above which a single target gets a note."""
+LEAST_RISING = 16
+"""Targets that rise from row to row from which a note asks for another column."""
 LEAST_WORDS = 3
 """Mean number of words in the cells of a column of many different texts that is taken for text."""
 PLAIN_NUMBERS = "write plain numbers such as 1234.5 if they are numbers"
@@ -302,7 +302,7 @@ def _named(cells: Cells) -> list[str]:
 def _rising(cells: Cells, target: str) -> list[str]:
     """Return a note on a target that only its place chose, and that numbers or dates the rows."""
     values = _target_values(cells, target)
-    if len(values) < LEAST_TARGETS or not all(a < b for a, b in pairwise(values)):
+    if len(values) < LEAST_RISING or not all(a < b for a, b in pairwise(values)):
         return []
     return [
         f"column {target!r} is the target because it is the last one, and rises from row to row, "
@@ -388,7 +388,7 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     if scale is None:
         notes += _like_numbers(target, classes, "classes")
     else:
-        notes += _lost_digits(cells, target) + _outlying(target, train.labels, scale)
+        notes += _lost_digits(cells, target)
         notes += _rising(cells, target) if target not in (options.target, *_named(cells)) else []
     return DataSet(
         "table",
@@ -521,19 +521,6 @@ def _lost_digits(cells: Cells, name: str) -> list[str]:
     return [
         f"column {name!r}: {len(exact):,} different numbers, such as {max(spelled, key=len)}, are "
         f"{len(held):,} in 64 bits of floating point: subtract one number from all"
-    ]
-
-
-def _outlying(target: str, labels: npt.NDArray[Any], scale: tuple[float, float]) -> list[str]:
-    """Return a note on a target so large that all other targets look equal."""
-    number = int(np.abs(labels).argmax())
-    part = float(labels[number]) ** 2 / len(labels)  # labels have the variance 1
-    if len(labels) < LEAST_TARGETS or part <= MOST_VARIANCE:
-        return []
-    value = scale[0] + scale[1] * float(labels[number])
-    return [
-        f"column {target!r}: one of {amount(len(labels), 'target')}, {value:g}, has {part:.0%} of "
-        "their variance: correct it, remove its row, or write logarithms"
     ]
 
 

@@ -11,11 +11,15 @@ from trainwright.data import DataError, DataSet, Split
 from trainwright.data.dataset import TASKS
 from trainwright.data.sentences import NO_TAG, PADDING, UNKNOWN
 from trainwright.fixed.quantise import quantise
+from trainwright.fixed.scale import ScaleRanges
 from trainwright.network import Input, Network
 from trainwright.onchip.samples import epoch_order, expanded, stored_pixels
 from trainwright.support.text import amount
 from trainwright.train.settings import ChipSettings, TrainSettings
 
+LEAST_TARGETS, MOST_FEW, MOST_VARIANCE = 16, 0.02, 0.6
+"""Least number of targets, share of them that are few, and share of the variance above which a few
+targets get a note: normal targets have 0.15, exponential ones 0.3, and exp(2 x) 0.9."""
 MOST_UNKNOWN = 0.1
 """Share of unknown words of the test lines above which a note says so: 0.02 in ATIS, and most of
 them where words are not separated by spaces."""
@@ -139,7 +143,42 @@ def vocabulary_digits(network: Network) -> list[int]:
 
 def data_notes(network: Network, data: DataSet) -> list[str]:
     """Return notes on how data were read, on likely mistakes, and on data a network cannot hold."""
-    return [*data.notes, *data.doubts, *(_text_notes(network, data) if data.is_text else ())]
+    own = _text_notes if data.is_text else _target_notes
+    return [*data.notes, *data.doubts, *own(network, data)]
+
+
+def _target_notes(network: Network, data: DataSet) -> list[str]:
+    """Return a note on a few targets so far from the rest that an output hardly has steps for it.
+
+    R2 is then that of the few, and a run that learns the rest well ends near 0.
+    """
+    if data.scale is None or data.train is data.test or len(data.train) < LEAST_TARGETS:
+        return []
+    labels, (mean, deviation) = data.train.labels, data.scale
+    far = np.abs(labels).argsort()[::-1]
+    parts = np.cumsum(labels[far] ** 2) / np.square(labels).sum()
+    few = int(np.searchsorted(parts, MOST_VARIANCE, side="right")) + 1
+    if few > max(1, MOST_FEW * len(labels)):
+        return []
+    value, rest = mean + deviation * float(labels[far[0]]), ""
+    if not network.widths.is_float:
+        # The finest step at which the mean of outputs is inside of its range.
+        bits = network.format("activation").width
+        step = np.abs(labels).mean() / ScaleRanges().activation.high / 2 ** (bits - 1)
+        ordered = np.sort(labels[far[few:]])
+        ends = np.searchsorted(ordered, ordered + step, side="right")
+        crowd = (ends - np.arange(len(ordered))).max() / len(labels)
+        rest = f", and {crowd:.0%} of all are within one step of an output of {bits} bits"
+    which = "one" if few == 1 else f"{few:,}"
+    are = f", {value:g}, has" if few == 1 else f", such as {value:g}, have"
+    least = float(labels.min()) * deviation / mean + 1 if mean > 0 else -1.0
+    remedy = "predict a function that brings them near"
+    if least > -1e-9:  # rounded, where the least target is 0
+        remedy = "predict their logarithms" if least > 1e-9 else "predict logarithms of 1 + target"
+    return [
+        f"{which} of {amount(len(labels), 'target')}{are} {parts[few - 1]:.0%} of their variance"
+        f"{rest}: {remedy}, or correct or remove those far from the rest"
+    ]
 
 
 def _text_notes(network: Network, data: DataSet) -> list[str]:
