@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +12,16 @@ from trainwright.formats import FormatError, Posit
 from trainwright.mcf.nn import MCSGD, MCAdam, MCEmbedding, MCLinear
 from trainwright.posit import PositError, PositFormat
 from trainwright.precision import PrecisionError, get_format
-from trainwright.qr import QRError, block_qr, lstsq, pivoted_qr, sketched_qr, tsqr, tsqr_over_ranks
+from trainwright.qr import (
+    QRError,
+    block_qr,
+    householder_qr,
+    lstsq,
+    pivoted_qr,
+    sketched_qr,
+    tsqr,
+    tsqr_over_ranks,
+)
 from trainwright.tt import Numbers, TensorTrainError, tt_round, tt_svd
 
 P16 = PositFormat(16, 2)
@@ -303,3 +313,77 @@ def test_posit_options_of_text_raise_at_once():
             posit.Mixed(*formats)
     with pytest.raises(FormatError, match="clamped must be True or False, not 'False'"):
         Posit(8, 1, clamped="False")
+
+
+N = np.int64
+TRAIN = tt_svd(torch.randn(6, 6, generator=torch.Generator().manual_seed(2)), (2, 3), (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("of_numpy", "of_python"),
+    [
+        (lambda: block_qr(A, block=N(2)).R, lambda: block_qr(A, block=2).R),
+        (lambda: tsqr(A, levels=N(1)).R, lambda: tsqr(A, levels=1).R),
+        (lambda: tsqr_over_ranks(A, leaf_rows=N(4)).R, lambda: tsqr_over_ranks(A, leaf_rows=4).R),
+        (lambda: pivoted_qr(A, block=N(2)).R, lambda: pivoted_qr(A, block=2).R),
+        (lambda: tt_svd(A, np.array([3, 4]), (N(2), 2))[0], lambda: tt_svd(A, (3, 4), (2, 2))[0]),
+        (lambda: tt_svd(A, (3, 4), (2, 2), ranks=N(2))[0],
+         lambda: tt_svd(A, (3, 4), (2, 2), ranks=2)[0]),
+        (lambda: tt_round(TRAIN, ranks=np.array([2]))[0], lambda: tt_round(TRAIN, ranks=[2])[0]),
+        (lambda: tt_round(TRAIN, tolerance=np.float32(0.5))[0],
+         lambda: tt_round(TRAIN, tolerance=0.5)[0]),
+        (lambda: ape.conv2d(X[None, None], X[None, None], stride=N(2), padding=np.array([1, 1])),
+         lambda: ape.conv2d(X[None, None], X[None, None], stride=2, padding=1)),
+    ],
+)  # fmt: skip
+def test_library_sizes_of_numpy_give_what_pythons_give(of_numpy, of_python):
+    assert torch.equal(of_numpy(), of_python())
+
+
+def test_library_settings_of_numpy_sizes_have_the_text_of_pythons():
+    for kind, of_numpy, of_python in (
+        (Numbers, {"block": N(8)}, {"block": 8}),
+        (Numbers, {"method": "tsqr", "levels": np.uint8(1)}, {"method": "tsqr", "levels": 1}),
+        (ape.Accumulation, {"block": N(8)}, {"block": 8}),
+        (ape.Adapter, {"blocks": (N(8), 4, N(2))}, {"blocks": (8, 4, 2)}),
+    ):
+        assert repr(kind(**of_numpy)) == repr(kind(**of_python))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        *(("A", factor) for factor in (householder_qr, block_qr, tsqr, pivoted_qr, sketched_qr)),
+        ("A", lambda x: lstsq(x, A[:2, 0])),
+        ("b", lambda x: lstsq(A[:2, :2], x[0])),
+        ("a", lambda x: gemm(x.float(), X)),
+        ("b", lambda x: gemm(X.short(), x.short(), dtype="int16")),
+        ("c", lambda x: gemm(X, X, c=x.float())),
+        ("x", lambda x: ape.split(x.float(), "fp32-f")),
+        ("weight", lambda x: ape.conv2d(X[None, None], x[None, None].float())),
+        ("matrix", lambda x: tt_svd(x, (1, 2), (2, 1))),
+        ("factor 1", lambda x: tt_round([x[None, ..., None]])),
+        ("data", mcf.tensor),
+        ("components", mcf.MCTensor.from_components),
+        ("x", lambda x: posit.encode(x, P16)),
+        ("x", lambda x: posit.round_to(x, P16)),
+        ("x", lambda x: posit.PositTensor(x, P16)),
+    ],
+)
+def test_library_operand_that_is_sparse_is_told_to_be_dense(name, call):
+    sparse = torch.eye(2, dtype=torch.float64).to_sparse()
+    with pytest.raises(TypeError, match=f"{name} must be dense, not torch.sparse_coo"):
+        call(sparse)
+
+
+def test_least_squares_threshold_of_numpy_is_a_number():
+    assert lstsq(A, A[:, 0], threshold=np.float32(0.25)).threshold == 0.25
+
+
+def test_least_squares_threshold_of_text_and_ape_factors_of_many_numbers_raise():
+    for value in ("1", torch.tensor(0.5), True):
+        with pytest.raises(ValueError, match="threshold must be at least 0 and below 1, not"):
+            lstsq(A, A[:, 0], threshold=value)
+    for value in (torch.ones(2), torch.tensor(1j)):
+        with pytest.raises(TypeError, match="alpha must be a number, not"):
+            gemm(X, X, alpha=value)

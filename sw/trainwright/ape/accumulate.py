@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trainwright.ape.rounding import Rounding, to_float32
 from trainwright.precision.rounding import power_of_two
-from trainwright.support.arguments import is_size
+from trainwright.support.arguments import is_size, take_numpy_sizes
 from trainwright.support.errorfree import round_to_odd, two_sum
 
 
@@ -38,6 +38,7 @@ class Accumulation:
     def __post_init__(self) -> None:
         if self.rounding not in ("nearest", "zero"):
             raise ValueError(f"rounding must be 'nearest' or 'zero', not {self.rounding!r}")
+        take_numpy_sizes(self, "block")
         if not is_size(self.block):
             raise ValueError(f"block must be an integer of at least 1, not {self.block!r}")
 

@@ -10,7 +10,7 @@ from trainwright.ape.decider import Decision, ProductKind, decide
 from trainwright.ape.performance import PerformanceModel
 from trainwright.ape.products import native_product, product
 from trainwright.ape.schemes import NATIVE, scheme
-from trainwright.support.arguments import check_flags, is_size, require_kind
+from trainwright.support.arguments import check_flags, is_size, require_kind, take_numpy_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,7 @@ class Adapter:
         check_flags({"strict": self.strict, "compete": self.compete})
         if self.model is not None:
             require_kind("model", self.model, PerformanceModel)
+        take_numpy_sizes(self, "blocks")
         if len(self.blocks) != 3 or not all(map(is_size, self.blocks)):
             raise ValueError(f"blocks must be three sizes of at least 1, not {self.blocks!r}")
 

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from trainwright.ape.gemm import DEFAULT_ADAPTER, check_options, gemm
 from trainwright.ape.schemes import AUTO
+from trainwright.support.arguments import plain_sizes, require_dense
 from trainwright.support.convolution import check_convolution, pair_of
 
 Sizes = int | tuple[int, int]
@@ -16,6 +17,7 @@ def _padding(
     padding: Any, kernel: tuple[int, int], dilation: tuple[int, int], stride: tuple[int, int]
 ) -> tuple[int, ...]:
     """Return (left, right, top, bottom) for ``functional.pad``."""
+    padding = plain_sizes(padding)
     if padding == "valid":
         padding = 0
     if padding == "same":
@@ -69,6 +71,7 @@ def conv2d(
     for name, tensor in (("x", x), ("weight", weight)):
         if not isinstance(tensor, Tensor) or tensor.dtype is not float32:
             raise TypeError(f"{name} must be a tensor of float32, not {_kind(tensor)}")
+        require_dense(name, tensor)
     if bias is not None and (not isinstance(bias, Tensor) or bias.dtype is not float32):
         raise TypeError(f"bias must be a tensor of float32, not {_kind(bias)}")
     given = {"dtype": AUTO, "accumulation": None, "adapter": DEFAULT_ADAPTER, **options}

@@ -22,7 +22,7 @@ from trainwright.ape.schemes import (
     scheme,
     value_range,
 )
-from trainwright.support.arguments import flag, require_kind
+from trainwright.support.arguments import flag, require_dense, require_kind
 
 DEFAULT_ADAPTER = Adapter()
 
@@ -201,10 +201,14 @@ def gemm(
     for name, x in (("a", a), ("b", b), ("c", c)):
         if not isinstance(x, Tensor) and not (name == "c" and x is None):
             raise TypeError(f"{name} must be a torch tensor, not {type(x).__name__}")
+        if x is not None:
+            require_dense(name, x)
     if beta is None:
         beta = 0 if c is None else 1
     for name, factor in (("alpha", alpha), ("beta", beta)):
-        if not isinstance(factor, Real | Tensor):
+        if not isinstance(factor, Real | Tensor) or (
+            isinstance(factor, Tensor) and (factor.numel() != 1 or factor.is_complex())
+        ):
             raise TypeError(f"{name} must be a number, not {factor!r}")
     if beta and c is None:
         raise ValueError(f"beta is {beta} but there is no c: give c, or omit beta")

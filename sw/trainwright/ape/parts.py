@@ -8,6 +8,7 @@ from torch import Tensor
 from trainwright.ape import integer
 from trainwright.ape.rounding import round_tf32
 from trainwright.ape.schemes import INT16, Scheme, scheme
+from trainwright.support.arguments import require_dense
 
 
 def _narrow(x: Tensor, form: Scheme) -> Tensor:
@@ -30,6 +31,7 @@ def split(x: Tensor, dtype: str) -> tuple[Tensor, ...]:
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a torch tensor, not {type(x).__name__}")
+    require_dense("x", x)
     if dtype == INT16:
         return integer.split(x)
     form = scheme(dtype)

@@ -11,7 +11,7 @@ from trainwright.mcf import exact
 from trainwright.mcf.errorfree import PRECISION
 from trainwright.mcf.expansion import distilled, finished, padded, terms_of
 from trainwright.mcf.protocol import call, call_below, on_lead
-from trainwright.support.arguments import flag, is_size, plain
+from trainwright.support.arguments import flag, is_size, plain, require_dense
 
 
 class MCTensor(Tensor):
@@ -52,6 +52,7 @@ class MCTensor(Tensor):
         ``ValueError`` unless they are floats with at least one component.
         """
         check_type(components.dtype)
+        require_dense("components", components)
         if components.dim() == 0 or components.shape[-1] == 0:
             raise ValueError(
                 f"components need the shape (*shape, nc), nc >= 1, not {tuple(components.shape)}"
@@ -167,6 +168,8 @@ def tensor(
             data._components.device if device is None else device
         )
     else:
+        if isinstance(data, Tensor):
+            require_dense("data", data)
         floating = isinstance(data, Tensor) and data.dtype in PRECISION
         own = data.dtype if floating else torch.get_default_dtype()
         chosen = own if dtype is None else dtype

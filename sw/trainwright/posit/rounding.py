@@ -18,6 +18,7 @@ from torch import Tensor
 from trainwright.posit import native
 from trainwright.posit.exactness import carrier
 from trainwright.posit.format import PositError, PositFormat, check_format
+from trainwright.support.arguments import require_dense
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def as_float(x: Tensor) -> Tensor:
         raise TypeError(
             f"a torch tensor is needed, not {type(x).__name__}; PositTensor takes lists"
         )
+    require_dense("x", x)
     if x.dtype in LAYOUTS:
         return x
     if x.dtype in (torch.float16, torch.bfloat16):

@@ -19,7 +19,7 @@ from trainwright.qr.result import (
     prepared,
     with_columns_restored,
 )
-from trainwright.support.arguments import is_size
+from trainwright.support.arguments import is_size, plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ def block_qr(
     >>> f.Q.shape, f.R.shape, bool(f.errors.residual < 1e-2)
     (torch.Size([60, 8]), torch.Size([8, 8]), True)
     """
-    if not is_size(block):
+    if not is_size(block := plain(block)):
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")
     return _blocked(A, make_precision(low, high, rounding), block)
 

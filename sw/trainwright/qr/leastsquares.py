@@ -9,7 +9,7 @@ from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.householder import block_qr
 from trainwright.qr.pivoted import pivoted_qr
 from trainwright.qr.result import QRError
-from trainwright.support.arguments import flag
+from trainwright.support.arguments import flag, plain, require_dense
 
 _ITERATIONS = 60
 """Most iterations with a low-precision factor; then the factorisation is repeated in float64."""
@@ -62,8 +62,9 @@ def lstsq(
     basic = flag("basic", basic)
     if threshold is None:
         threshold = max(A.shape[-2:]) * torch.finfo(A.dtype).eps
-    if not 0 <= threshold < 1:
-        raise ValueError(f"threshold must be at least 0 and below 1, not {threshold}")
+    threshold = plain(threshold)
+    if not isinstance(threshold, int | float) or not 0 <= threshold < 1:
+        raise ValueError(f"threshold must be at least 0 and below 1, not {threshold!r}")
     batch = A.shape[:-2]
     solved = [
         _solved(matrix, other, threshold, basic, low)
@@ -86,6 +87,7 @@ def _checked(A: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     for name, x in (("A", A), ("b", b)):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} must be a torch tensor, not {type(x).__name__}")
+        require_dense(name, x)
         if x.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
             raise QRError(f"{name} must be of real floats, not {x.dtype}")
         if not bool(torch.isfinite(x).all()):

@@ -21,7 +21,7 @@ from trainwright.qr.result import (
     with_columns_restored,
     with_scaled_columns,
 )
-from trainwright.support.arguments import flag, is_size, require_seed
+from trainwright.support.arguments import flag, is_size, plain, require_seed
 
 EXACT_COLUMNS = 128
 """Columns up to which pivots are exact by default: a sketch saves little."""
@@ -108,7 +108,7 @@ def pivoted_qr(
     check_real(A)
     if A.dim() != 2 or A.dtype not in _PRECISION:
         raise QRError(f"pivoted_qr needs a float32 or float64 matrix, not {A.dtype} {[*A.shape]}")
-    if block is not None and not is_size(block):
+    if (block := plain(block)) is not None and not is_size(block):
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")
     seed = require_seed(seed)  # also where pivots are exact and nothing is drawn
     if not 0 <= tolerance < 1:

@@ -13,7 +13,7 @@ from torch import Tensor, distributed
 
 from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.result import QRError, check_real
-from trainwright.support.arguments import is_size, require_kind
+from trainwright.support.arguments import is_size, plain, require_kind
 from trainwright.support.text import amount
 
 
@@ -63,7 +63,7 @@ def tsqr_over_ranks(A: Tensor, *, leaf_rows: int, ranks: Ranks | None = None) ->
     check_real(A)
     if A.dim() != 2 or A.dtype not in (torch.float32, torch.float64):
         raise QRError(f"A must be a float32 or float64 matrix, not {A.dtype} {[*A.shape]}")
-    if not is_size(leaf_rows, -(1 << 63)):
+    if not is_size(leaf_rows := plain(leaf_rows), -(1 << 63)):
         raise ValueError(f"leaf_rows must be an integer, not {leaf_rows!r}")
     if ranks is not None:
         require_kind("ranks", ranks, Ranks)

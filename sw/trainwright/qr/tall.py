@@ -21,7 +21,7 @@ from trainwright.qr.result import (
     prepared,
     with_columns_restored,
 )
-from trainwright.support.arguments import is_size
+from trainwright.support.arguments import is_size, plain
 from trainwright.support.text import amount
 
 
@@ -145,7 +145,7 @@ def tsqr(
     >>> bool((f.Q @ f.R - A).norm() < 1e-13 * A.norm())
     True
     """
-    if not is_size(levels, 0):
+    if not is_size(levels := plain(levels), 0):
         raise ValueError(f"levels must be an integer of at least 0, not {levels!r}")
     precision = make_precision(low, high, rounding)
     a, exponent = prepared(A, precision)

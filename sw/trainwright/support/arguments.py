@@ -55,7 +55,7 @@ def takes_numpy_sizes(function: Callable[Given, Result]) -> Callable[Given, Resu
 def take_numpy_sizes(instance: object, *names: str) -> None:
     """Make fields of a frozen dataclass Python's numbers where they are numpy's."""
     for name in names:
-        object.__setattr__(instance, name, plain(getattr(instance, name)))
+        object.__setattr__(instance, name, plain_sizes(getattr(instance, name)))
 
 
 def flag(name: str, value: object) -> bool:
@@ -80,6 +80,12 @@ def check_flags(options: Mapping[str, object]) -> None:
     """Raise ``TypeError`` unless each option is a flag."""
     for name, value in options.items():
         flag(name, value)
+
+
+def require_dense(name: str, tensor: Any) -> None:
+    """Raise ``TypeError`` unless a tensor of torch's has all of its elements in memory."""
+    if str(tensor.layout) != "torch.strided":
+        raise TypeError(f"{name} must be dense, not {tensor.layout}: give {name}.to_dense()")
 
 
 def require_kind(name: str, value: object, kind: type) -> None:

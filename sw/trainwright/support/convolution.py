@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from trainwright.support.arguments import plain_sizes
 from trainwright.support.text import amount
 
 Pair = tuple[int, int]
@@ -12,6 +13,7 @@ def pair_of(name: str, value: Any, least: int) -> Pair:
     """Return (vertical, horizontal) of one or two numbers. Raises ``ValueError``, ``TypeError``."""
     if isinstance(value, str):
         raise ValueError(f"{name} must be numbers, not {value!r}")
+    value = plain_sizes(value)
     sizes = tuple(value) if isinstance(value, Sequence) else (value, value)
     sizes = sizes * 2 if len(sizes) == 1 else sizes
     if any(not isinstance(size, int) or isinstance(size, bool) for size in sizes):

@@ -8,7 +8,7 @@ from trainwright.precision import PrecisionFormat
 from trainwright.qr import block_qr, householder_qr, tsqr
 from trainwright.qr.precision import Precision, make_precision
 from trainwright.qr.result import QR
-from trainwright.support.arguments import is_size
+from trainwright.support.arguments import is_size, take_numpy_sizes
 from trainwright.tt.scaling import near_one, widened
 
 METHODS = ("block", "householder", "tsqr")
@@ -33,6 +33,7 @@ class Numbers:
     levels: int = 2
 
     def __post_init__(self) -> None:
+        take_numpy_sizes(self, "block", "levels")
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
         for name, value, least in (("block", self.block, 1), ("levels", self.levels, 0)):

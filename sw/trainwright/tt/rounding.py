@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from trainwright.support.arguments import is_size, require_kind
+from trainwright.support.arguments import is_size, plain, plain_sizes, require_kind
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.orthogonal import right_orthogonal
 from trainwright.tt.scaling import restored
@@ -19,6 +19,7 @@ _LARGEST_LOG = 700.0
 def _bounds(ranks: int | Sequence[int] | None, bonds: int) -> list[int | None]:
     if ranks is None:
         return [None] * bonds
+    ranks = plain_sizes(ranks)
     given = list(ranks) if isinstance(ranks, Sequence) else [ranks] * bonds
     if len(given) != bonds or not all(is_size(r) for r in given):
         raise TensorTrainError(f"ranks must be {bonds} numbers of at least 1, not {ranks!r}")
@@ -28,7 +29,7 @@ def _bounds(ranks: int | Sequence[int] | None, bonds: int) -> list[int | None]:
 def _check_tolerance(tolerance: float | None) -> None:
     if tolerance is None:
         return
-    if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
+    if not isinstance(plain(tolerance), (int, float)) or not 0 <= tolerance < 1:
         raise TensorTrainError(f"tolerance must be in [0, 1), not {tolerance!r}")
 
 

@@ -6,7 +6,7 @@ from math import prod
 
 import torch
 
-from trainwright.support.arguments import is_size
+from trainwright.support.arguments import is_size, plain_sizes, require_dense
 from trainwright.support.errors import UserError
 from trainwright.support.text import amount
 
@@ -26,6 +26,7 @@ def check_factors(factors: Factors) -> None:
     for n, factor in enumerate(factors, 1):
         if not isinstance(factor, torch.Tensor):
             raise TensorTrainError(f"factor {n} is no tensor but {type(factor).__name__}")
+        require_dense(f"factor {n}", factor)
         if factor.dim() != 4:
             raise TensorTrainError(f"factor {n} has {amount(factor.dim(), 'dimension')} and not 4")
         if not factor.numel():
@@ -70,6 +71,8 @@ def to_tensor(matrix: torch.Tensor, outputs: Sequence[int], inputs: Sequence[int
     if not isinstance(matrix, torch.Tensor) or matrix.is_complex():
         kind = matrix.dtype if isinstance(matrix, torch.Tensor) else type(matrix).__name__
         raise TensorTrainError(f"a matrix is a tensor of real numbers, not {kind}")
+    require_dense("matrix", matrix)
+    outputs, inputs = plain_sizes(outputs), plain_sizes(inputs)
     for what, sizes in (("outputs", outputs), ("inputs", inputs)):
         if not isinstance(sizes, Sequence) or not all(is_size(size) for size in sizes):
             raise TensorTrainError(f"{what} are integers of at least 1, not {sizes!r}")
