@@ -492,6 +492,26 @@ def test_cli_steps_without_other_epochs_get_no_note(capsys, fake, tmp_path, argv
 
 
 @pytest.mark.parametrize(
+    ("rows", "options", "note"),
+    [
+        (45, [], "10 epochs of so little data are 20 steps, too few to learn much: --epochs 150"),
+        (45, ["--epochs", "10"], None),
+        (45, ["--steps", "10"], None),
+        (250, [], None),  # 12 batches of 16 an epoch
+    ],
+)
+def test_cli_default_epochs_on_little_data_say_how_many_are_enough(
+    capsys, fake, tmp_path, rows, options, note
+):
+    data, out = tmp_path / "t.csv", tmp_path / "r"
+    data.write_text("a,b\n" + "".join(f"{n},{'xy'[n % 2]}\n" for n in range(rows)))
+    argv = ["train", "--data", data, "--batch", "16", "--out", out, *options]
+    status, _, err = run(capsys, *argv)
+    assert status == 0 and ("so little data" in err) == (note is not None)
+    assert note is None or note in err
+
+
+@pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["plan", "digits", "--wide", "--json"], "--wide only applies to tables"),

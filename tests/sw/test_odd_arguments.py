@@ -336,7 +336,7 @@ TRAIN = tt_svd(torch.randn(6, 6, generator=torch.Generator().manual_seed(2)), (2
          lambda: ape.conv2d(X[None, None], X[None, None], stride=2, padding=1)),
     ],
 )  # fmt: skip
-def test_library_sizes_of_numpy_give_what_pythons_give(of_numpy, of_python):
+def test_library_sizes_of_numpy_are_those_of_python(of_numpy, of_python):
     assert torch.equal(of_numpy(), of_python())
 
 

@@ -48,6 +48,11 @@ class PriorSettings(SettingsModel):
     __post_init__ = check
 
 
+FEW_STEPS, ENOUGH_STEPS = 100, 300
+"""Steps below which a run of the default length gets a note, and steps that the note proposes: on
+tables of 150 to 570 rows 10 to 70 steps end with 37 to 86 %, 300 and more with 90 to 98 %."""
+
+
 class ChipSettings(SettingsModel):
     """Loss and update as the accelerator does them (``trainwright.onchip``)."""
 
@@ -151,10 +156,19 @@ class TrainSettings(SettingsModel):
         steps = self.epochs * (samples // self.batch)
         return steps if self.steps is None else min(steps, self.steps)
 
-    def length_notes(self, samples: int) -> list[str]:
-        """Return a note on which of ``steps`` and ``epochs`` ends a run that was given both."""
+    def length_notes(self, samples: int, *, asked: bool = True) -> list[str]:
+        """Return a note on which of ``steps`` and ``epochs`` ends a run that was given both.
+
+        Epochs that are a default and not ``asked`` for get a note where they are few steps.
+        """
         whole = replace(self, steps=None).total_steps(samples)
-        if self.steps is None or self.steps == whole:
+        if not asked and self.steps is None and 0 < whole < FEW_STEPS:
+            epochs = -(-ENOUGH_STEPS * self.epochs // whole)
+            return [
+                f"{amount(self.epochs, 'epoch')} of so little data are {amount(whole, 'step')}, "
+                f"too few to learn much: --epochs {epochs} makes {ENOUGH_STEPS} or more"
+            ]
+        if not asked or self.steps is None or self.steps == whole:
             return []
         ends, longer = f"--steps {self.steps}", f"--epochs {self.epochs}"
         if whole < self.steps:

@@ -66,7 +66,9 @@ def _job(args: argparse.Namespace, workers: Workers) -> Job:
     state = job.state
     if workers.rank == 0:
         tell(data_notes(state.network, job.data))
-        tell(state.settings.length_notes(len(job.data.train)) if args.epochs is not None else ())
+        if args.epochs is not None or not args.resume:
+            asked = args.epochs is not None
+            tell(state.settings.length_notes(len(job.data.train), asked=asked))
     try:
         machine.check_parallel(
             job.options, state.network, state.settings, workers, round_=args.tt_round is not None
