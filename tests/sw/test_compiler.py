@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from math import prod
+from random import Random
 
 import pytest
 from cases import random_case
 from hazards import HazardError, check_waits
+from sequence_networks import small_encoder
 
 from trainwright.compiler import CompileError, compile_step
 from trainwright.compiler.base.limits import require_accumulator
@@ -204,6 +206,24 @@ def test_bias_is_aligned_within_the_shifts_there_are(bias, used, total):
     d = next(d for d in bound.program.descriptors if d.tensor == "l1.a")
     floor = min(total, used)
     assert (d.x_shift, d.g_shift) == (total - floor, used - floor)
+
+
+def test_running_sum_of_gradients_can_have_any_exponents():
+    """A gradient of zeros sinks far below the others, as behind a softmax of one word."""
+    parameters = replace(P, vector_engine=1)
+    backward = compile_step(small_encoder(), 4, parameters, effort=1).backward
+    results = {rule.z.name for rule in backward.rules.values()}
+    rules = backward.rules.values()
+    given = {
+        n: -7 for rule in rules for n in (rule.x, rule.g) if n is not None and n not in results
+    }
+    for seed in range(50):
+        random = Random(seed)
+        bound = backward.bind({name: random.randint(-200, 0) for name in sorted(results)}, given)
+        added = [
+            d for d in bound.program.descriptors if isinstance(d, Compute) and d.exponent_rule.adds
+        ]
+        assert added and all(max(d.x_shift, d.g_shift) <= P.most_alignment for d in added)
 
 
 def test_compiler_binding_ignores_earlier_bindings():

@@ -22,10 +22,11 @@ class Shifts:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Result's exponent, with the floor and the shifts that give it."""
+    """Result's exponent, with the floor, the greatest exponent, and the shifts that give it."""
 
     exponent: int
     floor: int
+    most: int
     shifts: Shifts
 
 
@@ -51,12 +52,13 @@ class ExponentRule:
         ``most_alignment`` are the bits by which an operand of a sum can be shifted to the left.
         """
         floor = self.floor(x, g)
-        exponent = floor if self.exact or wanted is None else max(wanted, floor)
-        exponent = min(exponent, floor + MAX_SHIFT)
+        most = floor + MAX_SHIFT
         if self.grows:
-            exponent = min(exponent, g + most_alignment)
+            most = min(most, g + most_alignment)
+        exponent = floor if self.exact or wanted is None else max(wanted, floor)
+        exponent = min(exponent, most)
         left = (x - floor, g - floor) if self.adds else (0, 0)
-        return Scaled(exponent, floor, Shifts(exponent - floor, *left))
+        return Scaled(exponent, floor, most, Shifts(exponent - floor, *left))
 
 
 def followed(exponent: int, total: int, low: int, high: int, *, above: bool) -> int:

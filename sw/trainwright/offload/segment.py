@@ -609,10 +609,11 @@ class Segment:
             values.append(f"factors up to {factors}")
             if layer.bias is not None:
                 values.append(f"a bias up to {largest(layer.bias.detach()):.3g}")
+        sizes = f": {', '.join(values)}" if values else ""
         return (
             f"{name} is a sum of values further apart than the accelerator can shift them "
-            f"({error.most} bits, and products {MAX_SHIFT}): {', '.join(values)}; bring inputs, "
-            "weights and biases to one scale"
+            f"({error.most} bits, and products {MAX_SHIFT}){sizes}; bring inputs, weights and "
+            "biases to one scale"
         )
 
     def named(self, message: str) -> str:

@@ -156,7 +156,7 @@ class CompiledProgram:
                 # kernel.
                 constants = (*scale.constants, *d.constants[len(scale.constants) :])
                 descriptors[index] = self._with(index, constants=constants)
-                rounded = rule.kernel.automatic
+                rounded, most = rule.kernel.automatic, scale.floor + MAX_SHIFT
             else:
                 by = rule.exponents
                 # Align first, as an earlier sum may have raised an exponent. z is a running sum
@@ -167,14 +167,16 @@ class CompiledProgram:
                     by = replace(by, grows=rule.g in floors)
                 g = exponents[rule.g] if rule.g is not None else 0
                 scale = by.scaled(exponents[rule.x], g, wanted.get(z), self.most_alignment)
-                shifts, rounded = scale.shifts, not by.exact
+                shifts, rounded, most = scale.shifts, not by.exact, scale.most
+                if most < scale.floor + MAX_SHIFT:  # the running sum alone sets this limit
+                    read = [rule.g]
                 descriptors[index] = self._with(
                     index, shift=shifts.result, x_shift=shifts.x, g_shift=shifts.g,
                     stochastic=stochastic and rounded,
                 )  # fmt: skip
             exponents[z], floors[z] = scale.exponent, scale.floor
             if rounded:
-                alignment.limit(z, scale.floor + MAX_SHIFT, read)
+                alignment.limit(z, most, read)
         names = tuple(tensor.name for tensor in self.tensors)
         return Bound(Program(tuple(descriptors), self.fingerprint, names), exponents, floors)
 
