@@ -1,5 +1,7 @@
 """Masks of attention in PyTorch, and in the programs of compiled models."""
 
+import copy
+
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -190,6 +192,78 @@ def test_compiled_mask_that_is_made_within_a_forward_is_followed(kind, programs)
         assert (mine - other).norm() < 0.02 * other.norm()
     if programs:
         assert len({row.where for row in compiled.report().layers}) == programs
+
+
+FORMS = {  # of torch's encoder layer: bool masks are true at keys that are left out
+    "mask": {"src_mask": torch.rand(8, 8, generator=torch.Generator().manual_seed(8)) > 0.6},
+    "row without keys": {"src_mask": (torch.arange(8)[:, None] == 3).expand(8, 8)},
+    "masks of heads": {
+        "src_mask": torch.rand(16, 8, 8, generator=torch.Generator().manual_seed(9)) > 0.6
+    },
+    "padding": {"src_key_padding_mask": torch.arange(8) > torch.tensor([[1], [7], [4], [5]])},
+}
+FORMS["both"] = FORMS["padding"] | FORMS["mask"]
+
+
+def as_numbers(mask):
+    return torch.zeros(mask.shape).masked_fill(mask, -torch.inf)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("norm_first", (False, True))
+@pytest.mark.parametrize("name", FORMS)
+def test_compiled_encoder_layer_takes_masks_of_numbers_as_bool_ones(name, norm_first):
+    """One program, and the same bits; near torch, where a query without keys finds zeros."""
+    torch.manual_seed(10)
+    layer = torch.nn.TransformerEncoderLayer(
+        SIZE, HEADS, 64, 0.0, batch_first=True, norm_first=norm_first
+    )
+    layer = tnn.from_torch(layer, rank=8, numbers=NUMBERS, norms=True)
+    x, results = torch.randn(4, TOKENS, SIZE), []
+    for form in (FORMS[name], {key: as_numbers(mask) for key, mask in FORMS[name].items()}):
+        compiled = trainwright.compile(copy.deepcopy(layer), batch=32)
+        results.append(gradients(compiled, x, 4, **form))
+        assert {row.where for row in compiled.report().layers} == {"program 2"}
+    assert all(map(torch.equal, *results))
+    real = gradients(tnn.to_torch(layer), x, **form)
+    for mine, other in zip(results[0][:2], real[:2], strict=True):
+        assert (mine - other).norm() < 0.02 * other.norm()
+
+
+class OfNumbers(Attending):
+    """Attention of torch with a mask that is added."""
+
+    def forward(self, x, mask):
+        y = self.norm(x)
+        q, k, v = (
+            layer(y).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            for layer in (self.q, self.k, self.v)
+        )
+        y = scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return x + self.out(y.transpose(1, 2).flatten(2))
+
+
+def test_compiled_attention_of_torch_takes_masks_of_numbers_as_bool_or_as_they_are():
+    torch.manual_seed(11)
+    x, mask = torch.randn(4, TOKENS, SIZE), as_numbers(FORMS["mask"]["src_mask"])
+    model, results = OfNumbers(), []
+    for form in (mask == 0, mask):
+        compiled = trainwright.compile(copy.deepcopy(model), batch=32)
+        results.append(gradients(compiled, x, 4, mask=form))
+        assert len({row.where for row in compiled.report().layers}) == 1
+    assert all(map(torch.equal, *results))
+    dense = tnn.to_torch(model)
+    for other in (
+        torch.randn(TOKENS, TOKENS),
+        mask.clamp(min=-5),
+        torch.full_like(mask, -torch.inf),
+    ):
+        own, plain = (gradients(each, x, 4, mask=other)[:2] for each in (compiled, dense))
+        for mine, wanted in zip(own, plain, strict=True):
+            assert (mine - wanted).norm() < 0.02 * wanted.norm()
+    bias = torch.zeros(TOKENS, TOKENS, requires_grad=True)  # is trained: no mask of 0 and -inf
+    compiled(x, mask=bias).sum().backward()
+    assert bias.grad is not None and bias.grad.any()
 
 
 WRONG = {

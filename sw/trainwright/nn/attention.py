@@ -65,6 +65,19 @@ def check_mask(name: str, mask: Any, shape: tuple[int, ...], form: str = "") -> 
         )
 
 
+def as_bool(mask: Any) -> torch.Tensor | None:
+    """Return a mask as bool, true at keys to attend to: of 0 and -inf, added to scores, too.
+
+    None for other numbers, and for numbers that are trained, whose gradient would be lost.
+    """
+    if not isinstance(mask, torch.Tensor) or mask.dtype is torch.bool:
+        return mask
+    if mask.requires_grad or not mask.is_floating_point():
+        return None
+    present = mask == 0
+    return present if bool((present | (mask == -torch.inf)).all()) else None
+
+
 def check_operands(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, causal: bool
 ) -> None:

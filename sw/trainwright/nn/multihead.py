@@ -1,5 +1,6 @@
 """torch's attention of several heads with tensor trains in place of its four matrices."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from trainwright.network import NetworkError
-from trainwright.nn.attention import attend, check_operands
+from trainwright.nn.attention import as_bool, attend, check_operands
 from trainwright.nn.layers import TTLinear
 from trainwright.nn.tensor_train import Device, Numbers, Rank
 from trainwright.nn.untyped import require_tensor, traced
@@ -23,8 +24,8 @@ class TTMultiheadAttention(torch.nn.Module):
     These are ``TTLinear``. Arguments, masks and results of a call are those of torch's.
     ``from_torch`` makes it, and ``torch.nn.TransformerEncoderLayer`` and the like call it.
     ``trainwright.compile`` puts it into a program if queries and keys are made of one value,
-    ``need_weights=False``, no dropout is active, and no mask but that of ``is_causal`` is given;
-    else torch attends, between programs of the layers. Other options are those of ``TTLinear``.
+    ``need_weights=False``, no dropout is active, and masks are bool or of 0 and -inf; else torch
+    attends, between programs of the layers. Other options are those of ``TTLinear``.
 
     >>> attention = TTMultiheadAttention(64, 4, rank=8, batch_first=True)
     >>> x = torch.randn(2, 5, 64)
@@ -94,15 +95,19 @@ class TTMultiheadAttention(torch.nn.Module):
         causal = is_causal and key_padding_mask is None and not need_weights
         mask, weights = None if causal else attn_mask, None
         dropout = self.dropout if self.training else 0.0
-        masked = key_padding_mask is not None or mask is not None
-        if masked or dropout or need_weights or (causal and not own):
+        masked, keys = key_padding_mask is not None or mask is not None, None
+        in_torch = bool(dropout) or need_weights or (causal and not own)
+        if masked and not in_torch:
+            keys = self._keys(key_padding_mask, mask, q, k)
+            in_torch = keys is None
+        if in_torch:
             options = key_padding_mask, mask, causal, dropout, bool(need_weights)
             result: Any = attend_in_torch(q, k, v, self.num_heads, *options)
             y = result[0]
             if need_weights:
                 weights = result[1].mean(-3) if average_attn_weights else result[1]
         else:
-            y = attend(q, k, v, self.num_heads, causal)
+            y = attend(q, k, v, self.num_heads, causal, keys)
         y = layers["out"](y)
         return y if self.batch_first else y.transpose(0, -2), weights
 
@@ -122,6 +127,17 @@ class TTMultiheadAttention(torch.nn.Module):
         # Without a batch, the axis of tokens is the first one: nothing moves.
         turned = {id(x): x.transpose(0, -2) for x in given}
         return [turned[id(x)] for x in given]
+
+    def _keys(self, padding: Any, mask: Any, q: Any, k: Any) -> torch.Tensor | None:
+        """Return the mask of keys that a program takes; None where torch is to attend."""
+        if not has_torch_function((q, k)) or traced():
+            return None
+        queries, keys = q.shape, k.shape
+        batched = True
+        if type(queries) is torch.Size:  # no size of a trace
+            _check_masks(padding, mask, queries, keys, self.num_heads)
+            batched = len(queries) > 2
+        return present_keys(padding, mask, self.num_heads if batched else 0)
 
     def extra_repr(self) -> str:
         """Return the options that ``print`` shows behind the class."""
@@ -166,21 +182,51 @@ def attend_in_torch(
     return each.transpose(-2, -3).flatten(-2), weights
 
 
+def present_keys(
+    padding: torch.Tensor | None, mask: torch.Tensor | None, heads: int
+) -> torch.Tensor | None:
+    """Return both masks as one that is true at keys to attend to, for ``attend``.
+
+    None where one has numbers other than 0 and -inf. A mask of several samples has each of their
+    ``heads``, 0 without samples.
+    """
+    given = tuple(each for each in (padding, mask) if each is not None)
+    if has_torch_function(given):  # a trace, or values inside of a program
+        return handle_torch_function(present_keys, given, padding, mask, heads)
+    own, shared = (None if each is None else _present(each) for each in (mask, padding))
+    if sum(each is not None for each in (own, shared)) < len(given):
+        return None
+    if own is not None and own.dim() == 3 and heads:
+        own = own.reshape(-1, heads, *own.shape[1:])
+    if shared is not None:
+        shared = shared[..., None, None, :]
+    return shared if own is None else own if shared is None else own & shared
+
+
 def _added(
     padding: torch.Tensor | None, mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor
 ) -> torch.Tensor | None:
     """Return the sum of both masks, to be added to scores (..., heads, queries, keys)."""
-    batch, scores = q.shape[:-3], (*q.shape[:-1], k.shape[-2])
+    scores = *q.shape[:-1], k.shape[-2]
+    _check_masks(padding, mask, (*q.shape[:-3], scores[-2], 0), k.shape, q.shape[-3])
     parts: list[torch.Tensor] = []
     if padding is not None:
-        wanted = *batch, scores[-1]
-        _check_mask("key_padding_mask", padding, wanted)
         parts.append(_numbers(padding, q.dtype)[..., None, None, :])
     if mask is not None:
-        _check_mask("attn_mask", mask, scores[-2:], (prod(scores[:-2]), *scores[-2:]))
         own = mask if mask.dim() == 2 else mask.reshape(scores)
         parts.append(_numbers(own, q.dtype))
     return sum(parts[1:], parts[0]) if parts else None
+
+
+def _check_masks(
+    padding: Any, mask: Any, queries: Sequence[int], keys: Sequence[int], heads: int
+) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for masks that do not suit (..., tokens, features)."""
+    batch, scores = tuple(queries[:-2]), (queries[-2], keys[-2])
+    if padding is not None:
+        _check_mask("key_padding_mask", padding, (*batch, keys[-2]))
+    if mask is not None:
+        _check_mask("attn_mask", mask, scores, (prod(batch) * heads, *scores))
 
 
 def _check_mask(name: str, mask: Any, *shapes: tuple[int, ...]) -> None:
@@ -191,6 +237,11 @@ def _check_mask(name: str, mask: Any, *shapes: tuple[int, ...]) -> None:
     if tuple(mask.shape) not in shapes and not traced():
         wanted = " or ".join(map(str, shapes))
         raise ValueError(f"{name} must have shape {wanted}, not {tuple(mask.shape)}")
+
+
+def _present(mask: torch.Tensor) -> torch.Tensor | None:
+    """Return a mask of this module as one that is true at keys to attend to, if it is such."""
+    return ~mask if mask.dtype is torch.bool else as_bool(mask)
 
 
 def _numbers(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -16,7 +16,7 @@ from torch.utils import _pytree
 from trainwright.functions import Function
 from trainwright.functions.in_torch import pooled
 from trainwright.nn import TensorTrain, TTConv2d
-from trainwright.nn.attention import attend, check_mask
+from trainwright.nn.attention import as_bool, attend, check_mask
 from trainwright.nn.output_loss import LOST_DEVIATION, LOST_IN_PROGRAM, drawn_every
 from trainwright.nn.untyped import autocast_type, unguarded
 from trainwright.offload.chain import Chain
@@ -174,7 +174,7 @@ def _attended(
     heads = common_heads([_placed(operand) for operand in operands], scale)
     if heads is None:
         return None
-    masks = () if mask is None else (mask,)
+    masks = () if mask is None else (as_bool(mask),)  # None is no mask of a program
     operation = "attention", heads, causal, mask is not None
     result = following(operation, (*(operand.base for operand in operands), *masks))
     if isinstance(result, InnerValue):
