@@ -57,6 +57,25 @@ def test_output_of_a_layer_can_be_modified_in_place(compiled, image):
         assert torch.allclose(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("width", (8, 12, 16))
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+def test_inputs_in_half_precision_have_the_words_of_the_same_float32_inputs(dtype, width):
+    """Words saturate at 2^15 - 1, which half precision rounds up."""
+    numbers = Widths(activation=width)
+    model = compile(torch.nn.Sequential(tnn.TTLinear(64, 32, rank=4, numbers=numbers)), batch=16)
+    plain = copy.deepcopy(model)
+    for scale in (1, 8, 0.125):
+        x = (torch.randn(16, 64) * scale).to(dtype)
+        x[0, :3] = torch.tensor([1.0, 2.0, -4.0]) * scale
+        y, wanted = model(x), plain(x.float())
+        assert y.dtype is dtype and torch.equal(y, wanted.to(dtype))
+        gradient = torch.randn(16, 32).to(dtype)
+        y.backward(gradient)
+        wanted.backward(gradient.float())
+        for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
+            assert torch.equal(mine.grad, other.grad)
+
+
 def _hook_everything(model, name, seen):
     """Register hooks of every kind, two of each, that note their kind and ``name``."""
 

@@ -733,11 +733,13 @@ class Gradients:
 
 
 def _words(x: torch.Tensor, exponent: int, numbers: NumberFormats) -> torch.Tensor:
-    """Quantise to words; in fixed point in the type of ``x``, exact for widths of at most 16."""
+    """Quantise to words; in fixed point in float32, exact for widths of at most 16, or float64."""
     fmt = numbers.format("activation")
     if fmt.coded:
         return quantise(x, exponent, fmt, underflow=numbers.host_underflow)
     least, greatest = extremes(fmt)
+    # Half precision has no 32,767, and no value beyond 65,504.
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
     return torch.round(scaled(x, exponent)).clamp_(least, greatest).to(torch.int64)
 
 
