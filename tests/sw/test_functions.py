@@ -563,7 +563,51 @@ ERRORS = {
     "return x if x == 3 else 0": r"own.py:5: a value has no comparison with 3 .*\(x - 3\).zero",
     "return x if x != 0 else 0": r"own.py:5: a value has no comparison with 0 .*where\(x.zero",
     "return where(True, 0, x)": r"own.py:5: where takes a condition such as x.negative, not True",
-}
+    "return x if x == x + 1 else 0": r"own.py:5: a value has no comparison by == .*\(x - y\).zero",
+    "return where(~x.negative, 0, x)": r"own.py:5: a condition has no ~ .*where\(condition, old",
+    "return where(x.negative & x.zero, 0, x)": r"own.py:5: a condition has no &, \| or \^",
+    "return x * x.negative": r"own.py:5: a kernel computes with whole .* the condition negative of",
+    "return 1 - x.positive": r"own.py:5: a condition has no arithmetic .*where\(condition, 1",
+    "import numpy as np; return x + np.int64(3)": r"own.py:5: a .*int64\(3\): give .* int\(c\)",
+    "import numpy as np; return np.int64(3) * x": r"own.py:5: numpy's multiply .* int\(c\)",
+    "import numpy as np; return np.maximum(x, 0)": r"own.py:5: numpy's maximum takes no value",
+    "import torch; return torch.relu(x)": r"own.py:5: torch's relu takes no value of a kernel",
+    "import torch; return torch.tensor(2) * x": r"own.py:5: torch's mul takes no value of a kernel",
+    "return where(x.negative(), 0, x)": r"own.py:5: a condition has no \(\) .*without parentheses",
+    "return 1 >> x": r"own.py:5: a value has no >> of a number .*k.constant\(number\) >> x",
+    "return k.scaled(x, 0.5)": r"own.py:5: the bits below the point are a whole number, not 0.5",
+    "return x == x": r"own.py:3: own must return a value of the kernel, not True",
+    "return k.stored('kept', x)": r"own.py:5: .*keeps values in the stream 'stored', not 'kept'",
+    **{  # a packed row holds values of any samples
+        f"return {text}": rf"own.py:5: {text[2:].partition('(')[0]} is for vector kernels: lanes"
+        for text in (
+            "x.sum_lanes()", "x.greatest_lane()", "k.lane()", "k.read('y')", "k.write('y', x)",
+            "k.total(x)", "k.count(x)", "k.held(Register(3))", "k.keep(Register(3), x)",
+        )
+    },
+    **{
+        f"return {text}": rf"own.py:5: a value has no {re.escape(what)} in Python: write {remedy}"
+        for what, texts, remedy in (
+            ("unary -", ["-x"], "0 - x"),
+            ("unary +", ["+x"], "x"),
+            ("~", ["~x"], "-1 - x"),
+            ("abs()", ["abs(x)"], r"where\(x.negative"),
+            ("/ or //", ["x / 2", "2 / x", "x // 2", "divmod(x, 2)"], "x >> n"),
+            ("%", ["x % 8", "9 % x"], "x & 7"),
+            ("**", ["x ** 2", "2 ** x", "pow(x, 2)"], r"x \* x"),
+            ("@", ["x @ x"], r"k.sum\("),
+            ("<<", ["x << 2", "1 << x"], r"x \* 4"),
+            ("| or ^", ["x | 1", "1 ^ x"], "x & mask"),
+            ("<, <=, > or >=", ["x < 0", "x if 0 >= x else 1", "max(x, 0)"], r"where\("),
+            ("[]", ["x[0]"], r"k.sum\(x\) or"),
+            ("iteration", ["sum(x)", "max(x)", "[v for v in x]"], r".*k.greatest"),
+            ("in", ["x if 1 in x else 0"], ""),
+            ("len()", ["len(x)"], ""),
+            ("int(), float() or round()", ["int(x)", "round(x)", "range(x)"], "x >> n"),
+        )
+        for text in texts
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ERRORS)
@@ -578,6 +622,7 @@ DECLARED = {
     '(gradient="straight")': r"own.py:3: the gradient of own must be a function or 'straight-thr",
     "(gradient=lambda k: 1)": r"own.py:3: the gradient of own takes \(k, upper, x\)",
     "(gradient=lambda k, upper, slope=1: upper)": r"own.py:3: .* takes the parameter slope, which",
+    "(gradient=lambda k, upper, y: upper * y)": r"own.py:3: .* own reads y: call it x, .*or result",
     "(depth=3)": r"own.py:3: kernel has no option depth; there are name, gradient",
     "(whole_bits=1.5)": r"own.py:3: whole_bits of own must be a whole number, not 1.5",
     "(whole_bits=True)": r"own.py:3: whole_bits of own must be a whole number, not True",
@@ -715,6 +760,14 @@ def test_kernel_gradient_that_overflows_passes_to_the_scaler_of_losses(quarter):
     assert bool(layer.weight.grad.isnan().all())
     scaler.step(optimizer)
     assert layer.weight.tolist() == before
+
+
+@pytest.mark.parametrize("value", ([2], "2", None, 1j, torch.tensor(2.0)))
+def test_kernel_parameter_that_is_no_number_is_one_error(registered, value):
+    own = trainwright.kernel(name="own")(lambda k, x, slope=1: x * round(slope))
+    with pytest.raises(FunctionError, match="the parameter slope of own is a number, not"):
+        own(torch.ones(2), value)
+    assert own.make(np.float64(2)).text == "own(2.0)"  # a network file can hold it
 
 
 @pytest.mark.parametrize("factor", [1, 2, 100, -3])

@@ -9,8 +9,7 @@ from trainwright.functions.library import normalised
 from trainwright.functions.record import MOST_SHIFT, Scale, Scaling
 from trainwright.functions.registry import kernel
 from trainwright.kernels.library import any_mantissa, exp2, mantissa, reciprocal, reciprocal_root
-from trainwright.kernels.phases import STORED
-from trainwright.kernels.trace import Body, Value, where
+from trainwright.kernels.trace import STORED, Body, Value, where
 from trainwright.program.vector import FACTOR_WIDTH, Rounding
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwright.program.engines import SPEC_OF, EngineSpec
 from trainwright.program.fields import Operation
+from trainwright.support.arguments import plain
 from trainwright.support.errors import UserError
+from trainwright.support.text import shown
 
 if TYPE_CHECKING:
     import torch
@@ -141,7 +143,13 @@ class Definition:
         values = {**known, **dict(zip(known, given, strict=False)), **named}
         if unknown := values.keys() - known.keys():
             raise FunctionError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
-        function = Function(self, tuple(values.values()))
+        numbers = {name: plain(value) for name, value in values.items()}
+        for name, value in numbers.items():
+            if not isinstance(value, int | float):
+                raise FunctionError(
+                    f"the parameter {name} of {self.name} is a number, not {shown(value)}"
+                )
+        function = Function(self, tuple(numbers.values()))
         if self.over:
             return function
         # Sums over samples also read the lanes after the last sample, which have to hold 0. If the
@@ -457,8 +465,10 @@ def result_of(
     operands = [
         k.read(f"x{n}", -(1 << (bits - 1)), (1 << (bits - 1)) - 1) for n, bits in enumerate(widths)
     ]
+    k.in_network = True
     result = function.body(k, *operands, **function.given)
-    if isinstance(result, int):
+    k.in_network = False
+    if isinstance(result, int) and not isinstance(result, bool):
         result = k.constant(result)
     if not isinstance(result, Value):
         raise KernelError(

@@ -167,6 +167,13 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
     _require_operands(body, name, (1, 2) if own else (1,))
     if callable(gradient):
         _require_operands(gradient, f"the gradient of {name}", (1, 2))
+        read, operand = arguments_of(gradient)[0][1:], arguments_of(body)[0][0]
+        if not own and read and read[0] not in ("result", operand):
+            # A gradient that means the result, and calls it y, would be given the operand.
+            raise FunctionError(
+                f"{place_of(gradient)}: the gradient of {name} reads {read[0]}: call it {operand}, "
+                "the operand, or result"
+            )
         known, named = arguments_of(body)[1], arguments_of(gradient)[1]
         if strange := ", ".join(name for name in named if name not in known):
             raise FunctionError(

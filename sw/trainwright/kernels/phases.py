@@ -27,6 +27,7 @@ from typing import Any
 from trainwright.kernels.lower import VectorPass, lower_body
 from trainwright.kernels.trace import (
     REDUCTIONS,
+    STORED,
     WIDTH,
     WORD_WIDTH,
     Body,
@@ -134,10 +135,6 @@ def lower_in_parts(body: Body) -> tuple[VectorPass, ...]:
         except KernelError:
             continue
     raise first
-
-
-STORED = "stored"
-"""Name of the stream of a value that the rows of the result keep for a later pass."""
 
 
 MOST_CUTS = 6

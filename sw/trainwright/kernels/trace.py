@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trainwright.kernels.slots import Slot, table_of
 from trainwright.kernels.tables import FRACTION, REST_WIDTH, SLOPE_SHIFT
@@ -64,6 +64,8 @@ class Op(Enum):
     """A word that a stream keeps for later sweeps of a group."""
 
 
+STORED = "stored"
+"""Name of the stream of a value that the rows of the result keep for a later pass."""
 REDUCTIONS = (Op.SUM, Op.GREATEST)
 """Steps whose result is one value for a whole group."""
 
@@ -119,8 +121,11 @@ class Condition:
             "where(condition, new, old)"
         )
 
+    def __repr__(self) -> str:
+        return f"the condition {self.when.name.lower()} of {self.value!r}"
 
-@dataclass(eq=False, kw_only=True)
+
+@dataclass(eq=False, kw_only=True, repr=False)
 class Value:
     """A word in every lane of a row, and the step that computes it.
 
@@ -200,6 +205,8 @@ class Value:
             raise self.body.error(f"a mask is a whole number of at least 0, not {mask!r}")
         return self.body.step((0, mask), kind=Kind.AND, a=self, s=Constant(mask, mask))
 
+    __rand__ = __and__
+
     def at_least(self, other: "Value | int") -> "Value":
         """Return the greater of both."""
         low, high = _range(other)
@@ -264,12 +271,14 @@ class Value:
     # -- over the lanes, and tables ------------------------------------------------------------
     def sum_lanes(self) -> "Value":
         """Sum the lanes of a row; every lane has the result."""
+        self.body.require_rows("sum_lanes")
         # Where numpy evaluates groups a row is a group, which is more lanes than the engine has.
         lanes = min(self.body.lanes, LANES) if self.body.reduced else self.body.lanes
         return self.body.step((lanes * self.low, lanes * self.high), kind=Kind.SUM, a=self)
 
     def greatest_lane(self) -> "Value":
         """Find the greatest of all lanes; every lane has the result."""
+        self.body.require_rows("greatest_lane")
         return self.body.step((self.low, self.high), kind=Kind.GREATEST, a=self)
 
     def length(self) -> "Value":
@@ -301,9 +310,36 @@ class Value:
                 f"a value has no comparison with {other} in Python: choose a value with "
                 f"where({f'(x - {other})' if other else 'x'}.zero, new, old)"
             )
+        # Lists of this package compare values by identity; a kernel means the numbers.
+        asked = sys._getframe(1).f_globals.get("__name__", "")
+        if self is not other and not asked.startswith(_PACKAGE_NAME):
+            raise self.body.error(
+                "a value has no comparison by == or != in Python: choose a value with "
+                "where((x - y).zero, new, old)"
+            )
         return self is other
 
     __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"a value from {self.low} to {self.high} (of {self.line})"
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: object = None
+    ) -> NoReturn:
+        """Refuse functions and tensors of torch."""
+        raise KernelError(
+            f"{_line()}: torch's {getattr(func, '__name__', func)} takes no value of a kernel: use "
+            "its operators and methods, and int(c) for a number of torch"
+        )
+
+    def __array_ufunc__(self, function: Any, *_: object, **__: object) -> NoReturn:
+        """Refuse functions and numbers of numpy."""
+        raise self.body.error(
+            f"numpy's {function.__name__} takes no value of a kernel: use its operators and "
+            "methods, and int(c) for a number of numpy"
+        )
 
     @property
     def is_shifted(self) -> bool:
@@ -331,6 +367,66 @@ class Value:
         condition = None if self.condition is None else self.condition.value
         every = (self.a, self.s, self.c, self.shift, condition, self.old)
         return tuple(v for v in every if isinstance(v, Value))
+
+
+_ORDER = "where((x - y).negative, new, old), x.at_least(y) for max or x.at_most(y) for min"
+_QUOTIENT = (
+    "x >> n or x.rounded(n, Rounding.EVEN) for a division by 2^n, a product with a rounded inverse "
+    "for another number, trainwright.kernels.library.reciprocal for a value"
+)
+_NO_NUMBER = "x >> n or x.rounded(n, rounding): its numbers are known as a program runs"
+_NO_ROW = "k.sum(x) or k.greatest(x) over a group: a value is one word in every lane"
+_MASKS = "x & mask, with a mask of at least 0"
+_REFUSED = {
+    "unary -": ("neg", "0 - x"),
+    "unary +": ("pos", "x"),
+    "~": ("invert", "-1 - x"),
+    "abs()": ("abs", "where(x.negative, 0 - x, x)"),
+    "/ or //": ("truediv rtruediv floordiv rfloordiv divmod rdivmod", _QUOTIENT),
+    "%": ("mod rmod", "x & 7 for x % 8; other remainders by a quotient, x - q * n"),
+    "**": ("pow rpow", "x * x, or trainwright.kernels.library.exp2 for a power of 2"),
+    "@": ("matmul rmatmul", "k.sum(x * y) over a group"),
+    "<<": ("lshift rlshift", "x * 4 for x << 2"),
+    ">> of a number": ("rrshift", "k.constant(number) >> x"),
+    "| or ^": ("or ror xor rxor", _MASKS),
+    "<, <=, > or >=": ("lt le gt ge", _ORDER),
+    "[]": ("getitem", _NO_ROW),
+    "iteration": ("iter", _NO_ROW),
+    "in": ("contains", _NO_ROW),
+    "len()": ("len", _NO_ROW),
+    "int(), float() or round()": ("int float complex index round trunc floor ceil", _NO_NUMBER),
+}
+"""Operations of Python that values lack: methods, and what to write in place of each."""
+_AND = "where(a, where(b, new, old), old) for both, where(a, new, where(b, new, old)) for either"
+_NO_CONDITION = {
+    "~": ("invert", "where(condition, old, new) for where(~condition, new, old)"),
+    "()": ("call", "x.negative without parentheses"),
+    "&, | or ^": ("and rand or ror xor xor", _AND),
+    "==": ("eq ne", _AND),
+    "arithmetic": (
+        "add radd sub rsub mul rmul truediv neg rshift lshift", "where(condition, 1, k.constant(0))"
+    ),
+}  # fmt: skip
+"""Operations of Python that conditions lack, as ``_REFUSED``."""
+
+
+def _refuse(owner: type, what: str, table: dict[str, tuple[str, str]]) -> None:
+    """Let the operations of a table raise ``KernelError`` with the line and the remedy."""
+
+    def refusing(text: str, remedy: str) -> Callable[..., NoReturn]:
+        def refused(self: Any, *_: object) -> NoReturn:
+            body: Body = self.value.body if isinstance(self, Condition) else self.body
+            raise body.error(f"{what} has no {text} in Python: write {remedy}")
+
+        return refused
+
+    for text, (methods, remedy) in table.items():
+        for method in methods.split():
+            setattr(owner, f"__{method}__", refusing(text, remedy))
+
+
+_refuse(Value, "a value", _REFUSED)
+_refuse(Condition, "a condition", _NO_CONDITION)
 
 
 def where(condition: Condition, new: Value | int, old: Value) -> Value:
@@ -379,6 +475,8 @@ class Body:
     """Bits of the result of a network's function."""
     whole_bits: int | None = None
     """Bits of the result above the point; None: the result has the exponent of its operand."""
+    in_network: bool = False
+    """Whether a function of a network is recorded: its rows hold values of any samples."""
     scales: list[tuple[str, int]] = field(default_factory=list)
     """Streams that are read in units of the kernel, and the right shift of each at exponent 0. The
     exponent file gives them as the first constants."""
@@ -435,6 +533,14 @@ class Body:
             if value.body is not self:
                 raise self.error("a value of another kernel is used: read it in this one")
 
+    def require_rows(self, name: str) -> None:
+        """Raise ``KernelError`` for what depends on rows and lanes in a function of a network."""
+        if self.in_network:
+            raise self.error(
+                f"{name} is for vector kernels: lanes and rows of a function hold values of any "
+                "samples; use k.sum(v) or k.greatest(v) over a group, and return the result"
+            )
+
     def check_width(self, width: int) -> None:
         """Raise ``KernelError`` for a width that no value has."""
         if not is_size(width) or width > self.width:
@@ -447,6 +553,7 @@ class Body:
     def read(self, stream: str, low: int = -(1 << (WORD_WIDTH - 1)),
              high: int = (1 << (WORD_WIDTH - 1)) - 1) -> Value:  # fmt: skip
         """Read a stream's word, which lies in ``low`` to ``high``."""
+        self.require_rows("read")
         if any(isinstance(v, Value) and v.stream == stream for v in self.steps):
             raise self.error(f"stream {stream!r} is read twice; keep the value of the first time")
         return self.step((low, high), kind=Op.READ, stream=stream)
@@ -457,6 +564,8 @@ class Body:
         Values beyond ARGUMENT_WIDTH bits saturate.
         """
         self.check_values(operand)
+        if not isinstance(fraction, int):
+            raise self.error(f"the bits below the point are a whole number, not {fraction!r}")
         if operand.kind is not Op.READ:
             raise self.error("scaled takes an operand of the kernel, before any arithmetic")
         asked = operand.stream, RAISED - fraction
@@ -499,6 +608,11 @@ class Body:
         Without it, what is needed before and behind a reduction is computed twice.
         """
         self.check_values(value)
+        if self.in_network and (stream != STORED or self.reduced < 2):
+            raise self.error(
+                f"a function over a group keeps values in the stream {STORED!r}, not {stream!r}; "
+                "an element-wise one keeps none"
+            )
         if not fits((value.low, value.high), WORD_WIDTH):
             raise self.error(
                 f"a stored value reaches from {value.low} to {value.high}, more than {WORD_WIDTH} "
@@ -515,6 +629,7 @@ class Body:
 
         With ``counted`` a kernel with groups adds the word's size to the total of its passes.
         """
+        self.require_rows("write")
         self.check_values(value)
         if any(isinstance(v, Effect) and v.stream == stream for v in self.steps):
             raise self.error(f"stream {stream!r} is written twice")
@@ -522,6 +637,7 @@ class Body:
 
     def held(self, register: Register) -> Value:
         """Read a register as an earlier pass, or an earlier row of the thread, left it."""
+        self.require_rows("held")
         for v in self.steps:
             if isinstance(v, Value) and v.register == register:
                 return v
@@ -538,6 +654,7 @@ class Body:
 
     def keep(self, register: Register, value: Value) -> None:
         """Leave a value in a register for later rows of the thread and for later passes."""
+        self.require_rows("keep")
         self.check_values(value)
         if not register.low <= value.low <= value.high <= register.high:
             raise self.error(
@@ -548,6 +665,7 @@ class Body:
 
     def lane(self) -> Value:
         """Return the number of the lane."""
+        self.require_rows("lane")
         return self.step((0, self.lanes - 1), kind=Kind.LANE)
 
     def constant(self, value: int) -> Value:
@@ -567,11 +685,13 @@ class Body:
 
     def total(self, value: Value) -> None:
         """Add lane 0 of the value to the pass's sum."""
+        self.require_rows("total")
         self.check_values(value)
         self.steps.append(Effect(value, total=Total.SUM))
 
     def count(self, value: Value) -> None:
         """Add lane 0 of the value to the pass's count."""
+        self.require_rows("count")
         self.check_values(value)
         self.steps.append(Effect(value, total=Total.COUNT))
 
@@ -605,9 +725,11 @@ def fits(reach: Range, width: int) -> bool:
 
 def _range(value: "Value | Constant | int") -> Range:
     if not isinstance(value, int | Value | Constant) or isinstance(value, bool):
+        remedy = "scale it, such as (x * round(0.7 * 65536)).rounded(16, Rounding.EVEN) for 0.7 x"
+        if not isinstance(value, float):
+            remedy = "give a whole number of Python, int(c), or a value of the kernel"
         raise KernelError(
-            f"{_line()}: a kernel computes with whole numbers, not with {value!r}: scale it, such "
-            "as (x * round(0.7 * 65536)).rounded(16, Rounding.EVEN) for 0.7 x"
+            f"{_line()}: a kernel computes with whole numbers, not with {value!r}: {remedy}"
         )
     return (value, value) if isinstance(value, int) else (value.low, value.high)
 
@@ -622,6 +744,8 @@ def _low_bits(reach: Range, width: int) -> Range:
 
 
 _PACKAGE = str(Path(__file__).parent)
+_PACKAGE_NAME = "trainwright."
+"""First part of the names of modules that compare values by identity."""
 _UNSEEN = "body", "line"
 """Fields of a step that change no value."""
 
@@ -635,9 +759,12 @@ def _table_range(slot: int) -> Range:
 
 
 def _line() -> str:
-    """Name the line of the kernel: the innermost one outside of this package."""
+    """Name the line of the kernel: the innermost one outside of this package and of torch."""
     frame = sys._getframe(1)
-    while frame and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame and (
+        frame.f_code.co_filename.startswith(_PACKAGE)
+        or frame.f_globals.get("__name__", "").startswith("torch.")
+    ):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else "kernel"
 

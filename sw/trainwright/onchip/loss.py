@@ -13,9 +13,8 @@ import numpy as np
 from trainwright.kernels import Body, Condition, Value, evaluate, trace, where
 from trainwright.kernels.functions import MANTISSA, ROOT_UNIT, Words
 from trainwright.kernels.library import EVEN, exp2, log2_fraction, mantissa, reciprocal
-from trainwright.kernels.phases import STORED
 from trainwright.kernels.tables import FRACTION
-from trainwright.kernels.trace import trace_groups
+from trainwright.kernels.trace import STORED, trace_groups
 from trainwright.onchip.choices import BYTE_CLASSES, LANES, MOST_TARGET, no_label
 from trainwright.onchip.samples import TARGET_UNIT, require_labels, target_rows
 from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
