@@ -213,7 +213,7 @@ def as_numbers(mask):
 @pytest.mark.parametrize("norm_first", (False, True))
 @pytest.mark.parametrize("name", FORMS)
 def test_compiled_encoder_layer_takes_masks_of_numbers_as_bool_ones(name, norm_first):
-    """One program, and the same bits; near torch, where a query without keys finds zeros."""
+    """Make one program, of the same bits; near torch, a query without keys finds zeros."""
     torch.manual_seed(10)
     layer = torch.nn.TransformerEncoderLayer(
         SIZE, HEADS, 64, 0.0, batch_first=True, norm_first=norm_first
