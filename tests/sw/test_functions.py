@@ -577,7 +577,7 @@ ERRORS = {
     "return 1 >> x": r"own.py:5: a value has no >> of a number .*k.constant\(number\) >> x",
     "return k.scaled(x, 0.5)": r"own.py:5: the bits below the point are a whole number, not 0.5",
     "return x == x": r"own.py:3: own must return a value of the kernel, not True",
-    "return k.stored('kept', x)": r"own.py:5: .*keeps values in the stream 'stored', not 'kept'",
+    "return k.stored('stored', x)": r"own.py:5: stored is over a group; this kernel is",
     **{  # a packed row holds values of any samples
         f"return {text}": rf"own.py:5: {text[2:].partition('(')[0]} is for vector kernels: lanes"
         for text in (
@@ -760,6 +760,12 @@ def test_kernel_gradient_that_overflows_passes_to_the_scaler_of_losses(quarter):
     assert bool(layer.weight.grad.isnan().all())
     scaler.step(optimizer)
     assert layer.weight.tolist() == before
+
+
+def test_kernel_that_keeps_values_in_another_stream_is_one_error(registered):
+    own = trainwright.kernel(name="own", over="features")(lambda k, x: k.stored("kept", x))
+    with pytest.raises(KernelError, match=r"a function keeps values in 'stored' alone, not 'kept'"):
+        own(torch.ones(2, 3))
 
 
 @pytest.mark.parametrize("value", ([2], "2", None, 1j, torch.tensor(2.0)))

@@ -608,11 +608,10 @@ class Body:
         Without it, what is needed before and behind a reduction is computed twice.
         """
         self.check_values(value)
-        if self.in_network and (stream != STORED or self.reduced < 2):
-            raise self.error(
-                f"a function over a group keeps values in the stream {STORED!r}, not {stream!r}; "
-                "an element-wise one keeps none"
-            )
+        if self.in_network:
+            self._require_group("stored")
+            if stream != STORED:
+                raise self.error(f"a function keeps values in {STORED!r} alone, not {stream!r}")
         if not fits((value.low, value.high), WORD_WIDTH):
             raise self.error(
                 f"a stored value reaches from {value.low} to {value.high}, more than {WORD_WIDTH} "
