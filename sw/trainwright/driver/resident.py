@@ -308,7 +308,7 @@ class ResidentDriver(ChipDriver):
 
     def kept(self) -> list[Words]:
         """Read the columns of each bond that the accelerator's cuts have left."""
-        return self.layout.marked(self._of_columns(KEPT) == 0)
+        return self.layout.columns_marked(self._of_columns(KEPT) == 0)
 
     def _of_columns(self, field: str) -> Words:
         """Read a field of the side rows, a number for each column."""

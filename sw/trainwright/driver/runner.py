@@ -214,23 +214,23 @@ class Runner(Generic[D]):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_driver": None, "_made_for": None}
 
-    def at(self, wanted: object, make: Callable[[], D]) -> D:
-        """Return the driver, made by ``make`` where its ranks ``wanted`` have changed.
+    def driver_for(self, shape: object, make: Callable[[], D]) -> D:
+        """Return the driver for a ``shape``, such as ranks; ``make`` makes it for a new shape.
 
         Passes of the previous driver are then stale.
         """
-        if self._driver is None or self._made_for != wanted:
-            self._driver, self._made_for = make(), wanted
+        if self._driver is None or self._made_for != shape:
+            self._driver, self._made_for = make(), shape
         return self._driver
 
-    def keep(self, wanted: object) -> None:
-        """Forget the driver, unless ``at`` would return it for ``wanted``."""
-        if self._made_for != wanted:
+    def forget_unless(self, shape: object) -> None:
+        """Forget the driver, unless it was made for ``shape``."""
+        if self._made_for != shape:
             self._driver = self._made_for = None
 
     @property
     def driver(self) -> D:
-        """The driver that ``at`` made."""
+        """The driver that ``driver_for`` returned last."""
         assert self._driver is not None
         return self._driver
 

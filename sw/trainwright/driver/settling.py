@@ -74,7 +74,7 @@ class Settling:
     def _run(self, driver: Driver, exponent: int, given: ForwardOperands) -> Pass[Driver]:
         if driver not in self._runners:
             twin, runner = self._stack.enter_context(driver.twin()), Runner[Driver]()
-            runner.at(None, lambda: twin)
+            runner.driver_for(None, lambda: twin)
             self._runners[driver] = self._runners[twin] = runner
         runner = self._runners[driver]
         runner.driver.input_exponent = exponent

@@ -148,40 +148,48 @@ MEAN_BITS = 18
 class _Moments:
     """Mean and deviation of a group of words, as steps of a kernel.
 
-    Differences from the mean are squared, not the words: that loses no bits where the mean is much
-    larger than the deviation. The mean is rounded before; the variance is corrected for that.
+    Differences from the mean are squared, not the words: this loses no bits if the mean is much
+    larger than the deviation. Differences are taken from a rounded mean, and the variance is
+    corrected for the rounding.
     """
 
     def __init__(self, k: Body, x: Value) -> None:
         width = _bits(x.low, x.high)
         self.octave = floor(log2(k.group))
+        """Whole bits of log2 of the group's size."""
         self.share = min(round(2.0 ** (17 + self.octave) / k.group), (1 << 17) - 1)
         """1 / group, as a fixed-point number with 17 + octave bits below the point."""
-        fine = MEAN_BITS - width
-        coarse = min(max(0, (SUM_BITS - 1 - 2 * width - ceil(log2(k.group))) // 2), fine)
-        self.mean = mean = self.of(k.sum(x), fine, MEAN_BITS)
-        near = mean.rounded(fine - coarse, EVEN)
-        difference = (x * (1 << coarse) - near).clip(FACTOR_WIDTH)
-        square, less = _summable(k, difference * difference)
+        # Bits below the point of the mean, and of differences from it: as many as a factor has room
+        # for, and as few as their squares need so that threads can join the sum.
+        mean_bits = MEAN_BITS - width
+        spare = (SUM_BITS - 1 - 2 * width - ceil(log2(k.group))) // 2
+        difference_bits = min(max(0, spare), mean_bits)
+        rounded_off = mean_bits - difference_bits
+        self.mean = mean = self.mean_of(k.sum(x), mean_bits, MEAN_BITS)
+        near = mean.rounded(rounded_off, EVEN)
+        difference = (x * (1 << difference_bits) - near).clip(FACTOR_WIDTH)
+        square, dropped = _summable(k, difference * difference)
         squares = k.sum(square)
-        lost = (mean - near * (1 << (fine - coarse))).clip(fine - coarse + 1)
+        error = (mean - near * (1 << rounded_off)).clip(rounded_off + 1)
         # Bits below the point of the variance, an even number: its root has half of them.
         longest = max(0, _bits(0, squares.high) - FACTOR_WIDTH)
-        spare = min(34 - 2 * (width + coarse), 16 + self.octave - less - longest,
-                    2 * (fine - coarse)) & ~1  # fmt: skip
-        long = (squares.length() - (FACTOR_WIDTH - 1)).at_least(0)
-        down = long * -1 + (17 + self.octave - less - spare)
-        leading = (squares >> long).clip(FACTOR_WIDTH)
+        variance_bits = min(34 - 2 * (width + difference_bits),
+                            16 + self.octave - dropped - longest, 2 * rounded_off) & ~1  # fmt: skip
+        # A sum that is longer than a factor is multiplied by its leading bits.
+        excess = (squares.length() - (FACTOR_WIDTH - 1)).at_least(0)
+        down = excess * -1 + (17 + self.octave - dropped - variance_bits)
+        leading = (squares >> excess).clip(FACTOR_WIDTH)
         variance = (leading * self.share) >> down.within(0, MOST_SHIFT)
-        variance = variance - (lost * lost).rounded(2 * (fine - coarse) - spare, EVEN)
+        # The mean of the squares is too large by the square of the mean's rounding error.
+        variance = variance - (error * error).rounded(2 * rounded_off - variance_bits, EVEN)
         root, half = reciprocal_root(variance.at_least(1).within(1, (1 << 35) - 1))
         self.root = where(variance.positive, root, k.constant(0))
-        self.length = half - (coarse + spare // 2)
+        self.length = half - (difference_bits + variance_bits // 2)
         """1 / deviation = root 2^-(length + 17); root is 0 where all values are equal."""
-        self.offset = (mean * self.root).rounded(fine, EVEN)
+        self.offset = (mean * self.root).rounded(mean_bits, EVEN)
         """Mean times root."""
 
-    def of(self, total: Value, fraction: int, width: int) -> Value:
+    def mean_of(self, total: Value, fraction: int, width: int) -> Value:
         """Divide the sum of a group by its size, to ``fraction`` bits below the point."""
         down = 17 + self.octave - fraction
         less = max(0, _bits(total.low, total.high) - FACTOR_WIDTH)
@@ -225,8 +233,8 @@ def _layer_norm_gradient(k: Body, upper: Value, x: Value) -> Value:
     total = k.sum(upper)
     y = k.stored(STORED, moments.normal(x, fraction, 16))
     product, less = _summable(k, upper * y)
-    slope = moments.of(k.sum(product), 2 - fraction + less, FACTOR_WIDTH)
-    level = moments.of(total, 2 + fraction, 35)
+    slope = moments.mean_of(k.sum(product), 2 - fraction + less, FACTOR_WIDTH)
+    level = moments.mean_of(total, 2 + fraction, 35)
     rest = (upper * (1 << (2 + fraction)) - (y * slope + level)).rounded(1 + fraction, EVEN)
     shift = (moments.length + _shift(k, 0, 40, least=-40)).at_least(0)
     return (rest.clip(FACTOR_WIDTH) * moments.root).rounded(shift, EVEN)

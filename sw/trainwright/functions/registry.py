@@ -135,6 +135,35 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
         )
     over, own = options.get("over", ()), body.__module__.startswith(LIBRARY)
     over = (over,) if isinstance(over, str) else tuple(over)
+    _check_options(place, name, over, options)
+    gradient, reduces = options.get("gradient"), bool(options.get("reduces")) or "window" in over
+    if reduces and (not over or gradient == STRAIGHT_THROUGH or over == ("tokens",)):
+        raise FunctionError(
+            f"{place}: {name} has one value for each group: give it axes over which it reduces, "
+            "and a function as its gradient"
+        )
+    _check_parameters(body, name, gradient, own=own)
+    before = _DEFINITIONS.get(name)
+    if before is not None and not own and before.is_library:
+        raise FunctionError(f"{place}: trainwright has a function {name}: choose another name")
+    source = _reading.get()
+    if before is not None and source and before.source and source != before.source:
+        raise FunctionError(f"{place}: {before.place} has a kernel {name}, too: rename one of them")
+    new = {
+        "name": name, "over": over, "source": source, "reduces": reduces,
+        "attributes": options.get("attributes") or {},
+        "calls": (calls,) if isinstance(calls := options.get("calls") or (), str) else tuple(calls),
+    }  # fmt: skip
+    definition = Definition(body=body, **{"gradient": None, **options, **new})
+    _DEFINITIONS[name] = definition
+    function_of.cache_clear()
+    return definition
+
+
+def _check_options(
+    place: str, name: str, over: tuple[Any, ...], options: Mapping[str, Any]
+) -> None:
+    """Raise ``FunctionError`` for an option with another value than it takes."""
     for axis in over:
         if axis not in AXES:
             raise FunctionError(
@@ -158,12 +187,13 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
         value = options.get(option)
         if value is not None and not check(value):
             raise FunctionError(f"{place}: {option} of {name} must be {what}, not {shown(value)}")
-    reduces = bool(options.get("reduces")) or "window" in over
-    if reduces and (not over or gradient == STRAIGHT_THROUGH or over == ("tokens",)):
-        raise FunctionError(
-            f"{place}: {name} has one value for each group: give it axes over which it reduces, "
-            "and a function as its gradient"
-        )
+
+
+def _check_parameters(body: Callable[..., Any], name: str, gradient: object, *, own: bool) -> None:
+    """Raise ``FunctionError`` for a kernel or a gradient with other parameters than it may have.
+
+    Only the library's ``own`` kernels take two operands.
+    """
     _require_operands(body, name, (1, 2) if own else (1,))
     if callable(gradient):
         _require_operands(gradient, f"the gradient of {name}", (1, 2))
@@ -180,21 +210,6 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
                 f"{place_of(gradient)}: the gradient of {name} takes the parameter {strange}, "
                 f"which {name} does not have"
             )
-    before = _DEFINITIONS.get(name)
-    if before is not None and not own and before.is_library:
-        raise FunctionError(f"{place}: trainwright has a function {name}: choose another name")
-    source = _reading.get()
-    if before is not None and source and before.source and source != before.source:
-        raise FunctionError(f"{place}: {before.place} has a kernel {name}, too: rename one of them")
-    new = {
-        "name": name, "over": over, "source": source, "reduces": reduces,
-        "attributes": options.get("attributes") or {},
-        "calls": (calls,) if isinstance(calls := options.get("calls") or (), str) else tuple(calls),
-    }  # fmt: skip
-    definition = Definition(body=body, **{"gradient": None, **options, **new})
-    _DEFINITIONS[name] = definition
-    function_of.cache_clear()
-    return definition
 
 
 def _require_operands(body: Callable[..., Any], name: str, counts: tuple[int, ...]) -> None:

@@ -93,8 +93,11 @@ def network_from_dict(description: Mapping[str, Any], folder: Path | None = None
         padding=top.get("padding", False),
     )
     _check_kernels(network, top.get("kernel_digests", {}))
-    if not top.get("formats"):
-        return network
+    return _coded(network, top, widths) if top.get("formats") else network
+
+
+def _coded(network: Network, top: Mapping[str, Any], widths: Mapping[str, int]) -> Network:
+    """Return a network with the ``formats`` of its description, whose ``widths`` must agree."""
     coded = network.with_formats(top["formats"])
     _check_formats(coded, top.get("format_digests", {}))
     for key, width in widths.items():

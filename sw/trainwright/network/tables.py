@@ -1,7 +1,7 @@
 """Layers and the graph of a network as tables of plain data, as a TOML file has them, and back."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +121,7 @@ def wired(
     it. Without ``heads`` the last table is the head.
     """
     result = Wired()
+    # Places of the nodes that have a ReLU only because the key is missing.
     silent: dict[str, int] = {}
     given = [_input(n, item, padded) for n, item in enumerate(inputs, 1)]
     if not any(isinstance(node, Input) for node in given):
@@ -146,37 +147,13 @@ def wired(
             result.nodes.append(Apply(name, sources, len(result.layers)))
             relu = keys.get("relu", kind == "layer" and not logits)
             result.layers.append(_layer(n, keys, relu=relu))
-        elif kind == "norm":
-            require(
-                keys["norm"] == "layer", f'layer {n}: norm is "layer", not {shown(keys["norm"])}'
-            )
-            result.nodes.append(Norm(name, sources))
-        elif kind == "over_tokens":
-            over = keys["over_tokens"]
-            require(
-                over in TokenPool.CHOICES,
-                f"layer {n}: over_tokens is {' or '.join(map(repr, TokenPool.CHOICES))}, not "
-                f"{shown(over)}",
-            )
-            result.nodes.append(TokenPool(name, sources, over))
-        elif kind == "attention":
-            sources = texts(keys["attention"], f"layer {n}: attention")
-            causal = keys.get("causal", False)
-            result.nodes.append(Attention(name, sources, keys["heads"], causal))
-        elif kind == "add":
-            sources = texts(keys["add"], f"layer {n}: add")
-            result.nodes.append(Sum(name, sources, keys.get("relu", not logits)))
-        elif kind == "function":
-            result.nodes.append(Map(name, sources, _function(n, keys["function"])))
-        elif kind == "dropout":
-            result.nodes.append(Dropout(name, sources, keys["dropout"]))
-        elif kind == "pool":
-            window = _window(n, keys["pool"], keys, keys["pool"])
-            function = _function(n, keys["function"], pools=True) if "function" in keys else None
-            result.nodes.append(Pool(name, sources, window, function))
-        else:
+        elif kind == "weights":
             shared.append((name, keys["weights"], sources))
             result.nodes.append(Apply(name, sources, -1))
+        else:
+            if kind in ("attention", "add"):
+                sources = texts(keys[kind], f"layer {n}: {kind}")
+            result.nodes.append(_node(kind, n, keys, name, sources, relu=not logits))
         for read in sources if kind in _READ_PLAIN else ():
             _without_relu(result, silent.get(read))
     for name, weights, sources in shared:
@@ -187,6 +164,36 @@ def wired(
         place = next(k for k, node in enumerate(result.nodes) if node.name == name)
         result.nodes[place] = Apply(name, sources, result.own[weights])
     return result
+
+
+def _node(
+    kind: str, n: int, keys: Mapping[str, Any], name: str, sources: tuple[str, ...], *, relu: bool
+) -> Node:
+    """Read the node of table ``n`` that is no layer; a sum has a ``relu`` by default."""
+    match kind:
+        case "norm":
+            require(
+                keys["norm"] == "layer", f'layer {n}: norm is "layer", not {shown(keys["norm"])}'
+            )
+            return Norm(name, sources)
+        case "over_tokens":
+            over, choices = keys["over_tokens"], " or ".join(map(repr, TokenPool.CHOICES))
+            require(
+                over in TokenPool.CHOICES, f"layer {n}: over_tokens is {choices}, not {shown(over)}"
+            )
+            return TokenPool(name, sources, over)
+        case "attention":
+            return Attention(name, sources, keys["heads"], keys.get("causal", False))
+        case "add":
+            return Sum(name, sources, keys.get("relu", relu))
+        case "function":
+            return Map(name, sources, _function(n, keys["function"]))
+        case "dropout":
+            return Dropout(name, sources, keys["dropout"])
+        case _:
+            window = _window(n, keys["pool"], keys, keys["pool"])
+            function = _function(n, keys["function"], pools=True) if "function" in keys else None
+            return Pool(name, sources, window, function)
 
 
 def _function(n: int, text: str, *, pools: bool = False) -> Function:
@@ -309,45 +316,8 @@ def _window_keys(window: Window | None, kernel: str) -> dict[str, Any]:
 
 def items(network: "Network") -> dict[str, Any]:
     """Write the tables that ``wired`` reads: ``layers``, ``inputs`` and ``heads`` where needed."""
-    tables: list[dict[str, Any]] = []
-    done: set[int] = set()
-    named = {} if not network.wiring else {"named": True}
     wiring = network.wiring or network.nodes
-    owners = {node.layer: node.name for node in reversed(wiring) if isinstance(node, Apply)}
-    for node in wiring:
-        label = {} if not named or _is_default(node, len(done)) else {"name": node.name}
-        link = {"from": node.sources[0]} if named and node.sources else {}
-        if isinstance(node, Apply) and len(node.sources) > 1:
-            link = {"product": list(node.sources)}
-        match node:
-            case Input() | Positions():
-                continue
-            case Apply() if node.layer in done:
-                tables.append({**label, **link, "weights": owners[node.layer]})
-            case Apply():
-                done.add(node.layer)
-                layer = network.layers[node.layer]
-                keys = _scale_keys(layer) if layer.diagonal else _layer_keys(layer)
-                tables.append({**label, **link, **keys})
-            case Sum():
-                tables.append({**label, "add": list(node.sources), "relu": node.relu})
-            case Pool():
-                own = {"function": node.function.text} if node.function else {}
-                tables.append({**label, **link, **_window_keys(node.window, "pool"), **own})
-            case Map():
-                tables.append({**label, **link, "function": node.function.text})
-            case Dropout():
-                tables.append({**label, **link, "dropout": node.probability})
-            case Attention():
-                own = {"causal": True} if node.causal else {}
-                tables.append(
-                    {**label, "attention": list(node.sources), "heads": node.heads, **own}
-                )
-            case Norm():
-                tables.append({**label, **link, "norm": "layer"})
-            case TokenPool():
-                tables.append({**label, **link, "over_tokens": node.over})
-    result: dict[str, Any] = {"layers": tables}
+    result: dict[str, Any] = {"layers": list(_layer_tables(network, wiring))}
     used = (node.function for node in wiring if isinstance(node, Map | Pool))
     sources = [function.definition.source for function in used if function]
     sources += [fmt.source for fmt in _formats(network)]
@@ -363,6 +333,43 @@ def items(network: "Network") -> dict[str, Any]:
     if not default or len(given) > 1:
         result["inputs"] = [_input_keys(node) for node in given]
     return result | ({"heads": list(network.results)} if network.results else {})
+
+
+def _layer_tables(network: "Network", wiring: Sequence[Node]) -> Iterator[dict[str, Any]]:
+    """Yield the ``[[layers]]`` table of each node; a straight line needs no names."""
+    done: set[int] = set()
+    owners = {node.layer: node.name for node in reversed(wiring) if isinstance(node, Apply)}
+    named = bool(network.wiring)
+    for node in wiring:
+        if isinstance(node, Input | Positions):
+            continue
+        label = {"name": node.name} if named and not _is_default(node, len(done)) else {}
+        link = {**label, "from": node.sources[0]} if named else label
+        if isinstance(node, Apply) and len(node.sources) > 1:
+            link = {**label, "product": list(node.sources)}
+        match node:
+            case Apply() if node.layer in done:
+                yield {**link, "weights": owners[node.layer]}
+            case Apply():
+                done.add(node.layer)
+                layer = network.layers[node.layer]
+                yield {**link, **(_scale_keys(layer) if layer.diagonal else _layer_keys(layer))}
+            case Sum():
+                yield {**label, "add": list(node.sources), "relu": node.relu}
+            case Pool():
+                own = {"function": node.function.text} if node.function else {}
+                yield {**link, **_window_keys(node.window, "pool"), **own}
+            case Map():
+                yield {**link, "function": node.function.text}
+            case Dropout():
+                yield {**link, "dropout": node.probability}
+            case Attention():
+                own = {"causal": True} if node.causal else {}
+                yield {**label, "attention": list(node.sources), "heads": node.heads, **own}
+            case Norm():
+                yield {**link, "norm": "layer"}
+            case TokenPool():
+                yield {**link, "over_tokens": node.over}
 
 
 def kernel_digests(network: "Network") -> dict[str, str]:

@@ -128,11 +128,10 @@ def _naming_layers(method: Callable[Given, Result]) -> Callable[Given, Result]:
 class Segment:
     """Layers that run as the programs of one training step, for inputs of one size.
 
-    ``stretch`` says how ``layers`` follow one another.
-
-    ``image`` are rows and columns of the inputs, where these are images. With ``input_gradients``
-    its programs give the gradient to the inputs, too; both share exponents and ``moves``. The first
-    training step calibrates exponents, and they follow every one, as the trainer's do. While the
+    ``stretch`` says how ``layers`` follow one another. ``image`` are rows and columns of the inputs
+    if these are images. With ``input_gradients`` the programs also give the gradient to the inputs;
+    a segment with these gradients and one without share exponents and ``moves``. The first training
+    step calibrates exponents, which then follow every training step, as in the trainer. While the
     machine is ``settling``, ``calibrate`` of the compiled model repeats a step: programs then run
     on the golden model and exponents jump.
     """
@@ -201,7 +200,7 @@ class Segment:
         return self._driver(self._factors())
 
     def _driver(self, factors: Factors) -> Driver:
-        return self.runner.at(self._wanted(factors), self._opened)
+        return self.runner.driver_for(self._wanted(factors), self._opened)
 
     def _factors(self) -> Factors:
         return [layer.all_factors for layer in self.layers]
@@ -317,19 +316,17 @@ class Segment:
             if follows:
                 self._step.begin()
                 self._passes.remember(x, _Exponents(exponent, done.operands.scales))
-        logits = done.result.logits
-        if len(x) < len(logits):
-            logits = logits[: len(x)]
-        heads = (
-            [logits]
-            if len(self.stretch.ends) == 1
-            else torch.split(logits, list(network.head_sizes), 1)
-        )
-        outputs = [
-            _shaped(head, shape, self.tokens)
-            for head, shape in zip(heads, self._shapes(network), strict=True)
-        ]
+        outputs = self._outputs(network, done.result.logits[: len(x)])
         return outputs, ForwardCall(done, len(x), follows, given, occupied)
+
+    def _outputs(self, network: Network, logits: torch.Tensor) -> list[torch.Tensor]:
+        """Cut logits into the outputs of all ends, each in torch's shape."""
+        one = len(self.stretch.ends) == 1
+        heads = [logits] if one else torch.split(logits, list(network.head_sizes), 1)
+        shapes = self._shapes(network)
+        return [
+            _shaped(head, shape, self.tokens) for head, shape in zip(heads, shapes, strict=True)
+        ]
 
     def _computed(
         self, driver: Driver, samples: CallSamples, whole: CallSamples, model: QuantisedModel,
@@ -502,7 +499,7 @@ class Segment:
             operands = BackwardOperands(whole, self.scales)
             back = settling.backward(done, operands, samples=call.samples)
             return self._given(call, back, self.stretch.reaching(ends))
-        self.runner.keep(self._wanted(self._factors()))
+        self.runner.forget_unless(self._wanted(self._factors()))
         self.runner.check(done)
         # Fewer samples have larger gradients, of a mean loss: such a pass has exponents of its own.
         few = call.follows and 2 * call.samples < len(whole)

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from trainwright.accelerator import Counters
 from trainwright.data import Split
@@ -160,56 +162,58 @@ def evaluate(
     Neither the model nor the scales change.
     """
     quantised = model if isinstance(model, QuantisedModel) else operands_of(model)
-    scales = scales.copy()
+    scales, network = scales.copy(), model.network
     counters, seconds = Counters(), 0.0
-    predictions: list[npt.NDArray[np.int64]] = []
-    outputs: list[npt.NDArray[np.float64]] = []
-    network, by_word = model.network, split.labels.ndim == 2
-    classes, lines = network.classes, list[npt.NDArray[np.int64]]()
-    line_head = network.sequence_head if network.is_joint else None
+    by_batch, lines_by_batch = list[npt.NDArray[Any]](), list[npt.NDArray[np.int64]]()
     for start in range(0, len(split), batch):
         inputs, real = quantiser.padded_batch(split, start, batch)
         result = driver.forward(inputs, quantised, scales)
-        # numpy takes the first of equal logits, torch whichever its kernel meets.
-        if by_word:
-            head = head_logits(network, network.main, result.logits)[:real]
-            every = head.reshape(real, network.tokens, -1)[..., :classes].numpy()
-            predictions.append(np.argmax(every, 2))
-            # One forward pass has the logits of both kinds of heads.
-            if line_head:
-                head = head_logits(network, line_head, result.logits)[:real]
-                lines.append(np.argmax(head[:, : network.classes_of(line_head)].numpy(), 1))
+        logits = result.logits[:real]
+        if scale is not None:
+            by_batch.append(logits[:, 0].numpy())
+        elif split.labels.ndim == 1:
+            by_batch.append(_best(logits, network.classes))
         else:
-            logits = result.logits[:real, :classes].numpy()
-            predictions.append(np.argmax(logits, 1))
-            outputs.append(logits[:, 0])
+            words = head_logits(network, network.main, logits)
+            by_batch.append(_best(words.reshape(real, network.tokens, -1), network.classes))
+            if network.is_joint:  # one forward pass has the logits of both kinds of heads
+                head = network.sequence_head
+                own = head_logits(network, head, logits)
+                lines_by_batch.append(_best(own, network.classes_of(head)))
         counters, seconds = counters + result.counters, seconds + result.seconds
         progress(start + real, len(split))
+    predictions = np.concatenate(by_batch)
     if scale is not None:
         mean, deviation = scale
-        predicted = mean + deviation * np.concatenate(outputs).astype(np.float64)
+        predicted = mean + deviation * predictions.astype(np.float64)
         values = Regression(predicted, mean + deviation * split.labels)
         nothing = np.zeros(len(split), np.int64)
         return Evaluation(nothing, nothing, counters, seconds, values)
-    labels, predicted_classes = split.labels.astype(np.int64), np.concatenate(predictions)
-    if not by_word:
-        return Evaluation(predicted_classes, labels, counters, seconds)
-    line_labels = None
-    if line_head:
-        best = np.concatenate(lines)
-        numbers = map(int, best)
-        named = [line_names[n] if n < len(line_names) else str(n) for n in numbers]
-        right = best == network.labels_of(line_head, labels)
-        line_labels = LineLabels(named, float(right.mean()))
-        labels = labels[:, 1:]
+    labels, lines = split.labels.astype(np.int64), None
+    if labels.ndim == 1:
+        return Evaluation(predictions, labels, counters, seconds)
+    if network.is_joint:
+        best = np.concatenate(lines_by_batch)
+        named = [line_names[n] if n < len(line_names) else str(n) for n in map(int, best)]
+        right = best == network.labels_of(network.sequence_head, labels)
+        lines, labels = LineLabels(named, float(right.mean())), labels[:, 1:]
+    # Words behind the network's last token are not predicted.
     whole = np.full_like(labels, outside_of(names))
-    tokens = min(predicted_classes.shape[1], labels.shape[1])
-    whole[:, :tokens] = predicted_classes[:, :tokens]
+    tokens = min(predictions.shape[1], labels.shape[1])
+    whole[:, :tokens] = predictions[:, :tokens]
     kept = labels >= 0
-    words = WordLabels(
-        *(
-            [[names[int(n)] for n in row[own]] for row, own in zip(classes_of, kept, strict=True)]
-            for classes_of in (whole, labels)
-        )
-    )
-    return Evaluation(whole[kept], labels[kept], counters, seconds, words=words, lines=line_labels)
+    words = WordLabels(_names_of(whole, kept, names), _names_of(labels, kept, names))
+    return Evaluation(whole[kept], labels[kept], counters, seconds, words=words, lines=lines)
+
+
+def _best(logits: torch.Tensor, classes: int) -> npt.NDArray[np.int64]:
+    """Return the class of the largest of the first ``classes`` logits, along the last axis."""
+    # numpy takes the first of equal logits, torch whichever its kernel meets.
+    return np.argmax(logits[..., :classes].numpy(), -1)
+
+
+def _names_of(
+    classes: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_], names: Sequence[str]
+) -> list[list[str]]:
+    """Return the names of the classes of kept words, line by line."""
+    return [[names[int(n)] for n in row[own]] for row, own in zip(classes, kept, strict=True)]

@@ -59,11 +59,7 @@ def outputs(
                 value = position_values(node, network.tokens).to(images).repeat(len(images), 1)
             case Apply():
                 layer = network.layers[node.layer]
-                x = below[0]
-                for other in below[1:]:
-                    # A layer of several values reads their outer product.
-                    x = x.flatten(1)[:, :, None] * other.flatten(1)[:, None]
-                value = _applied(layer, weights[node.layer], biases[node.layer], x)
+                value = _applied(layer, weights[node.layer], biases[node.layer], _outer(below))
                 value = value.relu() if layer.relu else value
             case Sum():
                 value = below[0] + below[1].reshape(below[0].shape)
@@ -80,20 +76,28 @@ def outputs(
                 tokens = below[0].reshape(len(images), network.tokens, -1)
                 shares = token_shares(node, present).to(tokens.dtype)
                 value = (shares[:, None] @ tokens)[:, 0]
+            case Pool(function=None):
+                value = _averaged(node.window, below[0])
             case Pool():
-                w = node.window
-                if node.function:
-                    value = _pooled(network.function_at(node), w, below[0])
-                    values[node.name] = value
-                    continue
-                # Values are kept as (batch, rows, columns, channels), the accelerator's order;
-                # torch pools and convolves with channels before rows.
-                (rows, columns), image = w.padding, below[0].permute(0, 3, 1, 2)
-                image = torch.nn.functional.pad(image, (columns, columns, rows, rows))
-                value = torch.nn.functional.avg_pool2d(image, w.kernel, w.stride)
-                value = value.permute(0, 2, 3, 1)
+                value = _pooled(network.function_at(node), node.window, below[0])
         values[node.name] = value.reshape(-1, *network.shapes[node.name])
     return torch.cat([values[name].reshape(len(images), -1) for name in network.heads], 1)
+
+
+def _outer(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the outer product of values: a layer of several values reads it."""
+    first, *others = values
+    for other in others:
+        first = first.flatten(1)[:, :, None] * other.flatten(1)[:, None]
+    return first
+
+
+def _averaged(window: Window, x: torch.Tensor) -> torch.Tensor:
+    """Average the windows of images (batch, rows, columns, channels), the accelerator's order."""
+    # torch pools and convolves with channels before rows.
+    (rows, columns), image = window.padding, x.permute(0, 3, 1, 2)
+    image = torch.nn.functional.pad(image, (columns, columns, rows, rows))
+    return torch.nn.functional.avg_pool2d(image, window.kernel, window.stride).permute(0, 2, 3, 1)
 
 
 def _mapped(function: Function, x: torch.Tensor) -> torch.Tensor:

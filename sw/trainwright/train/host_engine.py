@@ -46,7 +46,7 @@ class HostEngine:
         """See ``StepEngine``."""
         network = programs_of(self._task.state.model)
         # The runner asks for a new driver only where ranks differ: compiling a step takes seconds.
-        self._runner.at(network.ranks, lambda: self._open_driver(network))
+        self._runner.driver_for(network.ranks, lambda: self._open_driver(network))
         if self._task.occupied:
             self.driver.count_as(self._task.occupied)
 

@@ -2,8 +2,9 @@
 
 Every micro-batch is a step with the same exponents: those of the scales, and one for the gradient
 of the logits, which is that of the whole batch. Gradients, sums of |q| and counts are integers and
-are added as such. So the bits do not depend on which worker runs which micro-batch in what order.
-They do depend on the number of micro-batches, as the gradients of each are requantised to 16 bits.
+are added as such. So the bits do not depend on which worker runs which micro-batch, or in what
+order. The bits depend on the number of micro-batches, because the gradients of each micro-batch are
+requantised to 16 bits.
 """
 
 import zlib

@@ -200,14 +200,10 @@ class ResidentEngine:
         rule = UpdateRule(
             self._update.rates, settings.prior is not None, self._cut_rule, self._chip.optimiser
         )
+        ranges = scale_ranges(network, settings) if settings.scales == "automatic" else None
         run = ResidentRun(
-            rule,
-            settings.seed,
-            scale_ranges(network, settings) if settings.scales == "automatic" else None,
-            self._data,
-            self._test,
-            self._task.occupied,
-        )
+            rule, settings.seed, ranges, self._data, self._test, self._task.occupied
+        )  # fmt: skip
         return ResidentDriver(
             self._accelerator, self._model.state.layout, settings.batch, run,
             kept=tuple(tuple(own.tolist()) for own in columns), trace=self._trace,

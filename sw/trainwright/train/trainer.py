@@ -26,7 +26,7 @@ from trainwright.train.batches import (
     label_tensor,
 )
 from trainwright.train.chip_update import ChipModel, ChipUpdate, ranks_left
-from trainwright.train.engine import StepEngine, TrainingTask
+from trainwright.train.engine import StepEngine, StepResult, TrainingTask
 from trainwright.train.evaluate import Evaluation, evaluate, outside_of
 from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
 from trainwright.train.host_update import HostUpdate
@@ -132,21 +132,8 @@ class Trainer:
         ):
             warnings.warn(message, LostTensorWarning, stacklevel=2)
         follows = state.settings.scales == "automatic"
-        record = StepRecord(
-            step=state.step + count,
-            epoch=state.step // self._steps_an_epoch() + 1,
-            loss=done.loss,
-            correct=done.correct,
-            samples=done.words or count * state.settings.batch,
-            learning_rate=rates[0],
-            prior_weight=rates[1],
-            cycles=done.cycles,
-            seconds=done.seconds,
-            moved=done.moved + (scales.update(done.statistics) if follows else 0),
-            saturations=done.saturations,
-            underflows=done.underflows,
-            ranks=ranks_left(state.model),
-        )
+        moved = done.moved + (scales.update(done.statistics) if follows else 0)
+        record = self._record(done, count, rates, moved)
         state.step = record.step
         state.history.steps.append(record)
         # A long run keeps the scales of about SCALE_RECORDS steps: a record for each tensor and
@@ -159,6 +146,27 @@ class Trainer:
         if engine.unattended:
             self._save(state)
         return record
+
+    def _record(
+        self, done: StepResult, count: int, rates: tuple[float, float], moved: int
+    ) -> StepRecord:
+        """Return the record of ``count`` steps, after which ``moved`` exponents moved."""
+        state = self.state
+        return StepRecord(
+            step=state.step + count,
+            epoch=state.step // self._steps_an_epoch() + 1,
+            loss=done.loss,
+            correct=done.correct,
+            samples=done.words or count * state.settings.batch,
+            learning_rate=rates[0],
+            prior_weight=rates[1],
+            cycles=done.cycles,
+            seconds=done.seconds,
+            moved=moved,
+            saturations=done.saturations,
+            underflows=done.underflows,
+            ranks=ranks_left(state.model),
+        )
 
     def _count_writes(self) -> None:
         """Note where an epoch begins, and what was written where it ends."""
