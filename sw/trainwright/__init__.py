@@ -5,8 +5,8 @@ the golden model, the trainer, the driver interface and the command line. It nev
 Amaranth; higher layers (a simulated accelerator, a board) register with it through the entry points
 `trainwright.backends` and `trainwright.commands`.
 
-Users of PyTorch need the names below: ``compile`` and ``from_torch``, the layers in
-``trainwright.nn``, and what these take and raise. They are imported when they are first used.
+Users of PyTorch need the names of this package: ``compile`` and ``from_torch``, the layers in
+``trainwright.nn``, their arguments and errors. A name is imported when it is first used.
 
 >>> import torch, trainwright, trainwright.nn as tnn
 >>> model = torch.nn.Sequential(tnn.TTLinear(64, 32), torch.nn.ReLU(), tnn.TTLinear(32, 10))

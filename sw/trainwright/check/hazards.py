@@ -91,8 +91,8 @@ class Hazard:
 def hazards(p: AcceleratorParameters) -> Iterator[Hazard]:
     """Yield every pair that the engines of an accelerator do not keep in order by themselves.
 
-    An engine does its commands in order, but an array reads operands of a command while it writes
-    the last results of the one before.
+    An engine executes its commands in order, but an array reads operands of a command while it
+    writes the last results of the command before.
     """
     readers, writers = (
         [worker for worker in workers if _is_in(worker, p)] for workers in (READERS, WRITERS)

@@ -254,12 +254,12 @@ class Scales:
             allowed, mean = self.ranges.of_tensor(s), s.mean_fraction
             step = 0
             if s.format.coded:
-                step = max(self._held(_coded_jump(mean, allowed), s), s.floor - s.exponent)
+                step = max(self._by_saturation(_coded_jump(mean, allowed), s), s.floor - s.exponent)
             elif mean > allowed.high:
                 step = (
                     4 if 4 * s.saturations > s.count else math.ceil(math.log2(mean / allowed.high))
                 )
-            elif not mean:  # every value rounds to 0: how far away the data are is not known
+            elif not mean:  # every value rounds to 0: how far off the exponent is is not known
                 step = max(-LOST_JUMP, s.floor - s.exponent)
             elif mean < allowed.low:
                 step = max(-math.ceil(math.log2(allowed.low / mean)), s.floor - s.exponent)
@@ -326,14 +326,14 @@ class Scales:
         low, words = self.ranges.of_tensor(s).low, s.total / s.count
         return s.exponent > s.floor and words < FAINT_WORDS and s.mean_fraction < low / FAINT_BELOW
 
-    def _held(self, step: int, s: TensorStatistics) -> int:
-        """Hold a jump by the values that saturate, of formats that limit these."""
+    def _by_saturation(self, step: int, s: TensorStatistics) -> int:
+        """Return a jump, raised where more values saturate than the format allows."""
         if s.format.most_saturated is None:
             return step
         if s.saturations > self._most_saturated(s):
             return max(step, 1)
-        # once any value saturates the exponent goes no further down: too many would saturate, and
-        # the next step would go up again
+        # Once any value saturates the exponent falls no further: too many values would saturate,
+        # and the next step would raise the exponent again.
         return max(step, 0) if s.saturations else step
 
     def _most_saturated(self, s: TensorStatistics) -> float:

@@ -61,7 +61,7 @@ def _fixed(graph: Graph, names: Collection[str]) -> set[str]:
 
 @dataclass
 class _Casts:
-    """Graph under construction: operations in order, with a cast behind what it reads."""
+    """Graph under construction: operations in order, each cast right after the tensor it reads."""
 
     whole: Graph
     fixed: set[str]

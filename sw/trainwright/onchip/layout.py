@@ -48,10 +48,10 @@ class WeightPart:
     row: int
     """First row of the part."""
     along: int
-    """Elements along the lanes: the last axis, or the one before it for a layer's last factor, or
-    all elements of a scale or a bias."""
+    """Elements along the lanes: those of the last axis (of a layer's last factor, of the axis I_n),
+    or all elements of a scale or a bias."""
     lanes: int = LANES
-    """Words of the rows that are counted."""
+    """Words of a row, in which ``row`` and ``rows`` are counted."""
     code: FactorCode | None = None
     """How a factor becomes the words that programs read; None if these are the factor's own."""
 
@@ -128,7 +128,7 @@ class WeightLayout:
     parts: tuple[WeightPart, ...]
     bonds: tuple[Bond, ...]
     lanes: int = LANES
-    """Words of the rows that are counted."""
+    """Words of a row, in which rows are counted."""
 
     def split(self, lanes: int) -> "WeightLayout":
         """Return the same places of all words, counted in rows of ``lanes`` words."""
@@ -165,25 +165,25 @@ class WeightLayout:
             numbers_of[int(side.axis > 0), part.places] = side.first + along.ravel()
         return numbers_of
 
-    def of_columns(self, values: Sequence[int]) -> Words:
-        """Return a value of each side for all its columns, 0 for the one that no element has."""
+    def per_column(self, values: Sequence[int]) -> Words:
+        """Return for every column the value of its side; 0 for column 0, which no element has."""
         return np.repeat([0, *values], [1, *(side.columns for side in self.sides)])
 
     @cached_property
     def part_of_column(self) -> Words:
         """Number of the part that each column belongs to."""
-        return self.of_columns([side.part for side in self.sides])
+        return self.per_column([side.part for side in self.sides])
 
     def marks(self, kept: Kept) -> npt.NDArray[np.bool_]:
-        """Mark the columns that are left, and not the one that no element has."""
+        """Return marks of all columns, true for those that are left; column 0 has none."""
         marks = np.zeros(self.columns, bool)
         for bond, own in zip(self.bonds, kept, strict=True):
             for side in (bond.left, bond.right):
                 marks[side.first + own] = True
         return marks
 
-    def marked(self, marks: npt.NDArray[np.bool_]) -> list[Words]:
-        """Return the columns left of each bond, by ``marks`` of all columns."""
+    def columns_marked(self, marks: npt.NDArray[np.bool_]) -> list[Words]:
+        """Return the columns left of each bond, as ``marks`` of all columns say."""
         sides = [bond.left for bond in self.bonds]
         return [np.flatnonzero(marks[side.first :][: side.columns]) for side in sides]
 

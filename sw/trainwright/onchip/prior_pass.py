@@ -143,7 +143,7 @@ def offsets(layout: WeightLayout) -> Words:
     below = -(MANTISSA - 1) - ROOT_UNIT  # exponent of the reciprocal's unit
     base = below - WEIGHT_RAISE - 1 - 2 * TOP_SHIFT
     parts = [layout.parts[side.part] for side in layout.sides]
-    return layout.of_columns([base - (part.exponent - part.hidden) for part in parts])
+    return layout.per_column([base - (part.exponent - part.hidden) for part in parts])
 
 
 def make_pulls(layout: WeightLayout, sums: Words, costs: Words, entry: Entry) -> Pulls:
@@ -155,7 +155,7 @@ def make_pulls(layout: WeightLayout, sums: Words, costs: Words, entry: Entry) ->
     if not entry.weight:
         return no_pulls(layout)
     words = {LOW: sums & MOST_WORD, HIGH: sums >> LOW_WIDTH, OFFSET: offsets(layout)}
-    words[COST] = layout.of_columns(np.repeat(costs, 2).tolist())
+    words[COST] = layout.per_column(np.repeat(costs, 2).tolist())
     rows = {name: row[None] for name, row in words.items()}
     held = {WEIGHT: entry.weight << WEIGHT_RAISE, WEIGHT_EXPONENT: entry.weight_exponent}
     registers = {r.number: np.full((THREADS, layout.columns), v) for r, v in held.items()}

@@ -210,7 +210,7 @@ class ChipState:
         state = cls(layout, np.zeros_like(factors))
         state.take(words, factors, whole["exponents"])
         state.pulls = Pulls(whole["coefficients"], whole["coefficient_exponents"])
-        state.kept = layout.marked(whole["kept"] > 0)
+        state.kept = layout.columns_marked(whole["kept"] > 0)
         state.compiled = state.kept
         return state
 

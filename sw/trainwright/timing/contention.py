@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -41,8 +42,18 @@ class MemoryTiming:
         return cls(bandwidth=1 / p.beat_cycles)
 
 
+class _Demand(NamedTuple):
+    """Demand of a command on ports of the scratchpad, or on the external memory."""
+
+    command: int
+    rate: float
+    """Rows, or cycles of the memory port, for each cycle of the command's own work."""
+    ports: tuple[tuple[int, float], ...]
+    """Ports that serve the rows, each with its part of them."""
+
+
 def speeds(works: Sequence[CommandWork], timing: MemoryTiming) -> tuple[float, ...]:
-    """Return the speed of each command beside the others: cycles of its work, or beats, a cycle."""
+    """Return the speed of each command next to the others: cycles of work, or beats, per cycle."""
     return _settled(tuple([work.traffic for work in works]), timing)
 
 
@@ -51,33 +62,36 @@ def speeds(works: Sequence[CommandWork], timing: MemoryTiming) -> tuple[float, .
 def _settled(every: tuple[Traffic, ...], timing: MemoryTiming) -> tuple[float, ...]:
     """Return the speeds of commands that work at the same time, given the traffic of each.
 
-    A port serves in turn all that wait for it: each gets an equal part, and what some do not need
-    is divided among the others. Rows that are spread over banks meet those of other commands as
-    often as the parts in a bank say.
+    A port serves the commands that wait for it in turn. Each command gets an equal share; the rest
+    of a share that a command does not need is divided among the others. A tensor that is spread
+    over banks meets another command in a bank as often as its part in that bank says.
     """
     most = [_most(engine, flying, burst, timing) for engine, flying, burst, _ in every]
-    rows = [(n, own.rate, own.ports) for n, (*_, moved) in enumerate(every) for own in moved]
-    beats = ((MEMORY, 1.0),)
-    rows += [(n, 1 / timing.bandwidth, beats) for n, (e, *_) in enumerate(every) if e in DMA]
-    wanted: dict[int, float] = {}  # rows a cycle where all meet
-    for n, rate, ports in rows:
+    moved = [(n, own) for n, (*_, tensors) in enumerate(every) for own in tensors]
+    demands = [_Demand(n, own.rate, own.ports) for n, own in moved]
+    beats = 1 / timing.bandwidth, ((MEMORY, 1.0),)
+    demands += [_Demand(n, *beats) for n, (engine, *_) in enumerate(every) if engine in DMA]
+    wanted: dict[int, float] = {}  # rows a cycle of each port if every command has its full speed
+    for n, rate, ports in demands:
         for port, _ in ports:
             wanted[port] = wanted.get(port, 0.0) + most[n] * rate
     contested = {port for port, total in wanted.items() if total > 1}
     users = {
-        port: [(i, part) for i, (_, _, ports) in enumerate(rows) for n, part in ports if n == port]
+        port: [(i, part) for i, d in enumerate(demands) for n, part in d.ports if n == port]
         for port in contested
     }
     now = most
     for _ in range(ROUNDS if contested else 0):
         slowness = [1 / speed for speed in most]
-        for index, (n, rate, ports) in enumerate(rows):
+        for index, (n, rate, ports) in enumerate(demands):
             total = 0.0
             for port, part in ports:
                 cycles = 1 / most[n]
                 if port in contested:
                     competing = [
-                        (rows[i][1] * now[rows[i][0]], s) for i, s in users[port] if i != index
+                        (demands[i].rate * now[demands[i].command], part_of_other)
+                        for i, part_of_other in users[port]
+                        if i != index
                     ]
                     cycles = max(cycles, rate / _share(competing))
                 total += part * cycles

@@ -123,8 +123,8 @@ class _Running:
 class EngineModel:
     """The engines: commands at work, and when each of the earlier ones ended.
 
-    An engine takes a command once it has generated all addresses of the one before, and so works on
-    several, in order; ``now`` is the sequencer's cycle.
+    An engine takes a command once it has generated all addresses of the command before, so it works
+    on several commands, in order; ``now`` is the sequencer's cycle.
     """
 
     def __init__(self, parameters: AcceleratorParameters, timing: MemoryTiming, now: float):

@@ -9,6 +9,7 @@ the end of a step.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from trainwright.compiler.base.compiled import CompiledProgram
 from trainwright.compiler.base.errors import CompileError
@@ -47,17 +48,35 @@ def moment_name(part: str) -> str:
     return f"{part} moments"
 
 
+class ExponentSum(NamedTuple):
+    """Addition of the exponents of two names."""
+
+    first: str
+    second: str
+    result: str
+    exact: bool
+    """Whether the result is exactly the sum, which otherwise is the least value of the result."""
+
+
+class NamedScalar(NamedTuple):
+    """Scalar of a VECTOR, with the names of its exponents in place of their slots."""
+
+    constant: int
+    plus: str
+    minus: str
+    offset: int
+    strict: bool
+    """Whether a scalar below 0 is an error."""
+
+
 @dataclass(frozen=True)
 class FunctionExponents:
     """Exponents that a function's passes need, by name, and the scalars made of these exponents."""
 
     fixed: Mapping[str, int]
     """Exponents that never move."""
-    sums: tuple[tuple[str, str, str, bool], ...]
-    """Additions: two names, the name of the result, and whether the result is exactly their sum;
-    otherwise the sum is the least value of the result."""
-    scalars: tuple[tuple[int, str, str, int, bool], ...]
-    """Constant, name to add, name to subtract, number to add, and whether below 0 is an error."""
+    sums: tuple[ExponentSum, ...]
+    scalars: tuple[NamedScalar, ...]
 
     @classmethod
     @lru_cache(512)
@@ -69,7 +88,7 @@ class FunctionExponents:
         assert rule.kernel is not None
         rules = scalars_of(rule.kernel, rule.z.width)
         names = [name for name in (rule.x, rule.g) if name is not None][: rule.kernel.operands]
-        fixed, sums = dict[str, int](), list[tuple[str, str, str, bool]]()
+        fixed, sums = dict[str, int](), list[ExponentSum]()
 
         def total(signs: Sequence[int], wanted: int) -> str:
             """Return the name of the sum of all exponents of a sign."""
@@ -78,7 +97,7 @@ class FunctionExponents:
             while len(chosen) > 1:
                 first, second, *rest = chosen
                 name = f"{first} + {second}"
-                sums.append((first, second, name, True))
+                sums.append(ExponentSum(first, second, name, exact=True))
                 chosen = [name, *rest]
             return chosen[0]
 
@@ -87,19 +106,19 @@ class FunctionExponents:
             if any(by.signs):
                 more = f"2^{by.offset}"
                 fixed[more] = by.offset
-                base = total(by.signs, 1)
-                sums.append((base, more, rule.z.name, not rule.kernel.automatic))
+                exact = not rule.kernel.automatic
+                sums.append(ExponentSum(total(by.signs, 1), more, rule.z.name, exact))
             else:
                 fixed[rule.z.name] = by.offset
-        scalars = list[tuple[int, str, str, int, bool]]()
+        scalars = list[NamedScalar]()
         for to, by in enumerate(rules.constants):
             plus, minus = total(by.signs, 1), total(by.signs, -1)
             # A scalar below 0 is an error; those that only check a bound come before the constant.
             if abs(by.most) < REACH:
-                scalars.append((to, minus, plus, by.most - by.offset, True))
+                scalars.append(NamedScalar(to, minus, plus, by.most - by.offset, strict=True))
             if by.least and abs(by.least) < REACH:
-                scalars.append((to, plus, minus, by.offset - by.least, True))
-            scalars.append((to, plus, minus, by.offset, by.least == 0))
+                scalars.append(NamedScalar(to, plus, minus, by.offset - by.least, strict=True))
+            scalars.append(NamedScalar(to, plus, minus, by.offset, strict=by.least == 0))
         return cls(fixed, tuple(sums), tuple(scalars))
 
 
@@ -135,7 +154,7 @@ class ExponentSlots:
             if rule.kernel:
                 own = FunctionExponents.of(rule)
                 fixed |= own.fixed
-                names += [*own.fixed, *(z for _, _, z, _ in own.sums)]
+                names += [*own.fixed, *(own_sum.result for own_sum in own.sums)]
         names = dict.fromkeys((*(name for name in names if name not in sources), *more))
         statistics = sum(len(program.tensors) for program in programs)
         _require_slots("exponents", len(names), MOST_EXPONENTS, p)

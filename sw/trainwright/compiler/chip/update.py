@@ -2,7 +2,7 @@
 
 Parts of the state follow one another, large ones in *chunks* of an index range of their first axis.
 While the vector engine works on a chunk, the operands of the next chunk are loaded and the results
-of the one before are stored; PE1 makes the images of parts that are done.
+of the previous chunk are stored; PE1 makes the images of parts that are done.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,9 +66,9 @@ def update_program(
     """Return the program from the gradients of a backward pass to state, factors and images.
 
     Parts are updated in the ``order`` of their numbers; exponents come from ``slots``.
-    ``gradients`` has the first row of those gradients that are in the scratchpad, ``avoid`` rows of
-    the scratchpad that the part of a number does not use. ``reuse``: the rows of a part are given
-    to others once it is stored.
+    Both mappings are by the number of a part: ``gradients`` has the first row of each gradient that
+    is in the scratchpad, ``avoid`` the rows that the part may not use. With ``reuse`` the rows of a
+    part are free for other parts once it is stored.
     """
     # The schedule's rows are allocated before those of any part, so they avoid what the first part
     # does.
@@ -113,7 +113,7 @@ def update_program(
     return work.finish("the program of the update")
 
 
-def _scalars(what: PartUpdate, part: WeightPart, slots: ExponentSlots) -> tuple[Scalar, ...]:
+def _scalars(update: PartUpdate, part: WeightPart, slots: ExponentSlots) -> tuple[Scalar, ...]:
     """Return the moved exponent of a part's pass, and for momentum the shift of its rate."""
     now, before = slots[gradient_of(part)], slots[moment_name(part.name)]
     # The moments were stored at the exponent of the last gradient. Where the new gradient has
@@ -124,7 +124,7 @@ def _scalars(what: PartUpdate, part: WeightPart, slots: ExponentSlots) -> tuple[
         Scalar(ScalarKind.SHIFT, by.MOVED_SHIFT, now, before),
     )
     rate = Scalar(ScalarKind.VALUE, by.RATE_CONSTANT, minus=now, offset=momentum_offset(part))
-    return (*moved, rate) if what.momentum else moved
+    return (*moved, rate) if update.momentum else moved
 
 
 class _PartJob:

@@ -55,9 +55,10 @@ class SearchState:
         pads: tuple[Pad, ...] = (),
         shared: Sequence[float] = NONE,
     ):
-        self.clocks, self.loads, self.shared = [*clocks], loads, shared
-        """Cycles of each array; of the loads; and of each array in operations that two divide,
-        which the other one can take over."""
+        self.clocks, self.loads = [*clocks], loads
+        """Cycles of each array, and cycles of the loads."""
+        self.shared = shared
+        """Cycles of each array in operations that both divide: the other array can take them."""
         self.replicas, self.choices, self.pads = replicas, choices, pads
 
     def copy(self) -> "SearchState":

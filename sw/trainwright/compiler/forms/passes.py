@@ -97,8 +97,8 @@ class PassPlan:
         """Plan the passes of a kernel on ``parts``: its operands, then its result.
 
         ``lowered`` returns the passes of a group of values along the axes ``over``. ``automatic``
-        passes collect statistics, so no two of them may compute the same group. They are
-        ``masked`` if lanes that belong to no value, and hold 0, would not stay 0.
+        passes collect statistics, so no two of them may compute the same group. ``masked`` passes
+        write 0 to lanes that belong to no value and would not stay 0 otherwise.
         """
         self.name, self.lowered, self.over, self.automatic = name, lowered, over, automatic
         self.p, self.parts, self.z = p, tuple(parts), parts[-1]

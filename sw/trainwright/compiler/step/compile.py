@@ -2,8 +2,8 @@
 
 ``compile_network`` is the entry: it derives the graph of a step (``trainwright.graph``), searches
 contraction orders of the largest layer, and compiles the most promising ones with
-``compile_graph``. That one compiles the forward pass, then the backward pass for the layouts that
-the forward pass left, and lays out external memory for both.
+``compile_graph``. ``compile_graph`` compiles the forward pass, then the backward pass for the
+layouts in which the forward pass stored its tensors, and lays out external memory for both.
 """
 
 import gc
