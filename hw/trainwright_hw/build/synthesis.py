@@ -6,8 +6,8 @@ NO_LATCHES = "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
 NO_COLLISIONS = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i"
 """Pass that leaves a read in the cycle of its write unspecified.
 
-That is so in the scratchpad and never happens in the other memories; block RAM then needs no logic
-to return the old word.
+In the scratchpad such a read is unspecified, in the other memories it never happens. So block RAM
+needs no logic to return the old word.
 """
 WIRE_PS = 1000
 """Delay of a net, in picoseconds, for the mapping to LUTs.

@@ -227,7 +227,25 @@ class Registers(wiring.Component):
             m.d.sync += self.exponents.read.eq(bus.read & in_exponents & waits & ~self._writes)
             answered = Mux(in_exponents, self.exponents.done, answered)
         m.d.sync += bus.read_done.eq(bus.read & ~bus.read_done & answered)
-        plain = {
+        # Both answers are zero unless selected, so that joining them needs no multiplexer.
+        m.d.sync += [total.eq(0), word.eq(0)]
+        with m.Switch(bus.read_address[:slot_shift]):
+            with m.Case(0):
+                m.d.sync += total.eq(self.totals.sum[:LITE_DATA_WIDTH])
+            with m.Case(1):
+                m.d.sync += total.eq(self.totals.sum[LITE_DATA_WIDTH:])
+            for number, name in enumerate(("saturations", "underflows"), 2):
+                if name in totals_layout(self.parameters).members:
+                    with m.Case(number):
+                        m.d.sync += total.eq(self.totals[name])
+        self._select_register(m, word, self._plain_words(status, enable) | self._counter_words())
+        if self.parameters.exponents:
+            with m.If(self._exponent(bus.read_address)[0]):
+                m.d.sync += word.eq(self.exponents.value)
+
+    def _plain_words(self, status: Value, enable: Value) -> dict[int, Value]:
+        """Return the word of each register that is no counter, by offset."""
+        plain: dict[int, Value] = {
             IDENTITY: C(IDENTITY_VALUE, LITE_DATA_WIDTH),
             FINGERPRINT: C(self.parameters.fingerprint, LITE_DATA_WIDTH),
             STATUS: status,
@@ -241,21 +259,14 @@ class Registers(wiring.Component):
         }
         if self.parameters.exponents:
             plain |= {TIMES: self._times, STEP: self.steps.step}
-        # Both answers are zero unless selected, so that joining them needs no multiplexer.
-        m.d.sync += [total.eq(0), word.eq(0)]
-        with m.Switch(bus.read_address[:slot_shift]):
-            with m.Case(0):
-                m.d.sync += total.eq(self.totals.sum[:LITE_DATA_WIDTH])
-            with m.Case(1):
-                m.d.sync += total.eq(self.totals.sum[LITE_DATA_WIDTH:])
-            for number, name in enumerate(("saturations", "underflows"), 2):
-                if name in totals_layout(self.parameters).members:
-                    with m.Case(number):
-                        m.d.sync += total.eq(self.totals[name])
+        return plain
+
+    def _select_register(self, m: Module, word: Signal, words: dict[int, Value]) -> None:
+        """Let ``word`` follow the word of ``words`` that is read, two cycles later."""
         # Two pipelined stages of multiplexers: the first selects a register in each group of eight,
         # the second a group. A single stage would be the longest path of the host's side.
-        groups: dict[int, dict[int, Value]] = {}
-        for offset, value in (plain | self._counter_words()).items():
+        bus, groups = self.bus, dict[int, dict[int, Value]]()
+        for offset, value in words.items():
             groups.setdefault(offset >> 5, {})[offset >> 2 & 7] = value
         for number, members in groups.items():
             chosen = Signal(LITE_DATA_WIDTH, name=f"group_{number}", reset_less=True)
@@ -266,9 +277,6 @@ class Registers(wiring.Component):
                         m.d.sync += chosen.eq(value)
             with m.If(bus.read_address[3:] == number):
                 m.d.sync += word.eq(chosen)
-        if self.parameters.exponents:
-            with m.If(self._exponent(bus.read_address)[0]):
-                m.d.sync += word.eq(self.exponents.value)
 
     def _counter_words(self) -> dict:
         """Return both words of each counter by offset; beats are shown as bytes."""

@@ -29,8 +29,8 @@ SATURATIONS_WIDTH = 32
 def command_layout(fields: tuple[Field, ...]) -> data.StructLayout:
     """Lay out a descriptor's fields as a structure: the same bits as in memory.
 
-    Fields of the exponent file, which engines do not see, are left out. They must be the last ones:
-    raises ``ValueError`` for a field behind them, whose bits the structure would move.
+    Fields of the exponent file, which engines do not see, are left out. Raises ``ValueError`` if
+    another field follows them, because the structure would move its bits.
     """
     # Engines see a prefix of the descriptor: the layout is a cast of the memory's bits, without a
     # rewiring.

@@ -116,7 +116,7 @@ class Sequencer(wiring.Component):
     """Executor of programs (``trainwright.program.descriptors``).
 
     After ``start`` the program is loaded, as much of it as the memory holds, and then run: fetch,
-    read, add registers, issue. That is four cycles per descriptor if nothing waits. The remainder
+    read, add registers, issue. A descriptor takes these four cycles if nothing waits. The remainder
     of a longer program is loaded while LOAD is idle, or when a descriptor is missing
     (``trainwright_hw.control.program_fetch``). In addition to the descriptor's waits, a command
     waits until its engine takes it; LOAD and STORE take a command while the previous one's data

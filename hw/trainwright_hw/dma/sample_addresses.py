@@ -25,8 +25,8 @@ def samples_view(command) -> data.View:
 class SampleAddresses(wiring.Component):
     """Generator of the address of each record of a SAMPLES, in order.
 
-    The generator's next value and index * stride are computed together by shift and add, one bit of
-    the index per cycle, up to its highest one. That needs no multiplier.
+    The generator's next value and index * stride are computed together without a multiplier, by
+    shift and add: one bit of the index per cycle, up to its highest 1.
 
     Members: ``start`` begins with ``command``, which must not change while ``busy``; ``address``, a
     stream of byte addresses; ``busy`` rises in the cycle after ``start`` and falls after the last

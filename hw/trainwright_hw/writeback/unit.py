@@ -128,7 +128,12 @@ class WriteBack(wiring.Component):
         if p.stochastic_rounding:
             self._randomise(m, due, stages[first_due + RANDOM_CYCLES], lanes)
 
-        leaving = stages[-1]
+        self._queue(m, stages[-1], slot, lanes, statistics, results)
+        return m
+
+    def _queue(self, m: Module, leaving, slot, lanes, statistics, results) -> None:
+        """Count and queue the row of the slot that leaves the encoder."""
+        p, ports = self._parameters, [getattr(self, kind) for kind in KINDS]
         m.d.comb += [
             statistics.valid.eq(leaving.columns | leaving.rows),
             statistics.kind.eq(leaving.rows),
@@ -157,7 +162,6 @@ class WriteBack(wiring.Component):
                 port.item.eq(statistics.taken[number]),
                 port.back_pressured.eq(results.back_pressured[number]),
             ]
-        return m
 
     def _schedule(self, m: Module, slots, results, stride) -> None:
         """Connect the slots, and the credit that they take."""
