@@ -102,8 +102,8 @@ class Ecp5(Family):
         met by then, the router starts again for a slightly lower clock, and at last without one, as
         fast as it comes.
 
-        A placed design carries the settings of the run that placed the design. In the second run
-        these settings override the options. They are also the only source of the clock, because the
+        A placed design carries the settings of the run that placed it. In the second run these
+        settings override the options. The second run takes the clock from these settings, too: the
         frequency of a PLL is derived only when a design is packed.
         """
         board = build.board

@@ -5,9 +5,9 @@ order. A product may then be 30 tiles away from its adder, on a device 128 tiles
 (docs/reference/timing-closure.md). So the terms of each sum are placed side by side, and what one
 unit of an array passes to the next travels only to a neighbour.
 
-Block RAMs lie in such rows too. Those that hold the same bits of a scratchpad row are neighbours,
-because a client selects one of them. All of them lie close together, because each address of a bank
-goes to every block RAM of that bank.
+Block RAMs are in such rows, too. Block RAMs with the same bits of scratchpad rows are neighbours,
+because a client selects one of them. All block RAMs of a bank are close together, because each
+address of the bank goes to all of them.
 """
 
 import re

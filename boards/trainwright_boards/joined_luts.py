@@ -1,11 +1,11 @@
 """Join the LUTs of an ECP5's netlist by the multiplexers of its slices.
 
-A slice has two LUTs and a multiplexer, ``PFUMX``. They make any function that needs at most four
-more inputs for either value of the select input. ``L6MUX21`` joins two slices in the same way. abc9
-counts inputs only: a function of six inputs takes four LUTs. So abc9 makes a choice of one in four
-of three LUTs, where two and a ``PFUMX`` suffice, and a choice of one in eight of seven LUTs, where
-four suffice. This module merges a LUT with the LUTs that it alone reads, and makes the merged
-function anew where fewer LUTs suffice. No path passes more LUTs than before.
+A slice has two LUTs and a multiplexer, ``PFUMX``. The multiplexer selects one of two functions of
+four inputs each. ``L6MUX21`` joins two slices in the same way. abc9 only counts inputs: a function
+of six inputs takes four LUTs. So abc9 spends three LUTs on a choice of one in four, which two LUTs
+and a ``PFUMX`` can make, and seven LUTs on a choice of one in eight, where four suffice. This
+module merges a LUT with the LUTs that it alone reads, and makes the merged function anew if fewer
+LUTs suffice. No path passes more LUTs than before.
 
 Cells and nets that the design asks to keep, LUTs with a floating input, and LUTs of a loop stay.
 """

@@ -234,7 +234,9 @@ LEAVES = (
 """Leaf blocks, each after those whose outputs it needs in the same cycle."""
 KINDS = tuple(leaf.model for leaf in LEAVES)
 SETTLED = {"scratchpad": ("read_valid", "read_address", "write_banks")}
-"""Inputs, by how their names begin, that outputs of the same cycle depend on, where these go to
-more than models. They must come from models, so that what they are after a clock is known."""
+"""Inputs, by the begin of their names, that decide outputs of the same cycle which RTL reads, too.
+
+Models must drive these inputs, so that their values after a clock are known.
+"""
 COMBINATIONAL = {"outer_array": ("value",), "drain": ("value",)}
 """Outputs that depend on inputs of the same cycle: models alone may take them."""

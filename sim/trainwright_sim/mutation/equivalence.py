@@ -1,10 +1,10 @@
 """Whether a mutant is the same machine, or may be told apart: an SMT solver's verdict.
 
-Two copies of the design with its mutants, one of which selects none, get the same inputs in every
-cycle, the reset too. They are the same for ever where equal registers and memories give equal
-outputs and, a cycle later, equal registers and memories (induction with that as its claim).
-Where that does not hold, they may still be the same from the initial state on: that is looked at
-for a number of cycles, and proves nothing of later ones.
+Two copies of the design get the same inputs in every cycle, the reset included: in one copy a
+mutant is selected, in the other none. The solver first tries induction: if equal registers and
+memories give equal outputs, and equal registers and memories a cycle later, the copies are the same
+for ever. If induction fails, the copies may still be the same from the initial state on. The solver
+checks this for a number of cycles, which proves nothing about later cycles.
 """
 
 import re

@@ -1,8 +1,8 @@
 """The sums of both arrays: those of their products, exactly, wherever a complete sum fits.
 
-Sums so far may leave the accumulator's range and come back: they are kept modulo 2^width, and so is
-the sum that they are compared with. That complete sums fit is the compiler's to show. Operands are
-narrow, and accumulators leave their range soon: the source is the same for all widths.
+Partial sums may leave the accumulator's range and come back, so accumulator and reference are both
+kept modulo 2^width. The compiler proves that complete sums fit. Operands and accumulators are
+narrow here, so that accumulators leave their range soon; the source is the same for all widths.
 """
 
 from functools import reduce

@@ -1,8 +1,8 @@
 """The posit encoder against ``trainwright.formats``: every value of the accumulators, every shift.
 
-A word of posit(8,0) depends on the value by the bounds between words, which have one bit below the
-point: on twice the size, cut off, and on whether anything is left below. That is what the first
-half of the definition gives; the second counts the bounds that it reaches.
+Bounds between words of posit(8,0) have one bit below the point. So a word depends on twice the size
+of the value, cut off to an integer, and on whether anything was cut off. The first half of the
+definition computes both; the second half counts the bounds that they reach.
 """
 
 from typing import Any
