@@ -321,8 +321,8 @@ class Segment:
 
     def _outputs(self, network: Network, logits: torch.Tensor) -> list[torch.Tensor]:
         """Cut logits into the outputs of all ends, each in torch's shape."""
-        one = len(self.stretch.ends) == 1
-        heads = [logits] if one else torch.split(logits, list(network.head_sizes), 1)
+        single = len(self.stretch.ends) == 1
+        heads = [logits] if single else torch.split(logits, list(network.head_sizes), 1)
         shapes = self._shapes(network)
         return [
             _shaped(head, shape, self.tokens) for head, shape in zip(heads, shapes, strict=True)

@@ -86,10 +86,10 @@ def outputs(
 
 def _outer(values: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the outer product of values: a layer of several values reads it."""
-    first, *others = values
-    for other in others:
-        first = first.flatten(1)[:, :, None] * other.flatten(1)[:, None]
-    return first
+    product = values[0]
+    for value in values[1:]:
+        product = product.flatten(1)[:, :, None] * value.flatten(1)[:, None]
+    return product
 
 
 def _averaged(window: Window, x: torch.Tensor) -> torch.Tensor:

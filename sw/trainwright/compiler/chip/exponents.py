@@ -48,7 +48,7 @@ def moment_name(part: str) -> str:
     return f"{part} moments"
 
 
-class ExponentSum(NamedTuple):
+class NamedSum(NamedTuple):
     """Addition of the exponents of two names."""
 
     first: str
@@ -75,7 +75,7 @@ class FunctionExponents:
 
     fixed: Mapping[str, int]
     """Exponents that never move."""
-    sums: tuple[ExponentSum, ...]
+    sums: tuple[NamedSum, ...]
     scalars: tuple[NamedScalar, ...]
 
     @classmethod
@@ -88,7 +88,7 @@ class FunctionExponents:
         assert rule.kernel is not None
         rules = scalars_of(rule.kernel, rule.z.width)
         names = [name for name in (rule.x, rule.g) if name is not None][: rule.kernel.operands]
-        fixed, sums = dict[str, int](), list[ExponentSum]()
+        fixed, sums = dict[str, int](), list[NamedSum]()
 
         def total(signs: Sequence[int], wanted: int) -> str:
             """Return the name of the sum of all exponents of a sign."""
@@ -97,7 +97,7 @@ class FunctionExponents:
             while len(chosen) > 1:
                 first, second, *rest = chosen
                 name = f"{first} + {second}"
-                sums.append(ExponentSum(first, second, name, exact=True))
+                sums.append(NamedSum(first, second, name, exact=True))
                 chosen = [name, *rest]
             return chosen[0]
 
@@ -107,7 +107,7 @@ class FunctionExponents:
                 more = f"2^{by.offset}"
                 fixed[more] = by.offset
                 exact = not rule.kernel.automatic
-                sums.append(ExponentSum(total(by.signs, 1), more, rule.z.name, exact))
+                sums.append(NamedSum(total(by.signs, 1), more, rule.z.name, exact))
             else:
                 fixed[rule.z.name] = by.offset
         scalars = list[NamedScalar]()
