@@ -22,9 +22,10 @@ from trainwright.data import DataError, DataSet, OwnOptions, Split, load_data_se
 from trainwright.data.cells import read_cells
 from trainwright.data.own import MOST_LEVELS, own_kind
 from trainwright.data.picture_files import read_pictures
+from trainwright.network import BUILT_IN, load_network, network_from_dict
 from trainwright.report import pictures as pictures_of_run
 from trainwright.report.pictures import draw_all, draw_samples
-from trainwright.train.batches import data_notes
+from trainwright.train.batches import MOST_PADDED, data_notes
 from trainwright.train.evaluate import Evaluation, Regression
 from trainwright.train.fitting import fitting_network
 from trainwright.train.history import EvaluationRecord, History, StepRecord
@@ -1188,3 +1189,29 @@ def test_npz_of_other_types_or_shapes_names_the_remedy(tmp_path, x, y, remedy):
     np.savez(tmp_path / "a.npz", x=x, y=y)
     with pytest.raises(DataError, match=re.escape(remedy)):
         load_data_set("npz", tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "classes", "unused"),
+    [((4, 4), 1, 15), ((4, 4), 2, 14), ((4, 4), 3, None), ((2, 4), 2, None), ((8, 16), 10, 118)],
+)
+def test_heads_most_of_whose_outputs_belong_to_no_class_are_named(outputs, classes, unused):
+    layers = [{"outputs": [*outputs], "inputs": [4, 4], "ranks": [2]}]
+    network = network_from_dict(
+        {"name": "n", "classes": classes, "image": [4, 4], "layers": layers}
+    )
+    split = Split(np.zeros((8, 4, 4), np.uint8), np.zeros(8, np.uint8))
+    names = tuple(f"c{n}" for n in range(max(2, classes)))
+    data = DataSet("npz", split, replace(split), 255, names)
+    notes = [note for note in data_notes(network, data) if "belong to no class" in note]
+    total = outputs[0] * outputs[1]
+    wanted = f"{unused} of the {total} outputs of 'l1' in network 'n' belong to no class"
+    assert [note.startswith(wanted) for note in notes] == [True] * (unused is not None)
+    assert not any("no class" in note for note in data_notes(network.in_float32(), data))
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "encoder-768"])
+def test_heads_of_built_in_networks_have_few_outputs_without_a_class(name):
+    network = load_network(name)
+    for head in network.heads:
+        assert np.prod(network.shapes[head]) < MOST_PADDED * network.classes_of(head)

@@ -20,6 +20,9 @@ from trainwright.train.settings import ChipSettings, TrainSettings
 LEAST_TARGETS, MOST_FEW, MOST_VARIANCE = 16, 0.02, 0.6
 """Least number of targets, share of them that are few, and share of the variance above which a few
 targets get a note: normal targets have 0.15, exponential ones 0.3, and exp(2 x) 0.9."""
+MOST_PADDED = 8
+"""Outputs for each class from which a note asks for fewer. With 16 for one class gradients saturate
+in half of the steps; `fashion` has 1.6 and any network for own data at most 1.9."""
 MOST_UNKNOWN = 0.1
 """Share of unknown words of the test lines above which a note says so: 0.02 in ATIS, and most of
 them where words are not separated by spaces."""
@@ -144,7 +147,27 @@ def vocabulary_digits(network: Network) -> list[int]:
 def data_notes(network: Network, data: DataSet) -> list[str]:
     """Return notes on how data were read, on likely mistakes, and on data a network cannot hold."""
     own = _text_notes if data.is_text else _target_notes
-    return [*data.notes, *data.doubts, *own(network, data)]
+    padded = [] if data.train is data.test else _padding_notes(network)
+    return [*data.notes, *data.doubts, *own(network, data), *padded]
+
+
+def _padding_notes(network: Network) -> list[str]:
+    """Return notes on heads most of whose outputs belong to no class.
+
+    Gradients of these outputs are zeros. They lower the mean by which the exponent of the gradients
+    moves, until the gradients of the classes saturate.
+    """
+    if network.widths.is_float:
+        return []
+    sizes = {name: prod(network.shapes[name]) for name in network.heads}
+    return [
+        f"{size - network.classes_of(name):,} of the {size:,} outputs of {name!r} in network "
+        f"{network.name!r} belong to no class, and gradients of the others can saturate among "
+        f"their zeros: give {name!r} outputs that multiply to {network.classes_of(name)}, or to a "
+        "few more"
+        for name, size in sizes.items()
+        if size >= MOST_PADDED * network.classes_of(name)
+    ]
 
 
 def _target_notes(network: Network, data: DataSet) -> list[str]:
