@@ -86,52 +86,52 @@ class _ListScheduler:
         rows: int,
         *,
         exact: bool = False,
-        most: Mapping[Group, int] | None = None,
+        most_slices: Mapping[Group, int] | None = None,
         freed: bool = False,
     ):
         self.calls, self.before, self.rows, self.exact = calls, before, rows, exact
-        self.most = most or {}
+        self.most_slices = most_slices or {}
         """Most slices of each group that may be alive at once."""
         self.alive_slices: dict[Group, int] = {}
-        self.gone: dict[Group, list[float]] = {}
+        self.slice_ends: dict[Group, list[float]] = {}
         """Times at which slices of a group become free, sorted: no later command reads these
         slices."""
-        self.array = [call.engine in EVERY_ARRAY for call in calls]
+        self.is_array = [call.engine in EVERY_ARRAY for call in calls]
         self.reads = [frozenset(call.sources) for call in calls]
         self.writes = [frozenset(call.targets) for call in calls]
         self.end: dict[int, float] = {}
         self.missing = [set(earlier) for earlier in before]
         """Commands that each command waits for and that are not issued yet."""
-        self.arrays = [sum(self.array[b] for b in earlier) for earlier in self.missing]
+        self.arrays_missing = [sum(self.is_array[b] for b in earlier) for earlier in self.missing]
         """Number of array commands in ``missing``, for each command."""
         self.ready = [0.0] * len(calls)
         """Last end of the issued commands that each command waits for."""
-        self.after: list[list[int]] = [[] for _ in calls]
+        self.later: list[list[int]] = [[] for _ in calls]
         for n, earlier in enumerate(self.missing):
             for b in earlier:
-                self.after[b].append(n)
+                self.later[b].append(n)
         self.free = dict.fromkeys(Engine, 0.0)
         self.running: dict[Engine, tuple[float, frozenset[Storage]]] = {}
         self.readers: dict[Storage, int] = {}
         for call in calls:
             for storage in call.storages:
                 self.readers[storage] = self.readers.get(storage, 0) + 1
-        self.held: set[int] = set()
+        self.waited: set[int] = set()
         """Commands that had to wait for rows."""
-        self.extra: dict[int, list[int]] = {}
-        """Commands of other arrays that each held command has to follow."""
-        self.latest: dict[Engine, int] = {}
+        self.follows: dict[int, list[int]] = {}
+        """Commands of other arrays that each command in ``waited`` has to follow."""
+        self.last_issued: dict[Engine, int] = {}
         self.alive: set[Storage] = set()
         self.used = 0
-        self.leaving: list[tuple[float, int]] = []
+        self.row_ends: list[tuple[float, int]] = []
         """Times at which rows become free, and how many, sorted: no later command reads these
         rows."""
-        self.stores: dict[int, list[int]] = {}
+        self.stores_after: dict[int, list[int]] = {}
         """Stores that may directly follow a command, by the command."""
         if exact or freed:
             for n, call in enumerate(calls):
                 if call.engine is Engine.STORE and before[n]:
-                    self.stores.setdefault(before[n][-1], []).append(n)
+                    self.stores_after.setdefault(before[n][-1], []).append(n)
 
     def run(self, lookahead: int) -> list[int]:
         """Return the indices of the commands in a new order.
@@ -158,12 +158,12 @@ class _ListScheduler:
             _, n = best
             call = self.calls[n]
             queues[call.engine].remove(n)
-            if n in self.held:
+            if n in self.waited:
                 # The command waited for rows. It must not be issued before another array's
                 # command that freed them, although it reads nothing of that command.
-                self.extra[n] = [b for e, b in self.latest.items() if e is not call.engine]
+                self.follows[n] = [b for e, b in self.last_issued.items() if e is not call.engine]
             self._issue(n, order)
-            self.latest[call.engine] = n
+            self.last_issued[call.engine] = n
         for n in range(len(self.calls)):
             self._issue(n, order)
         return order
@@ -181,7 +181,7 @@ class _ListScheduler:
             if self.exact:
                 start = self._room(wanted, start)
             if not self._fits(wanted):
-                self.held.add(n)
+                self.waited.add(n)
                 continue
             penalised = start + rank * AHEAD
             # Both arrays would read one bank at half speed: as bad as waiting for the other array,
@@ -199,7 +199,7 @@ class _ListScheduler:
         for storage in new - self.alive:
             rows += storage.rows
             group = group_of(storage)
-            if group in self.most:
+            if group in self.most_slices:
                 slices[group] = slices.get(group, 0) + 1
         return rows, slices
 
@@ -209,7 +209,7 @@ class _ListScheduler:
         if self.used + rows > self.rows:
             return False
         return not self.exact or all(
-            self.alive_slices.get(g, 0) + more <= self.most[g] for g, more in slices.items()
+            self.alive_slices.get(g, 0) + more <= self.most_slices[g] for g, more in slices.items()
         )
 
     def _room(self, wanted: Wanted, start: float) -> float:
@@ -220,16 +220,16 @@ class _ListScheduler:
         """
         rows, slices = wanted
         used = self.used + rows
-        releases = self.leaving[_first_after(self.leaving, start) :]
+        releases = self.row_ends[_first_after(self.row_ends, start) :]
         used += sum(rows for _, rows in releases)
         for end, rows in releases:
             if used <= self.rows:
                 break
             start, used = end, used - rows
         for group, more in slices.items():
-            gone = self.gone.get(group, [])
-            releases = gone[bisect_right(gone, start) :]
-            over = self.alive_slices.get(group, 0) + more + len(releases) - self.most[group]
+            ends = self.slice_ends.get(group, [])
+            releases = ends[bisect_right(ends, start) :]
+            over = self.alive_slices.get(group, 0) + more + len(releases) - self.most_slices[group]
             if over > 0 and releases:
                 start = releases[min(over, len(releases)) - 1]
         return start
@@ -238,7 +238,7 @@ class _ListScheduler:
         """Return the pieces that loads still have to fill before a command."""
         storages: set[Storage] = set()
         for b in self.missing[n]:
-            if not self.array[b]:
+            if not self.is_array[b]:
                 storages |= self.writes[b] | self._loaded(b)
         return storages
 
@@ -254,7 +254,7 @@ class _ListScheduler:
 
     def _results(self, n: int, start: float) -> float | None:
         """Return when the results that a command waits for exist, ``start`` at the earliest."""
-        if self.arrays[n]:
+        if self.arrays_missing[n]:
             return None
         start = max(start, self.ready[n])
         # Each load or store is estimated as if no other load or store was under way: ``_loads``
@@ -277,18 +277,18 @@ class _ListScheduler:
         assert start is not None
         if self.exact and call.engine in EVERY_ARRAY:
             start = self._room(self._wanted(n), start)
-            del self.leaving[: _first_after(self.leaving, start)]
+            del self.row_ends[: _first_after(self.row_ends, start)]
         self.end[n] = self.free[call.engine] = end = start + call.cycles
-        for later in self.after[n]:
+        for later in self.later[n]:
             self.missing[later].remove(n)
-            self.arrays[later] -= self.array[n]
+            self.arrays_missing[later] -= self.is_array[n]
             self.ready[later] = max(self.ready[later], end)
         if call.engine in EVERY_ARRAY:
             self.running[call.engine] = end, self.reads[n]
         order.append(n)
         for storage in call.storages:
             self._touch(storage, end)
-        for store in self.stores.get(n, ()):
+        for store in self.stores_after.get(n, ()):
             if all(b in self.end for b in self.before[store]):
                 self._issue(store, order)
 
@@ -304,8 +304,8 @@ class _ListScheduler:
             if self.exact:
                 group = group_of(storage)
                 self.alive_slices[group] -= 1
-                insort(self.gone.setdefault(group, []), end)
-                insort(self.leaving, (end, storage.rows))
+                insort(self.slice_ends.setdefault(group, []), end)
+                insort(self.row_ends, (end, storage.rows))
 
 
 def _times(
@@ -360,7 +360,7 @@ def reordered(
 
     At most ``most`` slices of a group are alive at once; loads come just before they are needed.
     """
-    lists = _ListScheduler(calls, dependencies(calls), rows, exact=True, most=most)
+    lists = _ListScheduler(calls, dependencies(calls), rows, exact=True, most_slices=most)
     return [calls[n] for n in lists.run(lookahead)]
 
 
@@ -413,19 +413,24 @@ def scheduled(source: Sequence[Call], lookahead: int, rows: int, *, freed: bool 
     before = dependencies(calls)
     for n, follows in after.items():
         before[place[n]] += [place[b] for b in follows]
-    for n, follows in lists.extra.items():
+    for n, follows in lists.follows.items():
         before[place[n]] += [place[b] for b in follows]
     # Loads are timed by the commands that need them, and commands by their loads: two rounds settle
     # both.
     times = _times(calls, before, {})
     for _ in range(2):
         times = _times(calls, before, _loads(calls, before, times))
-    order = sorted(range(len(calls)), key=lambda n: (times[n][0], n))
+    result = _by_start(before, times)
+    return Issue(tuple(calls[n] for n in result), tuple(times[n] for n in result), lookahead)
+
+
+def _by_start(before: Sequence[Sequence[int]], times: Sequence[Times]) -> list[int]:
+    """Return the commands in the order of their starts, each after the commands that it needs."""
     placed: set[int] = set()
     result: list[int] = []
-    for n in order:
-        # Starts alone are no valid order: a command of no cycles may tie with what it needs. A
-        # stack puts missing ones first, without recursion over long chains.
+    for n in sorted(range(len(times)), key=lambda n: (times[n][0], n)):
+        # Starts alone are no valid order: a command of no cycles may tie with a command that it
+        # needs. A stack puts missing commands first, without recursion over long chains.
         stack = [n]
         while stack:
             top = stack[-1]
@@ -437,5 +442,4 @@ def scheduled(source: Sequence[Call], lookahead: int, rows: int, *, freed: bool 
             if top not in placed:
                 placed.add(top)
                 result.append(top)
-    ordered = tuple(calls[n] for n in result)
-    return Issue(ordered, tuple(times[n] for n in result), lookahead)
+    return result
