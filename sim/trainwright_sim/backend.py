@@ -71,23 +71,44 @@ class Spent:
 class RtlAccelerator:
     """The accelerator, simulated cycle by cycle (``trainwright.accelerator.Accelerator``).
 
-    ``engine`` is "verilator"; "leaves", faster, with C++ models of leaf blocks; or "cxxrtl" (slow,
-    and a second opinion); or "waves", which writes a ``waveform``. ``memory`` is the
-    timing of the external memory, or a mapping of its settings; the bandwidth is that of the
-    parameters' ``memory_rate`` where none is given. ``progress`` gets a line before
-    each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
-    by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
-    A run fails after ``max_cycles``, if given, or ``watchdog_cycles`` without a transfer from or to
-    memory, or ``hang_cycles`` in which nothing moves: that is the accelerator's own WATCHDOG, which
-    tells what hangs.
-    ``design`` simulates another design with the same ports. With ``trace``, the default, every run
-    can be traced, at no measurable cost in speed; without, the simulated design is the one that
-    ``trainwright verilog`` writes, and the first traced run makes a second simulation for traced
-    runs.
-
     The simulator is built by the first run, or access to a register: a program that the compiler
     refuses costs no build. Raises ``AcceleratorError`` then if the simulator cannot be built, or is
     not of ``parameters``.
+
+    Parameters
+    ----------
+    parameters
+        Sizes of the design.
+    memory_bytes
+        Size of the external memory.
+    engine
+        "verilator"; "leaves", faster, with C++ models of leaf blocks; "cxxrtl", slow, a second
+        opinion; or "waves", which writes a ``waveform``.
+    memory
+        Timing of the external memory, or a mapping of its settings. The bandwidth is that of the
+        parameters' ``memory_rate`` unless it is given.
+    trace
+        Whether every run can be traced, at no measurable cost in speed. Without ``trace`` the
+        simulated design is the one that ``trainwright verilog`` writes, and the first traced run
+        makes a second simulation for traced runs.
+    progress
+        Function that gets a line before each step of the build, which the first use of a set of
+        parameters needs.
+    on_cycles
+        Function that is called now and then with the cycles of the present run.
+    cache
+        Folder of the build; by default the user's.
+    compiler
+        C++ compiler of the build; by default the one that is found.
+    watchdog_cycles
+        Cycles without a transfer from or to memory after which a run fails.
+    hang_cycles
+        Cycles in which nothing moves after which a run fails: the accelerator's own WATCHDOG, which
+        tells what hangs.
+    max_cycles
+        Cycles after which a run fails.
+    design
+        Another design with the same ports.
     """
 
     def __init__(
