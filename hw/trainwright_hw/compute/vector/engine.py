@@ -393,7 +393,7 @@ class VectorEngine(wiring.Component):
         return changed
 
     def _lanes(self, m: Module, platform, issue, reader, constant, results) -> None:
-        """Build the pipeline of all lanes, and collect the rows that leave it."""
+        """Build the pipeline of all lanes."""
         p, instruction = self._parameters, issue.instruction
         if self._by_file:
             instruction = self._shifted_by_file(m, instruction)
@@ -440,6 +440,11 @@ class VectorEngine(wiring.Component):
         operands = [lane.operand for lane in lanes]
         chained = combined(m, operands, greatest, wanted, turns[TERMS + 1], p.engine_parts)
         m.d.comb += [lane.chained.eq(chained) for lane in lanes]
+        self._collect(m, lanes, stages, parts, valid, results)
+
+    def _collect(self, m: Module, lanes, stages, parts, valid, results) -> None:
+        """Collect the results of all lanes in rows, and the value of lane 0 for the totals."""
+        p, at = self._parameters, self._stages
         last, part = stages[at.result], parts[at.result]
         whole = Signal()  # the result completes a row, known a cycle before
         before = at.result - 1
