@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from trainwright_boards.board import SDRAM, Board
+from trainwright.support.arguments import is_size
+from trainwright_boards.board import MEMORIES, SDRAM, Board
 from trainwright_boards.flow import family
 from trainwright_boards.tools import BuildError
 from trainwright_hw.link.uart import divisor
@@ -17,8 +18,14 @@ def running_hz(board: Board, asked_hz: int, baud: int, memory: str) -> int:
     """Return the clock that runs where ``asked_hz`` is asked for.
 
     Raises ``BuildError`` where the board cannot make the clock, its SDRAM does not take it, or it
-    gives no serial line of ``baud``; the message names clocks and rates that work.
+    gives no serial line of ``baud``; the message names clocks and rates that work. ``ValueError``
+    for what is no clock, rate or memory.
     """
+    for name, value in (("asked_hz", asked_hz), ("baud", baud)):
+        if not is_size(value):
+            raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
+    if memory not in MEMORIES:
+        raise ValueError(f"memory must be one of {', '.join(MEMORIES)}, not {memory!r}")
     try:
         return _checked_hz(board, asked_hz, baud, memory)
     except ValueError as error:

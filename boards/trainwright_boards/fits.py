@@ -3,7 +3,7 @@
 from trainwright.formats import OPERAND_WIDTH
 from trainwright.parameters import TABLE_WORD_WIDTH, TABLES, AcceleratorParameters
 from trainwright.program.vector import REGISTERS, THREADS, WIDTH
-from trainwright_boards.board import BLOCK, SDRAM, Board, Part
+from trainwright_boards.board import BLOCK, MEMORIES, SDRAM, Board, Part
 from trainwright_boards.tools import BuildError
 from trainwright_hw.arith.multiplier import LOGIC, PAIRS
 
@@ -72,7 +72,9 @@ def obstacles(p: AcceleratorParameters, part: Part, memory_bytes: int) -> list[s
 
 
 def on_chip_bytes(board: Board, memory: str) -> int:
-    """Return how many bytes of the external memory are block RAM."""
+    """Return how many bytes of the external memory are block RAM. Raises ``ValueError``."""
+    if memory not in MEMORIES:
+        raise ValueError(f"memory must be one of {', '.join(MEMORIES)}, not {memory!r}")
     return board.memories[memory] if memory == BLOCK else 0
 
 

@@ -92,8 +92,11 @@ def export_for(
 ) -> list[Path]:
     """Write the package of a flow, and list its files; ``progress`` gets a line now and then.
 
-    Raises ``BuildError``, ``ConversionError``, and ``ValueError`` for a bad ``memory_base``.
+    Raises ``BuildError``, ``ConversionError``, and ``ValueError`` for an unknown ``flow`` or a bad
+    ``memory_base``.
     """
+    if flow not in FLOWS:
+        raise ValueError(f"flow must be one of {', '.join(FLOWS)}, not {flow!r}")
     with writing(folder):
         verilog = package_verilog(parameters, memory_base=memory_base, progress=progress)
         registers = {name: text(parameters) for name, text in FILES.items()}

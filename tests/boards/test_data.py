@@ -38,6 +38,7 @@ from trainwright_boards.fits import (
     on_chip_bytes,
 )
 from trainwright_boards.flow import family
+from trainwright_boards.flows import export_for
 from trainwright_boards.job import NETLIST, TOP, Steps
 from trainwright_boards.pll import DETECTOR_HZ, OSCILLATOR_HZ, pll_settings
 from trainwright_boards.tools import BuildError
@@ -686,3 +687,29 @@ def test_load_names_board_or_cable_to_the_loader(board, options, monkeypatch, tm
     (bitstream := tmp_path / "top.bit").touch()
     assert run(cli.load_command, board, "--bitstream", str(bitstream)) == 0
     assert told.read_text() == f"{options} {bitstream}\n"
+
+
+@pytest.mark.parametrize(
+    ("asked_hz", "baud", "memory", "name"),
+    [
+        (0, 115_200, "block", "asked_hz"),
+        (-1, 115_200, "block", "asked_hz"),
+        (6e7, 115_200, "block", "asked_hz"),
+        (float("nan"), 115_200, "block", "asked_hz"),
+        (60_000_000, 0, "block", "baud"),
+        (60_000_000, 115_200, "blok", "memory"),
+    ],
+)
+def test_running_clock_of_values_that_are_none_raises(asked_hz, baud, memory, name):
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        running_hz(find_board("ulx3s-85f"), asked_hz, baud, memory)
+
+
+def test_board_memory_and_flow_of_unknown_names_raise(tmp_path):
+    with pytest.raises(ValueError, match="memory must be one of block, sdram, not 'blok'"):
+        on_chip_bytes(find_board("ulx3s-85f"), "blok")
+    with pytest.raises(ValueError, match="flow must be one of vivado, litex"):
+        export_for("quartus", AcceleratorParameters(), tmp_path)
+    for name in (None, 3):
+        with pytest.raises(BuildError, match=f"no board {name}"):
+            find_board(name)

@@ -14,9 +14,11 @@ import trainwright
 from trainwright import nn as tnn
 from trainwright.accelerator import open_accelerator
 from trainwright.compiler import CompileError, compile_step
+from trainwright.data import DataError, OwnOptions, load_data_set
 from trainwright.formats import Fixed
 from trainwright.network import NetworkError, load_network
-from trainwright.parameters import AcceleratorParameters
+from trainwright.network.description import network_from_dict
+from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.support.arguments import flag, require_seed
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
 
@@ -293,3 +295,31 @@ def test_sizes_of_formats_and_components_take_numpy_integers(integer):
     for refused in (True, np.bool_(True), 2.0):
         with pytest.raises(ValueError, match=r"nc must be an integer of at least 1, not"):
             mcf.tensor([0.1], nc=refused)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("task", "regresion"),
+        ("ignore", "size"),
+        ("ignore", (3,)),
+        ("category", "size"),
+        ("image_size", "8x8"),
+        ("image_size", (8.0, 8)),
+        ("image_size", (0, 8)),
+        ("image_size", (8,)),
+    ],
+)
+def test_option_of_own_data_that_is_none_raises(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be .*, not"):
+        OwnOptions(**{name: value})
+
+
+@pytest.mark.parametrize("value", [None, 3])
+@pytest.mark.parametrize(
+    ("find", "kind"),
+    [(load_data_set, DataError), (preset, ValueError), (network_from_dict, NetworkError)],
+)
+def test_name_of_another_type_raises_the_error_of_an_unknown_one(find, kind, value):
+    with pytest.raises(kind, match=str(value)):
+        find(value)

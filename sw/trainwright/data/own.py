@@ -62,8 +62,9 @@ from trainwright.data.sentences import (
     load_sentence_samples,
     load_sentences,
 )
+from trainwright.support.arguments import is_size
 from trainwright.support.plain import NONSENSE
-from trainwright.support.settings import OneOf, Option, SettingsModel
+from trainwright.support.settings import OneOf, Option, SettingsModel, check
 from trainwright.support.text import amount, shown, suggestion
 
 TABLE_SUFFIXES = (*CSV_SUFFIXES, PARQUET, TEXT)
@@ -141,6 +142,16 @@ class OwnOptions(SettingsModel):
         tuple[int, int] | None, Option(metavar="ROWSxCOLUMNS", parse=parse_image_size)
     ] = None
     """resize pictures (default: as they are, all of one size)"""
+
+    def __post_init__(self) -> None:
+        check(self)
+        for name in ("ignore", "category"):
+            names = getattr(self, name)
+            if isinstance(names, str) or not all(isinstance(column, str) for column in names):
+                raise ValueError(f"{name} must be a list of columns, not {shown(names)}")
+        size = self.image_size
+        if size is not None and (len(size) != 2 or not all(map(is_size, size))):
+            raise ValueError(f"image_size must be rows and columns, not {shown(size)}")
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,10 @@ def shown(value: object) -> str:
     return shortened(text, MOST_SHOWN)
 
 
-def suggestion(word: str, choices: Iterable[str]) -> str:
+def suggestion(word: object, choices: Iterable[str]) -> str:
     """Return "; did you mean 'ranks'?" for the choice closest to a misspelt word, else ""."""
+    if not isinstance(word, str):
+        return ""
     known = {choice.lower(): choice for choice in choices}
     close = get_close_matches(word.lower(), known, n=1)
     return f"; did you mean {known[close[0]]!r}?" if close else ""
