@@ -71,8 +71,8 @@ def test_stochastic_rounding_is_of_fixed_point(capsys):
     assert "choose nearest, or formats such as fixed(8)" in error
 
 
-def train(out, *options: str) -> int:
-    common = ["--network", "digits", "--steps", "30", "--epochs", "2", "--no-prior", "--json"]
+def train(out, *options: str, steps: int = 30) -> int:
+    common = ["--network", "digits", "--steps", str(steps), "--epochs", "2", "--no-prior", "--json"]
     return main(["train", "--out", str(out), *common, *options])
 
 
@@ -109,7 +109,7 @@ def test_run_is_resumed_with_its_formats(tmp_path, capsys, monkeypatch):
 def test_formats_command_run_is_resumed_with_its_ranks(tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "run", lambda self: self.step() and False)
-        assert train(tmp_path / "r", "--ranks", "30", "--steps", "3") == 130
+        assert train(tmp_path / "r", "--ranks", "30", steps=3) == 130
     capsys.readouterr()
     again = ["train", "--resume", "--out", str(tmp_path / "r"), "--json"]
     assert "not made with these --ranks" in failed(capsys, *again, "--ranks", "16|8")
