@@ -1,5 +1,8 @@
 """Attention as users of PyTorch write it, in the programs of compiled models."""
 
+import re
+import warnings
+
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention as attention
@@ -116,3 +119,34 @@ def test_compiled_attention_between_views_follows_a_call_of_other_views():
             own = step(compiled, x, None)
         for mine, other in zip(own, step(tnn.to_torch(model), x, None), strict=True):
             assert (mine - other).norm() < 0.01 * other.norm()
+
+
+def test_scores_too_coarse_for_softmax_are_named():
+    """Inputs of 100 make scores of tens of thousands, hundreds apart in 8 bits."""
+
+    class Alone(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v, self.out = (tnn.TTLinear(16, 16, rank=2) for _ in range(4))
+            self.attention = tnn.TokenAttention(1)
+
+        def forward(self, x):
+            return self.out(self.attention(self.q(x), self.k(x), self.v(x)))
+
+    def messages(size):
+        torch.manual_seed(0)
+        model, x = trainwright.compile(Alone(), batch=16), size * torch.randn(1, 16, 16)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(16):
+                model(x).square().sum().backward()
+        dense = model.to_torch()
+        largest = (dense.q(x) @ dense.k(x).transpose(1, 2)).abs().max().item()
+        return largest, [str(w.message) for w in caught if "too coarse" in str(w.message)]
+
+    assert not messages(1)[1]
+    largest, (message,) = messages(100)
+    times = re.match(r"attention of q, k, v: y was (\d+) times too coarse for softmax", message)
+    assert times is not None
+    # A step of 4 is one of 1 in a score's quarter. Exponents follow the mean: the largest saturate.
+    assert largest / 127 / 4 / 8 < int(times[1]) < largest / 127 / 4

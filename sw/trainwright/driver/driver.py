@@ -214,6 +214,7 @@ class Driver(StepDriver):
                 per_sample=t.per_sample,
                 uncounted=t.name in program.uncounted,
                 clipped=clipped if t.name in program.uncounted else 0,
+                coarsest=program.coarsest.get(t.name),
             )
             for t, total, saturations, underflows, clipped in zip(
                 program.tensors, *counts, strict=False

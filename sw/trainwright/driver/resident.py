@@ -342,6 +342,7 @@ class ResidentDriver(ChipDriver):
                 if before.get(t.name, 0) - after[t.name] < times
                 else 0,
                 saturations=saturated // times,
+                coarsest=self.step.forward.coarsest.get(t.name),
             )
             for t, saturated in zip(self.step.tensors, counts, strict=False)
             if t.counted and t.name in after

@@ -54,6 +54,10 @@ FEW = (
     "a few samples, rows or outputs are far larger than the others; check the data and the loss, "
     "and give the last layer as many outputs as there are classes or targets"
 )
+SCORES = (
+    "probabilities and gradients can be far off; bring these scores to a smaller scale, as a "
+    "LayerNorm before queries and keys does, or give activations more bits"
+)
 SCALE = "check the scale of the inputs and the learning rate"
 
 
@@ -68,6 +72,10 @@ def loss_of(s: TensorStatistics) -> LossReason | None:
         return LossReason(f"saturated in {s.saturations / s.count:.0%} of its values", SCALE)
     if not s.format.coded and s.saturated_part > SATURATED_PART:
         return LossReason(f"saturated in values that make {s.saturated_part:.0%} of its sum", FEW)
+    if s.coarsest is not None and s.exponent > s.coarsest:
+        return LossReason(
+            f"{2.0 ** (s.exponent - s.coarsest):g} times too coarse for softmax", SCORES
+        )
     return None
 
 

@@ -178,6 +178,8 @@ class TensorStatistics:
     clipped: int = 0
     """Saturated values of such a tensor, where the golden model counts them; exponents do not
     follow these, as other back ends have no such count."""
+    coarsest: int | None = None
+    """Greatest exponent that the functions which read the tensor take as it is."""
 
     def of_samples(self, samples: int, batch: int) -> "TensorStatistics":
         """Count the values of the first ``samples`` alone: the rest of the batch is zeros."""

@@ -53,8 +53,12 @@ LOG2_E = 1.4426950408889634
 def _softmax_scale(
     exponents: Sequence[int], width: int, wanted: int | None, group: int, scale: float
 ) -> Scaling:
-    power = normalised(LOG2_E * scale)[1]
-    return Scaling(1 - width, 1 - width, (_held(-exponents[0] - power),))
+    return Scaling(1 - width, 1 - width, (_held(_coarsest_scores(scale) - exponents[0]),))
+
+
+def _coarsest_scores(scale: float = 1.0) -> int:
+    """Return the exponent of scores at which the shift of ``exp2``'s argument is 0."""
+    return -normalised(LOG2_E * scale)[1]
 
 
 def _softmax_gradient(k: Body, upper: Value, result: Value, scale: float = 1.0) -> Value:
@@ -89,7 +93,7 @@ _softmax_kernel = partial(
     kernel,
     gradient=_softmax_gradient,
     over="features",
-    scale=Scale(_softmax_scale),
+    scale=Scale(_softmax_scale, coarsest=_coarsest_scores),
     gradient_scale=Scale(_softmax_gradient_scale, automatic=True),
     real_gradient=_real_softmax_gradient,
 )

@@ -58,6 +58,9 @@ class Scale:
     None, the size of a group and the parameters of the function."""
     automatic: bool = False
     """Whether the result's exponent follows its statistics, which the passes count."""
+    coarsest: Callable[..., int] | None = None
+    """Called with the parameters of the function: the greatest exponent of the first operand that
+    passes take as it is. None where any exponent serves."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -373,6 +376,12 @@ class FunctionKernel:
             return asked(exponents, width, wanted, self.group, *self.function.given)
         exponent = self.exponent(exponents[0], width)
         return Scaling(exponent, exponent, self._constants(exponents))
+
+    @property
+    def coarsest(self) -> int | None:
+        """Greatest exponent of the first operand that passes take as it is, if there is any."""
+        rule = None if self._scale is None else self._scale.coarsest
+        return None if rule is None else rule(*self.function.given)
 
     def _constants(self, exponents: Sequence[int]) -> tuple[int, ...]:
         # A negative shift may become 0: one unit of such an operand is already more than its bits

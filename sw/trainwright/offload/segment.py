@@ -614,11 +614,10 @@ class Segment:
         )
 
     def named(self, message: str) -> str:
-        """Name the layer of the module in a message about ``l<number>.<tensor>``."""
-        number, dot, rest = message.partition(".")
-        if dot and number[:1] == "l" and number[1:].isdigit():
-            return f"{self.stretch.names[int(number[1:]) - 1]}: {rest}"
-        return message
+        """Name the layer or operation of the module in a message about a tensor of a program."""
+        value, dot, rest = message.partition(".")
+        part = self.stretch.parts.get(value) if dot else None
+        return message if part is None else f"{part}: {rest}"
 
     def _whole(
         self, call: ForwardCall, gradients: Sequence[torch.Tensor | None]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from trainwright.network import (
@@ -18,7 +19,7 @@ from trainwright.network import (
     Sum,
     Window,
 )
-from trainwright.network.nodes import IMAGE, shapes
+from trainwright.network.nodes import IMAGE, layer_name, shapes
 from trainwright.nn import TTConv2d, TTLayerNorm, TTLinear
 
 Value = Apply | Sum | Pool | Map | Norm | Dropout
@@ -80,6 +81,17 @@ class Stretch:
             for node in self.wiring
             if isinstance(node, Apply) and given.issuperset(node.sources)
         )
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """Layers and operations of the module, by the names that their values have in a program."""
+        layers = {layer_name(n): name for n, name in enumerate(self.names)} | {IMAGE: "the input"}
+        parts = dict(layers)
+        for node in self.wiring:
+            kind = node.function.name if isinstance(node, Map) else type(node).__name__.lower()
+            sources = ", ".join(layers.get(source, "another value") for source in node.sources)
+            parts.setdefault(node.name, f"{kind} of {sources}")
+        return parts
 
     @property
     def masked(self) -> list[Attention]:

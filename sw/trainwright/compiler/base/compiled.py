@@ -103,6 +103,16 @@ class CompiledProgram:
         return frozenset(rule.z.name for rule in self.rules.values() if rule.kernel is not None)
 
     @cached_property
+    def coarsest(self) -> dict[str, int]:
+        """Greatest exponents that tensors may have where functions take no greater one as it is."""
+        read = (
+            (rule.x, rule.kernel.coarsest)
+            for rule in self.rules.values()
+            if rule.kernel is not None
+        )
+        return {self._makers.get(x, x): most for x, most in read if most is not None}
+
+    @cached_property
     def _makers(self) -> dict[str, str]:
         """Tensor that gives each written tensor its exponent: itself, or the source of a copy."""
         passed = {rule.z.name: rule.x for rule in self.rules.values() if rule.keeps_exponent}
