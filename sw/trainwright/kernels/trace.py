@@ -26,6 +26,7 @@ from trainwright.program.vector import (
 )
 from trainwright.support.arguments import is_size
 from trainwright.support.errors import UserError
+from trainwright.support.text import suggestion
 
 LANES = 16
 """Words of a row."""
@@ -324,6 +325,9 @@ class Value:
     def __repr__(self) -> str:
         return f"a value from {self.low} to {self.high} (of {self.line})"
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _unknown("a value", Value, name)
+
     @classmethod
     def __torch_function__(
         cls, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: object = None
@@ -498,6 +502,9 @@ class Body:
             ]
             + [self.lanes, self.reduced, self.reserved, self.bits, self.whole_bits, self.scales]
         )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _unknown("a body", Body, name)
 
     @property
     def group(self) -> int:
@@ -731,6 +738,15 @@ def _range(value: "Value | Constant | int") -> Range:
             f"{_line()}: a kernel computes with whole numbers, not with {value!r}: {remedy}"
         )
     return (value, value) if isinstance(value, int) else (value.low, value.high)
+
+
+def _unknown(what: str, owner: type, name: str) -> AttributeError:
+    """Make the error of an attribute that a kernel asks for, such as ``relu``."""
+    own = (n for n, v in vars(owner).items() if isinstance(v, property) or callable(v))
+    known = [n for n in own if not n.startswith("_")]
+    return AttributeError(
+        f"{what} has no {name!r}; there are {', '.join(known)}{suggestion(name, known)}"
+    )
 
 
 def _constant(value: Constant | int) -> Constant:
