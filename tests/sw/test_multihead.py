@@ -351,6 +351,32 @@ def test_compiled_encoder_follows_its_masks(name):
         assert not report.operators and len({row.where for row in report.layers}) == programs
 
 
+def test_compiled_encoder_is_planned_with_masks_after_one_that_is_not_causal():
+    """An evaluation plans anew, and changes neither exponents nor bits; steps go on counting."""
+    torch.manual_seed(12)
+    own = nn.TransformerEncoder(layer(batch_first=True), 2)
+    compiled = trainwright.compile(
+        tnn.from_torch(own, rank=8, numbers=NUMBERS, norms=True), batch=64
+    )
+    x, weights = torch.randn(4, 8, 64), torch.randn(64)
+    results(compiled, x, weights, mask=MASK)
+    dense, mask = tnn.to_torch(compiled), torch.tril(torch.ones(8, 8), 3) < 1
+    before = {name: value.clone() for name, value in compiled.eval().state_dict().items()}
+    causal = compiled(x, mask=MASK)
+    for form in (mask, mask, torch.zeros(8, 8).masked_fill(mask, -torch.inf)):
+        y, wanted = compiled(x, mask=form), dense(x, mask=form)
+        assert (y - wanted).norm() < 0.01 * wanted.norm()
+    assert torch.equal(compiled(x, mask=MASK), causal)
+    assert all(torch.equal(v, before[name]) for name, v in compiled.state_dict().items())
+    compiled.train()
+    for options in ({"mask": mask}, {"mask": MASK}):
+        own_results, wanted = (results(net, x, weights, **options) for net in (compiled, dense))
+        for mine, other in zip(own_results, wanted, strict=True):
+            assert (mine - other).norm() < 0.01 * other.norm()
+        assert len({row.where for row in compiled.report().layers}) == 1
+    assert compiled.report().steps == 9
+
+
 def test_compiled_transformer_of_torch_follows_its_dense_model():
     torch.manual_seed(8)
     own = nn.Transformer(64, 4, 1, 1, 128, dropout=0.0, batch_first=True)

@@ -90,8 +90,11 @@ class Chain:
     """
 
     def __init__(
-        self, stretch: Stretch, layers: Sequence[ProgramLayer], machine: AcceleratorHandle
-    ) -> None:
+        self, stretch: Stretch, layers: Sequence[ProgramLayer], machine: AcceleratorHandle,
+        steps: int = 0,
+    ) -> None:  # fmt: skip
+        self._steps_before = steps
+        """Training steps of the model before the chain was made."""
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self._segments: dict[tuple[tuple[int, int] | None, bool, int], Segment] = {}
         # The first state of an RNN needs no gradient, later states do: one step runs both segments.
@@ -129,8 +132,8 @@ class Chain:
 
     @property
     def steps(self) -> int:
-        """Training steps of all programs."""
-        return sum(segment.steps for segment in self.segments)
+        """Training steps of the model, as far as the chain knows of them."""
+        return self._steps_before + sum(segment.steps for segment in self.segments)
 
     @property
     def predicted_cycles(self) -> int:

@@ -192,12 +192,19 @@ class CompiledModule(torch.nn.Module):
         with computed_by(session.apply):
             result = function(*args, **kwargs)
         needed: set[str] = session.finish()
-        if needed:
+        if session.is_masked and hidden["causal"]:
+            # What this call needed is no part of plans with masks. Their programs go on with the
+            # exponents, which have the names of the layers.
+            hidden["causal"] = False
+            hidden["plans"].clear()
+            for stretch in [stretch for stretch in self.chains if stretch.attends]:
+                hidden["retired"].append(self.chains.pop(stretch))
+        elif needed:
             hidden["needed"] |= needed
             for plan in hidden["plans"].values():
                 plan.keep(needed)
             self._retire()
-        if fresh:
+        if fresh and key in hidden["plans"]:
             self._forget(pattern, key)
         return _pytree_of.tree_map(ordinary, result) if session.is_left else result
 
@@ -239,6 +246,7 @@ class CompiledModule(torch.nn.Module):
                     self._chain,
                     hidden["needed"],
                     functions=bool(self.machine.settings.parameters.vector_engine),
+                    causal=hidden["causal"],
                 )
             if len(plans) >= _PLANS:
                 del plans[next(iter(plans))]
@@ -249,7 +257,9 @@ class CompiledModule(torch.nn.Module):
         """Return the programs of a stretch of layers."""
         chain = self.chains.get(stretch)
         if chain is None or list(map(id, chain.layers)) != list(map(id, layers)):
-            chain = self.chains[stretch] = Chain(stretch, layers, self.machine)
+            every = [*self.chains.values(), *self.__dict__["_hidden"]["retired"]]
+            steps = max((chain.steps for chain in every), default=0)
+            chain = self.chains[stretch] = Chain(stretch, layers, self.machine, steps)
         return chain
 
     def _retire(self) -> None:
@@ -382,7 +392,14 @@ _PLANS = 64
 
 
 def _no_plans() -> dict[str, Any]:
-    return {"plans": {}, "latest": None, "changing": set(), "retired": [], "needed": set()}
+    return {
+        "plans": {},
+        "latest": None,
+        "changing": set(),
+        "retired": [],
+        "needed": set(),
+        "causal": True,
+    }
 
 
 def _attributes(module: torch.nn.Module) -> dict[Any, Any]:

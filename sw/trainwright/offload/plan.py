@@ -56,7 +56,8 @@ class Plan:
 
     ``chain_of`` makes the programs of a stretch of layers. ``needed`` are names of values that
     calls were seen to need, although the trace does not show it. ``functions``: the accelerator has
-    a vector engine, which computes element-wise functions.
+    a vector engine, which computes element-wise functions. ``causal``: masks of torch's
+    transformers that may be causal are so.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Plan:
         needed: Collection[str] = (),
         *,
         functions: bool = False,
+        causal: bool = True,
     ) -> None:
         whole = is_whole(module) and pattern.method == "forward"
         self.root = _Whole(module) if whole else module
@@ -81,7 +83,7 @@ class Plan:
         self.why = ""
         """Why there is no graph, and each layer is a program of its own."""
         try:
-            self.graph = trace_call(self.root, pattern)
+            self.graph = trace_call(self.root, pattern, causal=causal)
             join_heads(self.graph, self.root)
         except CompileError as error:
             self.why = str(error)
@@ -231,6 +233,11 @@ class Session:
     def is_left(self) -> bool:
         """Whether the module needed values that a program keeps."""
         return any(run.is_left for run in self._runs)
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether an attention had a mask where the plan has a causal one."""
+        return any(run.is_masked for run in self._runs)
 
     def finish(self) -> set[str]:
         """Compute all values of programs that outlive the call.

@@ -329,11 +329,11 @@ def _functions_recorded(tracer: fx.Tracer) -> Generator[None]:
 
 
 @contextmanager
-def _transformers_opened() -> Generator[None]:
+def _transformers_opened(*, causal: bool) -> Generator[None]:
     """Replace what stops a trace of torch's transformers: control flow on sizes and on masks.
 
     Switches off their fused kernels, which call no layer. A mask that may be causal counts as
-    causal; a call with another mask does not match the trace, and is computed layer by layer.
+    ``causal``; a call with another mask does not match the trace.
     """
     functional: Any = torch.nn.functional
     blocks: Any = torch.nn.modules.transformer
@@ -350,7 +350,9 @@ def _transformers_opened() -> Generator[None]:
 
     def is_causal(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
         is_traced = isinstance(mask, fx.Proxy)
-        return is_causal is not False if is_traced else causal_of(mask, is_causal, size)
+        if not is_traced:
+            return causal_of(mask, is_causal, size)
+        return causal if is_causal is None else is_causal
 
     def put(mask: Any, tokens: Any, causal: Any) -> None:
         functional._canonical_mask = mask
@@ -369,11 +371,11 @@ _TRACING = threading.RLock()
 """Traces of two threads would restore what the other one has replaced in torch."""
 
 
-def trace_call(module: torch.nn.Module, pattern: Pattern) -> fx.Graph:
+def trace_call(module: torch.nn.Module, pattern: Pattern, *, causal: bool = True) -> fx.Graph:
     """Trace a call of a module; its tensor-train layers are nodes. The module is not changed.
 
-    Modules inside of it whose control flow depends on the data are nodes, too. Raises
-    ``CompileError`` where the module's own does.
+    ``causal``: masks that may be causal are so. Modules inside of it whose control flow depends on
+    the data are nodes, too. Raises ``CompileError`` where the module's own does.
     """
     if pattern.method in vars(module):
         raise CompileError(f"{pattern.method} of {type(module).__name__} was set on the module")
@@ -383,7 +385,7 @@ def trace_call(module: torch.nn.Module, pattern: Pattern) -> fx.Graph:
         try:
             with (
                 _TRACING, _generators_kept(), torch.enable_grad(), _functions_recorded(tracer),
-                _transformers_opened(),
+                _transformers_opened(causal=causal),
             ):  # fmt: skip
                 return tracer.trace(_copied(module))
         except Exception as error:  # whatever the user's forward meets with in place of tensors

@@ -362,6 +362,8 @@ class ProgramRun:
         self._values: dict[fx.Node, torch.Tensor] = {}
         self.is_left = False
         """Whether the module went another way, in which torch computes."""
+        self.is_masked = False
+        """Whether an attention has a mask where the program has a causal one."""
 
     @cached_property
     def outputs(self) -> tuple[torch.Tensor, ...]:
@@ -389,6 +391,15 @@ class ProgramRun:
         given = [node for node in read if node is not None]
         if len(set(given)) != len(read):
             return None
+        if operation[0] == "attention" and _key(operation, given) not in self.route.nodes:
+            kind, heads, causal, _ = operation
+            other = kind, heads, not causal, causal
+            if _key(other, given) in self.route.nodes:
+                if not causal:
+                    self.is_masked = self.is_masked or mask is not None
+                    return None
+                tokens = operands[0].shape[-2]
+                operation, mask = other, torch.ones(tokens, tokens, dtype=torch.bool).tril()
         for node in self.route.nodes.get(_key(operation, given), ()):
             if node not in self._taken and (node not in self.route.ends or self._can_run):
                 self._taken.add(node)
