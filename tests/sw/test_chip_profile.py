@@ -166,5 +166,8 @@ def test_lost_cycles_before_a_pass_are_those_of_its_set_up(part):
     ],
 )
 def test_profile_on_chip_with_unusable_option_names_it(words, named, capsys):
-    assert main([*LINE, *words]) == 2
+    line = [
+        word for word in LINE if "--backend" not in words or word not in ("--backend", "golden")
+    ]
+    assert main([*line, *words]) == 2
     assert named in capsys.readouterr().err
