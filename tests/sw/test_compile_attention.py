@@ -150,3 +150,21 @@ def test_scores_too_coarse_for_softmax_are_named():
     assert times is not None
     # A step of 4 is one of 1 in a score's quarter. Exponents follow the mean: the largest saturate.
     assert largest / 127 / 4 / 8 < int(times[1]) < largest / 127 / 4
+
+
+def test_parts_of_a_program_are_named_by_the_layers_they_read():
+    class Skip(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.head = (tnn.TTLinear(16, 16, rank=2) for _ in range(3))
+            self.gelu = torch.nn.GELU()
+
+        def forward(self, x):
+            y = self.first(x)
+            return self.head(self.gelu(self.second(y)) + y)
+
+    model = trainwright.compile(Skip(), batch=4)
+    (stretch,) = model.chains
+    assert set(stretch.parts.values()) == {
+        "the input", "first", "second", "gelu of second", "sum of another value, first", "head",
+    }  # fmt: skip

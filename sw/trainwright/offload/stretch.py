@@ -88,7 +88,8 @@ class Stretch:
         layers = {layer_name(n): name for n, name in enumerate(self.names)} | {IMAGE: "the input"}
         parts = dict(layers)
         for node in self.wiring:
-            kind = node.function.name if isinstance(node, Map) else type(node).__name__.lower()
+            function = node.function.definition if isinstance(node, Map) else None
+            kind = function.name if function else type(node).__name__.lower()
             sources = ", ".join(layers.get(source, "another value") for source in node.sources)
             parts.setdefault(node.name, f"{kind} of {sources}")
         return parts

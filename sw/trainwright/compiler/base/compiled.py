@@ -178,7 +178,9 @@ class CompiledProgram:
                 g = exponents[rule.g] if rule.g is not None else 0
                 scale = by.scaled(exponents[rule.x], g, wanted.get(z), self.most_alignment)
                 shifts, rounded, most = scale.shifts, not by.exact, scale.most
-                if most < scale.floor + MAX_SHIFT:  # the running sum alone sets this limit
+                if (
+                    rule.g and most < scale.floor + MAX_SHIFT
+                ):  # the running sum alone sets this limit
                     read = [rule.g]
                 descriptors[index] = self._with(
                     index, shift=shifts.result, x_shift=shifts.x, g_shift=shifts.g,
