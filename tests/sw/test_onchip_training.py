@@ -275,7 +275,8 @@ def test_onchip_training_state_counts_whole_rows_and_every_column():
 
 
 def run(capsys, *options):
-    status = main(["train", "--network", "digits", "--update", "chip", *options])
+    place = () if "--update" in options else ("--update", "chip")
+    status = main(["train", "--network", "digits", *place, *options])
     return status, capsys.readouterr()
 
 
