@@ -550,6 +550,12 @@ def test_cli_options_without_effect_are_refused(capsys, argv, message):
     assert message in complaint(capsys, *argv)
 
 
+def test_cli_parser_of_several_lines_takes_the_values_of_each():
+    parser = _parser(OWN, "plan")
+    for batch in (8, 16):
+        assert parser.parse_args(["plan", "digits", "--batch", str(batch)]).batch == batch
+
+
 def test_cli_options_of_every_command_refuse_a_second_value():
     taking = [_parser([*OWN, *registered()], ALL)]
     for place in taking:

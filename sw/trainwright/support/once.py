@@ -13,6 +13,11 @@ def _once(action: argparse.Action, value: object) -> None:
         )
 
 
+def forget(action: argparse.Action) -> None:
+    """Forget the value of an option: another command line begins."""
+    vars(action).pop("given", None)
+
+
 class StoreOnce(argparse.Action):
     """Action that refuses a second, different value, where argparse would take the last one."""
 
