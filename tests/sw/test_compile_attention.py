@@ -168,3 +168,17 @@ def test_parts_of_a_program_are_named_by_the_layers_they_read():
     assert set(stretch.parts.values()) == {
         "the input", "first", "second", "gelu of second", "sum of another value, first", "head",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("function", [viewed, permuted, unflattened, over_heads])
+def test_calls_of_compiled_models_wait_for_no_collection_of_garbage(function, monkeypatch):
+    """Values inside of programs are freed as soon as nobody reads them."""
+    model, x = trainwright.compile(Written(function), batch=16), torch.randn(2, 8, 32)
+    model(x).square().sum().backward()  # compiles
+
+    def refused():
+        raise AssertionError("a collection of garbage takes longer than a step")
+
+    monkeypatch.setattr("trainwright.offload.plan.gc.collect", refused)
+    for _ in range(2):
+        model(x).square().sum().backward()

@@ -72,9 +72,17 @@ class InnerValue(torch.Tensor):
     run: "ProgramRun"
     node: fx.Node
     value: torch.Tensor | None
-    base: "InnerValue"
+    viewed: "InnerValue | None"
+    """The whole value that this one is a view of; None for a whole one."""
     place: torch.Tensor | None
     """View of ``base`` that the value is, without numbers; None where it is the whole."""
+
+    @property
+    def base(self) -> "InnerValue":
+        """The whole value: this one, or the one that it is a view of."""
+        # A reference to itself would keep each value until garbage is collected, and with it a call
+        # would wait for a collection.
+        return self if self.viewed is None else self.viewed
 
     @staticmethod
     def of(
@@ -90,7 +98,7 @@ class InnerValue(torch.Tensor):
             requires_grad=run.requires_grad,
         )
         result.run, result.node, result.value = run, node, None
-        result.base, result.place = result, None
+        result.viewed, result.place = None, None
         if run.requires_grad:
             untyped: Any = result
             with unguarded():
@@ -144,7 +152,7 @@ class InnerValue(torch.Tensor):
 def _viewed(base: InnerValue, place: torch.Tensor) -> InnerValue:
     """Return a view of a value inside of a program."""
     result = InnerValue.of(base.run, base.node, place.shape, base.dtype)
-    result.base, result.place = base, place
+    result.viewed, result.place = base, place
     return result
 
 
