@@ -41,7 +41,9 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 def _plain(x: Tensor) -> Tensor:
     """Apply torch's function up to ``_FAR``; beyond, torch's may overflow or return NaN."""
-    return torch.where(x.abs() > _FAR, _far(x), torch.nn.functional.gelu(x))
+    # On processors without AVX-512 torch makes 0.0 of -0.0 in float32.
+    usual = torch.where(x == 0, x, torch.nn.functional.gelu(x))
+    return torch.where(x.abs() > _FAR, _far(x), usual)
 
 
 def _far(x: Tensor) -> Tensor:
