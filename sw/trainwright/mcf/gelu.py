@@ -41,7 +41,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 def _plain(x: Tensor) -> Tensor:
     """Apply torch's function up to ``_FAR``; beyond, torch's may overflow or return NaN."""
-    # On processors without AVX-512 torch makes 0.0 of -0.0 in float32.
+    # On some processors, such as one with AVX2, torch makes 0.0 of -0.0 in float32.
     usual = torch.where(x == 0, x, torch.nn.functional.gelu(x))
     return torch.where(x.abs() > _FAR, _far(x), usual)
 
