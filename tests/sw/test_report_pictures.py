@@ -30,3 +30,11 @@ def test_scales_legend_covers_no_curve_and_no_label(monkeypatch):
     for axes in figure.axes:
         assert not axes.get_legend()
         assert not legend.overlaps(axes.get_tightbbox())
+
+
+def test_scales_of_a_run_without_saturation_begin_at_a_share_of_0(monkeypatch):
+    figures = []
+    monkeypatch.setattr(pictures, "to_png", lambda figure: figures.append(figure) or b"")
+    pictures.draw_scales([ScaleRecord(step, "tensor", -5, 0.1, 0.0) for step in range(1, 9)])
+    _, shares = figures[0].axes
+    assert shares.get_ylim()[0] == 0 < shares.get_ylim()[1]

@@ -172,6 +172,7 @@ def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
             label=label(name) if named else None,
             **style,
         )
+    below.set_ylim(bottom=0)  # also where nothing saturates: a share is never below 0
     # Curves may peak anywhere in the panel: below it the legend covers none.
     figure.legend(
         *below.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
