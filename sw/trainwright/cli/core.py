@@ -16,7 +16,7 @@ from trainwright.cli.command import Command, HelpFormatter, LazyCommand, add_com
 from trainwright.cli.declare import add_options, describe
 from trainwright.cli.screen import screen_width
 from trainwright.support.errors import MOST_LINE, UserError, one_line
-from trainwright.support.once import StoreOnce, forget
+from trainwright.support.once import StoreOnce
 from trainwright.support.streams import prepare_streams
 from trainwright.support.text import shortened, suggestion
 
@@ -100,8 +100,6 @@ class Parser(argparse.ArgumentParser):
         """Note an option after `--`, which argparse takes for a value, for the message of error."""
         behind = [word for word in dropwhile("--".__ne__, args or ()) if word[:2] == "--" != word]
         self.advice = f"; put {behind[0]} before '--', which ends the options" if behind else ""
-        for action in self._actions:  # a parser may read several lines
-            forget(action)
         return super().parse_known_args(args, namespace)
 
     def _check_value(self, action: argparse.Action, value: object) -> None:

@@ -4,18 +4,14 @@ import argparse
 from typing import Any
 
 
-def _once(action: argparse.Action, value: object) -> None:
+def _once(action: argparse.Action, namespace: argparse.Namespace, value: object) -> None:
     """Note the value of an option. Raises ``argparse.ArgumentError`` for a second, other one."""
-    stored = vars(action).setdefault("given", value)
+    # Kept with the values of a line, because a parser may read several lines.
+    stored = vars(namespace).setdefault("given_values", {}).setdefault(action.dest, value)
     if stored != value:
         raise argparse.ArgumentError(
             action, f"is given twice, as {stored!r} and as {value!r}: give it once"
         )
-
-
-def forget(action: argparse.Action) -> None:
-    """Forget the value of an option: another command line begins."""
-    vars(action).pop("given", None)
 
 
 class StoreOnce(argparse.Action):
@@ -29,7 +25,7 @@ class StoreOnce(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         """Store the value."""
-        _once(self, values)
+        _once(self, namespace, values)
         setattr(namespace, self.dest, values)
 
 
@@ -44,5 +40,5 @@ class SwitchOnce(argparse.BooleanOptionalAction):
         option_string: str | None = None,
     ) -> None:
         """Store True, or False for ``--no-...``."""
-        _once(self, option_string)
+        _once(self, namespace, option_string)
         super().__call__(parser, namespace, values, option_string)
