@@ -41,8 +41,8 @@ class Fake:
         self.verification = Verification(1, 3, 100, 0)
 
     @contextmanager
-    def open_machine(self, options, network, settings):
-        fake = self
+    def open_machine(self, job):
+        fake, options, settings = self, job.options, job.state.settings
 
         class Driver(FloatDriver):
             def run_backward(self, given):

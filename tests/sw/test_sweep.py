@@ -21,16 +21,17 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep import processes, ray_tune, results, spec
 from trainwright.cli.sweep.processes import MOST_KILLS, Trial, train, train_all
 from trainwright.cli.sweep.results import read_luts, settings, to_csv
+from trainwright.cli.sweep.shelf import DataShelf
 from trainwright.cli.sweep.spec import command_options, points, read_spec
 from trainwright.cli.train.folder import LOCK
 from trainwright.cli.train.job import RunOptions, fresh_job
 from trainwright.cli.train.options import add_arguments
-from trainwright.cli.train.prepared import DataShelf
 from trainwright.data import DataError, load_data_set, own
 from trainwright.data.prepared import load_prepared
 from trainwright.network import load_network
 from trainwright.report.front import objectives, pareto, table
 from trainwright.support.locks import locked
+from trainwright.train.settings import TrainSettings
 
 
 def write(path, text):
@@ -80,8 +81,8 @@ def test_trials_are_all_combinations_as_command_lines(tmp_path):
     assert trials[1].values == (
         ("prior-weight", 0), ("gradient", "posit(8,1)c"), ("pe1-rows", 8), ("ranks", 4),
     )  # fmt: skip
-    assert {trial.checked.asked.network.ranks for trial in trials} == {((4,), (4,))}
-    assert trials[1].checked.accelerator.formats == ("posit(8,1)c",)
+    assert {trial.asked.network.ranks for trial in trials} == {((4,), (4,))}
+    assert trials[1].asked.accelerator.formats == ("posit(8,1)c",)
     assert len({trial.folder for trial in trials}) == 4
 
 
@@ -98,7 +99,7 @@ def test_other_packages_have_axes_of_their_own(tmp_path, monkeypatch):
     assert [trial.options for trial in trials] == [
         ("--preset", "zu3eg", "--ranks", "4"), ("--preset", "ecp5-85f", "--ranks", "4"),
     ]  # fmt: skip
-    sizes = [trial.checked.accelerator for trial in trials]
+    sizes = [trial.asked.accelerator for trial in trials]
     assert sizes[0].multipliers > sizes[1].multipliers
     with pytest.raises(OptionError, match="omit preset or board"):
         asked(tmp_path, "[train]\npreset = 'zu3eg'\n[axes]\nboard = ['ecp5-85f']")
@@ -108,10 +109,12 @@ def test_other_packages_have_axes_of_their_own(tmp_path, monkeypatch):
 
 def test_sweep_single_rank_is_of_every_bond_that_can_have_it(tmp_path):
     trials = asked(tmp_path, "[axes]\nranks = [30, '9|8']")
-    assert [t.checked.asked.network.ranks for t in trials] == [((30,), (8,)), ((9,), (8,))]
+    assert [t.asked.network.ranks for t in trials] == [((30,), (8,)), ((9,), (8,))]
 
 
-@pytest.mark.parametrize("axis", ["threads = [1, 2]", "board = ['first', 'second']"])
+@pytest.mark.parametrize(
+    "axis", ["threads = [1, 2]", "board = ['first', 'second']", "prior = [true, false]"]
+)
 def test_sweep_values_that_only_place_a_trial_are_distinct(tmp_path, monkeypatch, axis):
     monkeypatch.setattr(spec, "other_axes", lambda: {"board": lambda name: ("--preset", "zu3eg")})
     assert len(asked(tmp_path, f"[axes]\n{axis}")) == 2
@@ -226,7 +229,7 @@ def test_cycles_are_predicted_and_luts_those_measured_of_the_same_accelerator(tm
     (point,) = asked(tmp_path, "[axes]\npreset = ['ecp5-85f']")
     cost = {"cycles": 70, "source": "predicted", "is_whole": False}
     finished(point, step_cost=cost, ranks=[[3], [2]])
-    mark = point.checked.accelerator.fingerprint
+    mark = point.asked.accelerator.fingerprint
     lines = [{"fingerprint": mark, "luts": 7}, {"fingerprint": mark, "luts": 8}]
     measured = write(tmp_path / "r", "\n".join(map(json.dumps, lines)))
     row = results.trial_row(point, None, read_luts(str(measured)))
@@ -527,7 +530,7 @@ def test_sweep_over_targets_reads_a_table_once_a_target(tmp_path, monkeypatch):
     trials = points(
         replace(spec, train={**spec.train, "data": str(data)}), tmp_path / "o", shelf.load
     )
-    files = [shelf.file(trial.checked.asked.options) for trial in trials]
+    files = [shelf.placed(trial, trial.asked.options).prepared for trial in trials]
     assert len(reads) == 2 and files[0] == files[1] != files[2] == files[3]
     assert load_prepared(files[2]).class_names == ("blue", "red")
 
@@ -554,21 +557,22 @@ def test_data_shelf_folder_follows_every_array_of_own_data(tmp_path, held):
     images = np.zeros((20, 2, 2), np.uint8)
     arrays = {"x_train": images, "y_train": np.arange(20) % 2,
               "x_test": images + 3, "y_test": np.arange(20) % 2}  # fmt: skip
-    folders = set()
+    folders, trial = set(), Trial("a", (), tmp_path / "trial")
     for name in (None, *arrays):
         other = {key: value.copy() for key, value in arrays.items()}
         if name:
             other[name][held] ^= 1
         np.savez(tmp_path / "a.npz", **other)
         run = RunOptions(dataset="npz", data=str(tmp_path / "a.npz"))
-        folders.add(DataShelf(tmp_path).folder(tmp_path / "trial", run).name)
+        folders.add(DataShelf(tmp_path).placed(trial, run).folder.name)
     assert len(folders) == 5 and all(name.startswith("trial-") for name in folders)
-    assert DataShelf(tmp_path).folder(tmp_path, RunOptions(dataset="digits")) == tmp_path
+    assert DataShelf(tmp_path).placed(trial, RunOptions(dataset="digits")) is trial
 
 
 def test_sweep_folder_is_of_the_content_of_initial_factors(tmp_path, monkeypatch):
-    new = SimpleNamespace(network=load_network("digits"), options=None)
-    monkeypatch.setattr(spec, "checked", lambda *_: SimpleNamespace(asked=new, run=None))
+    options = RunOptions(dataset="digits")
+    new = spec.RequestedRun(load_network("digits"), options, TrainSettings())
+    monkeypatch.setattr(spec, "checked", lambda *_: new)
     factors = tmp_path / "f.safetensors"
     text = f"[train]\ninitial = '{factors}'\n[axes]\nseed = [0]"
     names = set()

@@ -80,7 +80,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
     """Train on the golden model, and return the job."""
-    from trainwright.cli.train.job import accelerator_of, asked, fresh_state, load_data
+    from trainwright.cli.train.job import asked, fresh_state, load_data
     from trainwright.golden.backend import GoldenAccelerator
     from trainwright.job.files import recorded_job, require_job
     from trainwright.train.batches import data_notes
@@ -88,8 +88,9 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
     load = partial(load_data, fetch=args.download)
     new = asked(args, load)
     check_chip_plan(new.options.plan)
-    parameters = accelerator_of(new.options, new.network, new.settings)
     require_job(new.settings)
+    parameters = new.accelerator
+    assert parameters is not None  # a job has no --numbers
     if update_place(parameters) != "alone":
         needs = " ".join(f"--accelerator {name}={value}" for name, value in ALONE.items())
         raise OptionError(f"a job is for an accelerator that trains alone: add {needs}")

@@ -87,8 +87,8 @@ class SweepOptions(JsonOptions):
 def _run(options: SweepOptions) -> int:
     from trainwright.cli.sweep.processes import complete
     from trainwright.cli.sweep.results import read_luts
+    from trainwright.cli.sweep.shelf import DataShelf
     from trainwright.cli.sweep.spec import points, read_spec
-    from trainwright.cli.train.prepared import DataShelf
     from trainwright.data import own_data
     from trainwright.train.batches import data_notes
 
@@ -105,20 +105,13 @@ def _run(options: SweepOptions) -> int:
         commands = [trial.command for trial in trials]
         return show(options.json, {"trials": commands}, "\n".join(commands))
     engine = _engine(options, out)
-    asked = [trial.checked.asked.options for trial in trials]
+    asked = [trial.asked.options for trial in trials]
     notes: dict[str, None] = {}
     for trial, run in zip(trials, asked, strict=True):  # fails before any trial begins
         read = shelf.load(replace(run, data=run.data or data))
-        notes |= dict.fromkeys(data_notes(trial.checked.asked.network, read))
+        notes |= dict.fromkeys(data_notes(trial.asked.network, read))
     tell(notes)
-    placed = [
-        (replace(trial, folder=shelf.folder(trial.folder, run)), run)
-        for trial, run in zip(trials, asked, strict=True)
-    ]
-    trials = [
-        trial if trial.finished else replace(trial, prepared=shelf.file(run))
-        for trial, run in placed
-    ]
+    trials = [shelf.placed(trial, run) for trial, run in zip(trials, asked, strict=True)]
     ended = complete(trials, jobs=options.jobs, data=data, engine=engine)
     failures = ended or {}
     _write(trials, failures, luts, out, as_json=options.json)

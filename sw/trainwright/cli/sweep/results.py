@@ -58,7 +58,7 @@ def trial_row(point: Point, failure: str | None, luts: Mapping[int, int]) -> Row
         raise OptionError(
             f"{point.folder}: result.json has no {error}; remove its folder"
         ) from None
-    accelerator = point.checked.accelerator
+    accelerator = point.asked.accelerator
     return {
         **dict(point.values),
         "status": FINISHED if result else FAILED if failure else UNFINISHED,

@@ -1,8 +1,10 @@
 """Own data that a sweep reads once and hands to its trials as a file of arrays."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
+from trainwright.cli.sweep.spec import Point
 from trainwright.cli.train.job import RunOptions, load_data
 from trainwright.data import DataSet
 from trainwright.data.prepared import save_prepared
@@ -25,29 +27,33 @@ class DataShelf:
             self._read[key] = load_data(options, fetch=False)
         return self._read[key]
 
-    def folder(self, folder: Path, options: RunOptions) -> Path:
-        """Return the folder of a trial: other content of its own data has another one."""
+    def placed(self, trial: Point, options: RunOptions) -> Point:
+        """Return a trial of own data in a folder by their content, with a file of them to train.
+
+        A finished trial has no file. Raises ``OptionError`` where the file cannot be written.
+        """
         if options.dataset not in (*OWN, "npz"):
-            return folder
+            return trial
         key = _reading(options)
         if key not in self._digests:
-            digest = hashlib.sha256()
-            for part in self.load(options).splits:
-                for array in (part.images, part.labels, part.tags):
-                    digest.update(b"" if array is None else array.tobytes())
-            self._digests[key] = digest.hexdigest()[:8]
-        return folder.with_name(f"{folder.name}-{self._digests[key]}")
-
-    def file(self, options: RunOptions) -> Path | None:
-        """Return the file with a trial's data, where it is own data. Raises ``OptionError``."""
-        if options.dataset not in (*OWN, "npz"):
-            return None
-        key = _reading(options)
+            self._digests[key] = _digest(self.load(options))
+        folder = trial.folder.with_name(f"{trial.folder.name}-{self._digests[key]}")
+        trial = replace(trial, folder=folder)
+        if trial.finished:
+            return trial
         if key not in self._written:
             digest = hashlib.sha256(key.encode()).hexdigest()[:8]
             self._written[key] = (self._folder / f"data-{digest}.safetensors").absolute()
             save_prepared(self._written[key], self.load(options))
-        return self._written[key]
+        return replace(trial, prepared=self._written[key])
+
+
+def _digest(data: DataSet) -> str:
+    digest = hashlib.sha256()
+    for part in data.splits:
+        for array in (part.images, part.labels, part.tags):
+            digest.update(b"" if array is None else array.tobytes())
+    return digest.hexdigest()[:8]
 
 
 def _reading(options: RunOptions) -> str:

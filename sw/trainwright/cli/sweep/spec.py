@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from trainwright.accelerator import is_backend
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep.processes import Trial
-from trainwright.cli.train.job import Load, RequestedRun, accelerator_of, asked, load_data
+from trainwright.cli.train.job import Load, RequestedRun, asked, load_data
 from trainwright.cli.train.options import add_arguments
 from trainwright.formats import CLASSES
 from trainwright.network import BUILT_IN, Network, NetworkError
@@ -136,31 +136,12 @@ def _option(name: str, value: Any) -> list[str]:
     return [f"{option}={text}"] if text.startswith("-") else [option, text]
 
 
-@dataclass(frozen=True)
-class CheckedCommand:
-    """A command line that ``trainwright train`` will take, data and compiler allowing."""
-
-    asked: RequestedRun
-    accelerator: AcceleratorParameters | None
-    """Accelerator of the run; None where the numbers are floats."""
-
-    @property
-    def run(self) -> tuple[Any, ...]:
-        """Network, options, settings and accelerator: equal ones are one run."""
-        options = self.asked.options
-        if self.accelerator is not None:  # whatever names its sizes
-            options = replace(options, accelerator=())
-        return self.asked.network, options, self.asked.settings, self.accelerator
-
-
-def checked(options: tuple[str, ...], load: Load = load_data) -> CheckedCommand:
+def checked(options: tuple[str, ...], load: Load = load_data) -> RequestedRun:
     """Check options as far as possible. Raises ``OptionError``, ``NetworkError``."""
     new = asked(_parser().parse_args(list(options)), load)
-    if new.network.widths.is_float:
-        return CheckedCommand(new, None)
-    if not is_backend(new.options.backend):
+    if new.accelerator is not None and not is_backend(new.options.backend):
         raise OptionError(f"--backend: there is no {new.options.backend!r}")
-    return CheckedCommand(new, accelerator_of(new.options, new.network, new.settings))
+    return new
 
 
 # -- the file --------------------------------------------------------------------------------------
@@ -186,7 +167,13 @@ class Point(Trial):
     """A trial with its place on the axes."""
 
     values: tuple[tuple[str, Any], ...]
-    checked: CheckedCommand = field(compare=False)
+    asked: RequestedRun = field(compare=False)
+
+    @property
+    def run(self) -> tuple[Any, ...]:
+        """Network, options, settings and accelerator: equal ones are one run."""
+        new = self.asked  # whatever its options call the sizes of the accelerator
+        return new.network, replace(new.options, accelerator=()), new.settings, new.accelerator
 
 
 def read_spec(path: Path) -> Spec:
@@ -251,7 +238,7 @@ def points(spec: Spec, out: Path, load: Load = load_data) -> list[Point]:
 
 
 _UNSEEN = ("threads", "initial")
-"""Axes that `CheckedCommand.run` does not tell apart."""
+"""Axes that `Point.run` does not tell apart."""
 
 
 def _check_distinct(spec: Spec, axis: str, trials: Sequence[Point]) -> None:
@@ -259,7 +246,7 @@ def _check_distinct(spec: Spec, axis: str, trials: Sequence[Point]) -> None:
     before: list[tuple[Any, Any]] = []
     for trial in trials:
         values = dict(trial.values)
-        value, run = values.pop(axis), trial.checked.run
+        value, run = values.pop(axis), trial.run
         if any(values[other] is not spec.axes[other][0] for other in values):
             continue
         for known_value, known_run in before:
@@ -276,7 +263,7 @@ def _point(spec: Spec, values: Mapping[str, Any], out: Path, load: Load) -> Poin
     with errors_as(f"{spec.path}: {name}", OptionError, (OptionError, NetworkError)):
         options = command_options({**spec.train, **values})
         accepted = checked(options, load)
-    folder = out / "trials" / _folder_name(name, options, accepted.asked.network)
+    folder = out / "trials" / _folder_name(name, options, accepted.network)
     return Point(name, options, folder, tuple(values.items()), accepted)
 
 

@@ -5,7 +5,7 @@ import shlex
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -69,7 +69,7 @@ def accelerator_of(
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
     """A state with the data and the folder that belong to it."""
 
@@ -79,12 +79,17 @@ class Job:
     folder: RunFolder
     begin: float = field(default_factory=time.monotonic)
     """``time.monotonic`` of the start, earlier by what interrupted sessions took."""
-    writes: list[int | None] = field(default_factory=list)
+    host_writes: int | None = None
     """Bytes written by the host in the last whole epoch, once training is over."""
-    resident: list[MemoryItem] = field(default_factory=list)
+    resident: Sequence[MemoryItem] = ()
     """Memory of steps that the accelerator does alone, once training is over."""
-    resident_cycles: list[int] = field(default_factory=list)
+    resident_cycles: int = 0
     """Cycles of such a step by the cycle model, once training is over."""
+
+    @property
+    def accelerator(self) -> AcceleratorParameters:
+        """Accelerator that the run trains on. Raises ``OptionError``."""
+        return accelerator_of(self.options, self.state.network, self.state.settings)
 
     @property
     def seconds(self) -> float:
@@ -189,6 +194,8 @@ class RequestedRun:
     network: Network
     options: RunOptions
     settings: TrainSettings
+    accelerator: AcceleratorParameters | None = None
+    """None where the numbers are floats."""
     pretrained: Pretrained | None = None
     data: DataSet | None = None
     """Own data that was read already, to choose a network for it."""
@@ -227,7 +234,9 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> RequestedRun:
     options = RunOptions(dataset=dataset, command=getattr(args, "command_line", ""), **given)
     settings = make_settings(args, dataset)
     _check_options(options, network, settings)
-    return RequestedRun(network, options, settings, pretrained, data)
+    is_float = network.widths.is_float
+    accelerator = None if is_float else accelerator_of(options, network, settings)
+    return RequestedRun(network, options, settings, accelerator, pretrained, data)
 
 
 def _no_data(path: str) -> str:

@@ -9,7 +9,7 @@ from trainwright.check.verify import make_verifier
 from trainwright.cli.backend import opened
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import check_chip_plan, tell_update_place, update_place
-from trainwright.cli.train.job import RunOptions, accelerator_of, on_chip
+from trainwright.cli.train.job import Job, on_chip
 from trainwright.compiler.base.errors import CompileError, ResourceError
 from trainwright.compiler.step.rows import plan_of_loop, require_chip
 from trainwright.driver import Driver
@@ -20,7 +20,6 @@ from trainwright.train.host_engine import HostEngine
 from trainwright.train.interfaces import DriverFactory
 from trainwright.train.parallel import ParallelDriver
 from trainwright.train.resident import ResidentEngine
-from trainwright.train.settings import TrainSettings
 from trainwright.train.workers import Workers
 
 
@@ -52,19 +51,17 @@ def _told_of_host(alone: bool) -> Iterator[None]:
 
 
 @contextmanager
-def open_machine(
-    options: RunOptions, network: Network, settings: TrainSettings
-) -> Iterator[Machine]:
+def open_machine(job: Job) -> Iterator[Machine]:
     """Open the back end, close it at the end.
 
     A network in float32 needs none. Raises what ``cli.backend.opened`` raises, and ``OptionError``
     for options that do not go with an update by the accelerator.
     """
+    options, network, settings = job.options, job.state.network, job.state.settings
     if network.widths.is_float:
         yield _of_host(FloatDriver)
         return
-    batch, chip = settings.micro_batch, on_chip(settings)
-    parameters = accelerator_of(options, network, settings)
+    batch, chip, parameters = settings.micro_batch, on_chip(settings), job.accelerator
     alone = chip and update_place(parameters) == "alone"
     if alone:
         check_chip_plan(options.plan)
@@ -94,15 +91,9 @@ def open_machine(
         yield Machine(steps, open_driver)
 
 
-def check_parallel(
-    options: RunOptions,
-    network: Network,
-    settings: TrainSettings,
-    workers: Workers,
-    *,
-    round_: bool,
-) -> None:
+def check_parallel(job: Job, workers: Workers, *, round_: bool) -> None:
     """Raise ``OptionError`` where micro-batches or several workers contradict other options."""
+    network, settings = job.state.network, job.state.settings
     parts, count = settings.micro_batches, workers.count
     if parts % count:
         raise OptionError(
@@ -111,14 +102,9 @@ def check_parallel(
         )
     if parts > 1 and network.widths.is_float:
         raise OptionError("--micro-batches sums integers: it does not go with --numbers float32")
-    if parts > 1 and options.verify:
+    if parts > 1 and job.options.verify:
         raise OptionError("--verify compares whole batches: it does not go with --micro-batches")
-    if (
-        parts > 1
-        and settings.chip
-        and not network.functions
-        and accelerator_of(options, network, settings).vector_engine
-    ):
+    if parts > 1 and settings.chip and not network.functions and job.accelerator.vector_engine:
         raise OptionError(
             "--micro-batches leaves loss and update to the host: use --accelerator vector_engine=0"
         )
@@ -127,20 +113,18 @@ def check_parallel(
 
 
 @contextmanager
-def open_parallel(
-    options: RunOptions, network: Network, settings: TrainSettings, workers: Workers
-) -> Iterator[Machine]:
+def open_parallel(job: Job, workers: Workers) -> Iterator[Machine]:
     """Open the accelerator of whole batches, or one for each micro-batch of this worker."""
+    network, settings = job.state.network, job.state.settings
     if settings.micro_batches == 1:
-        with open_machine(options, network, settings) as machine:
+        with open_machine(job) as machine:
             yield machine
         return
     if settings.chip and not workers.rank:
-        p = accelerator_of(options, network, settings)
-        tell_update_place(p, network, parts=bool(network.functions))
+        tell_update_place(job.accelerator, network, parts=bool(network.functions))
     with ExitStack() as stack:
         factories = [
-            stack.enter_context(open_machine(options, network, settings)).open_driver
+            stack.enter_context(open_machine(job)).open_driver
             for _ in range(settings.micro_batches // workers.count)
         ]
 

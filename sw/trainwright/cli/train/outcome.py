@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import update_place
 from trainwright.cli.output import teller, to_json
 from trainwright.cli.train.folder import PICTURES, RESULT
-from trainwright.cli.train.job import Job, accelerator_of, on_chip
+from trainwright.cli.train.job import Job, on_chip
 from trainwright.compiler import CompiledStep, compile_step
 from trainwright.report import summary as figures
 from trainwright.report.memory import MemoryItem, state_bits_per_parameter, training_memory
@@ -78,7 +78,7 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: figures.Summary) ->
     folder.finish()
 
 
-def _memory(job: Job) -> list[MemoryItem]:
+def _memory(job: Job) -> Sequence[MemoryItem]:
     state = job.state
     return job.resident or training_memory(
         state.model.network, state.settings, lambda: _compiled(job), initial=state.network
@@ -87,10 +87,7 @@ def _memory(job: Job) -> list[MemoryItem]:
 
 def _update_place(job: Job) -> str:
     """Return where loss and update were computed: alone or host (``update_place``)."""
-    settings, network = job.state.settings, job.state.network
-    if not on_chip(settings):
-        return "host"
-    return update_place(accelerator_of(job.options, network, settings))
+    return update_place(job.accelerator) if on_chip(job.state.settings) else "host"
 
 
 def _sizes(job: Job) -> dict[str, float | str | None]:
@@ -100,7 +97,7 @@ def _sizes(job: Job) -> dict[str, float | str | None]:
     a step keeps but for the data set.
     """
     return {
-        "host_writes": job.writes[-1] if job.writes else None,
+        "host_writes": job.host_writes,
         "update_place": _update_place(job),
         "state_bits_per_parameter": state_bits_per_parameter(job.state.settings, job.state.network),
         "training_state_bits": sum(item.bits for item in _memory(job)),
@@ -108,10 +105,8 @@ def _sizes(job: Job) -> dict[str, float | str | None]:
 
 
 def _compiled(job: Job) -> CompiledStep:
-    network, options = job.state.model.network, job.options
-    settings = job.state.settings
-    parameters = accelerator_of(options, network, settings)
-    return compile_step(network, settings.micro_batch, parameters, plan=options.plan)
+    network, batch = job.state.model.network, job.state.settings.micro_batch
+    return compile_step(network, batch, job.accelerator, plan=job.options.plan)
 
 
 def save(job: Job) -> None:
@@ -129,7 +124,7 @@ def _step_cost(job: Job) -> figures.StepCost | None:
     if counted:
         return figures.StepCost(counted, figures.COUNTED, is_whole=_update_place(job) != "host")
     if job.resident_cycles:
-        return figures.StepCost(job.resident_cycles[-1], figures.PREDICTED, is_whole=True)
+        return figures.StepCost(job.resident_cycles, figures.PREDICTED, is_whole=True)
     # Each part of a batch is a step of the compiled programs.
     cycles = settings.micro_batches * _compiled(job).predicted_cycles
     return figures.StepCost(cycles, figures.PREDICTED, is_whole=False)

@@ -70,9 +70,7 @@ def _job(args: argparse.Namespace, workers: Workers) -> Job:
             asked = args.epochs is not None
             tell(state.settings.length_notes(len(job.data.train), asked=asked))
     try:
-        machine.check_parallel(
-            job.options, state.network, state.settings, workers, round_=args.tt_round is not None
-        )
+        machine.check_parallel(job, workers, round_=args.tt_round is not None)
     except BaseException:
         job.folder.release()
         raise
@@ -125,7 +123,7 @@ def _train(
     check_data(state.network, job.data, state.settings.batch)  # before a simulator is built
     stop = interrupts.requested if workers.count == 1 else lambda: workers.stopping
     with (
-        machine.open_parallel(options, state.network, state.settings, workers) as opened,
+        machine.open_parallel(job, workers) as opened,
         logging(
             job.folder.path, state.history, state.network, _curves(job, args), _facts(job)
         ) if first else nullcontext([]) as logs,
@@ -163,11 +161,11 @@ def _train(
             if not (interrupts.requested() and workers.count == 1) and not stop():
                 raise
             evaluation = None
-    job.writes.append(trainer.host_writes)
+    job.host_writes = trainer.host_writes
     driver = opened.engine.driver
     if isinstance(driver, ResidentDriver):
-        job.resident.extend(resident_memory(driver.memory, driver.resident.program))
-        job.resident_cycles.append(driver.resident.predicted_cycles(driver.memory.step.parameters))
+        job.resident = resident_memory(driver.memory, driver.resident.program)
+        job.resident_cycles = driver.resident.predicted_cycles(driver.memory.step.parameters)
     if evaluation is None:
         if first:
             outcome.save(job)
