@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -185,6 +186,22 @@ def test_points_of_curves_csv_each_once_also_resumed(tmp_path):
         assert len(table) == len(lines) == 2 + 2 + 8 + 1
         assert table[EVERY, "train/loss"] == sum(2 / s for s in range(1, EVERY + 1)) / EVERY
         assert table[1, "ranks/layer 1, bond 1"] == 16 and table[22, "test/accuracy"] == 0.75
+
+
+def test_curves_of_records_with_several_steps_have_means_of_a_step(tmp_path):
+    log = Curves("csv", tmp_path, {}, History(), NETWORK)
+    log.started(0, 69, NETWORK)
+    for step in (22, 44, 66, 69):  # the last has fewer steps, as the run ends there
+        taken = 3 if step == 69 else 22
+        log.stepped(replace(record(step), correct=taken, samples=64 * taken, cycles=7 * taken))
+    log.close()
+    table = {}
+    for line in csv.DictReader((tmp_path / "curves.csv").read_text().splitlines()):
+        table.setdefault(line["name"], {})[int(line["step"])] = float(line["value"])
+    assert table["train/loss"] == pytest.approx({step: 2 / step for step in (22, 44, 66, 69)})
+    assert set(table["train/accuracy"].values()) == {1 / 64}
+    assert set(table["accelerator/cycles a step"].values()) == {7}
+    assert table["scales/values saturated"] == {22: 1, 44: 2, 66: 3, 69: 23}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,26 @@ def test_loss_picture_of_few_steps_names_the_batches_of_its_mean(monkeypatch, st
     assert texts == ["batch", f"mean of {label}"]
 
 
+@pytest.mark.parametrize(
+    ("counts", "labels", "drawn"),
+    [
+        ([22, 22, 20], ["mean of 22 batches"], [3.0, 2.0, 1.0]),
+        # The last 20 steps of the third record begin inside of the first, which is left out.
+        ([8, 8, 8], ["mean of 8 batches", "mean of 20 batches"], [3.0, 2.5, 1.5]),
+        ([4, 12, 8], ["mean of 12 batches", "mean of 20 batches"], [3.0, 2.25, 1.6]),
+        ([3, 13, 8], ["mean of 13 batches", "mean of 20 batches"], [3.0, 35 / 16, 1.0]),
+    ],
+)
+def test_loss_picture_of_records_with_several_steps_averages_steps(
+    monkeypatch, counts, labels, drawn
+):
+    monkeypatch.setattr(pictures, "to_png", lambda figure: figure)
+    records = [SimpleNamespace(step=sum(counts[: n + 1]), loss=3.0 - n) for n in range(len(counts))]
+    (axes,) = pictures.draw_loss(History(steps=records)).axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == labels
+    assert axes.lines[-1].get_ydata().tolist() == pytest.approx(drawn, rel=1e-12)
+
+
 def test_scales_legend_covers_no_curve_and_no_label(monkeypatch):
     figures = []
     monkeypatch.setattr(pictures, "to_png", lambda figure: figures.append(figure) or b"")

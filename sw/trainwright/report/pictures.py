@@ -17,7 +17,7 @@ from trainwright.train.history import History, ScaleRecord
 
 _TRAIN, _TEST = COLOURS[:2]
 SMOOTHED = 20
-"""Batches of the running mean: fewer follow the noise, more hide the first steps."""
+"""Steps of the running mean: fewer follow the noise, more hide the first steps."""
 _SIZE = 5.2, 3.2
 """Inches: 570 points wide, so that text of 10 points is read in a column of 400 points too."""
 
@@ -30,24 +30,33 @@ def _axes(title: str, x: str, y: str, height: float = _SIZE[1]) -> Any:
     return dress(new_figure(_SIZE[0], height).subplots(), title, x, y)
 
 
-def _smooth(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.float64]:
-    """Return for each value the mean of the ``window`` values up to it."""
-    sums = np.cumsum(np.concatenate([[0.0], values]))
+def smooth(
+    values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], window: int
+) -> npt.NDArray[np.float64]:
+    """Return for each value the mean over the last ``window`` steps.
+
+    ``counts`` has the steps that each value is a mean of, at most ``window``. A value that begins
+    before the last ``window`` steps is left out.
+    """
+    sums = np.cumsum(np.concatenate([[0.0], values * counts]))
+    steps = np.concatenate([[0], np.cumsum(counts)])
     end = np.arange(1, len(values) + 1)
-    begin = np.maximum(0, end - window)
-    return (sums[end] - sums[begin]) / (end - begin)
+    begin = np.searchsorted(steps, steps[end] - window)
+    return (sums[end] - sums[begin]) / (steps[end] - steps[begin])
 
 
 def draw_loss(history: History, what: str = "cross-entropy") -> bytes:
-    """Draw the loss of every batch, and its running mean."""
+    """Draw the loss of every record, and its running mean if records have fewer steps than that."""
     axes = _axes("Loss", "step", what)
     steps = [r.step for r in history.steps]
-    loss = np.array([r.loss for r in history.steps])
-    axes.plot(steps, loss, color=_TRAIN, alpha=0.55, linewidth=0.8, label="batch")
-    window = min(SMOOTHED, len(loss))
-    axes.plot(
-        steps, _smooth(loss, window), color=_TRAIN, label=f"mean of {amount(window, 'batch')}"
-    )
+    loss, counts = np.array([r.loss for r in history.steps]), np.array(history.counts)
+    most = int(counts.max())
+    name = "batch" if most == 1 else f"mean of {amount(most, 'batch')}"
+    if most < SMOOTHED:
+        axes.plot(steps, loss, color=_TRAIN, alpha=0.55, linewidth=0.8, label=name)
+        name = f"mean of {amount(min(SMOOTHED, steps[-1]), 'batch')}"
+        loss = smooth(loss, counts, SMOOTHED)
+    axes.plot(steps, loss, ".-" if most >= SMOOTHED else "-", color=_TRAIN, label=name)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -132,7 +141,7 @@ def draw_ranks(history: History, network: Network) -> bytes:
 
 
 def draw_cycles(history: History) -> bytes:
-    """Draw the cycles of forward and backward of every step."""
+    """Draw the cycles of every step; a record of several steps has their mean."""
     axes = _axes("Accelerator cycles a step", "step", "cycles")
     axes.step(
         [r.step for r in history.steps],

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import groupby, takewhile
+from itertools import groupby, pairwise, takewhile
 from typing import Any, TypeVar
 
 import msgspec
@@ -116,11 +116,14 @@ class History:
     @property
     def cycles_a_step(self) -> list[int]:
         """Cycles per step of each record; the mean if a record has several steps."""
-        before = [0, *(record.step for record in self.steps)]
         return [
-            record.cycles // (record.step - first)
-            for first, record in zip(before, self.steps, strict=False)
+            record.cycles // count for record, count in zip(self.steps, self.counts, strict=True)
         ]
+
+    @property
+    def counts(self) -> list[int]:
+        """Steps that each record has, in order."""
+        return [b - a for a, b in pairwise([0, *(record.step for record in self.steps)])]
 
     def epochs(self) -> Iterator[tuple[int, float, float]]:
         """Yield (last step, mean loss, accuracy) on the training batches of each epoch."""

@@ -174,9 +174,9 @@ class JsonLines(Observer):
 class Curves(Observer):
     """Points for a sink.
 
-    Means over ``EVERY`` steps, ranks and size when they change, test accuracy, and exponents and
-    saturation of all tensors in the steps whose scales are kept. ``network`` is that of the start
-    of the run. Errors of the sink become ``LogError``.
+    Means over ``EVERY`` steps or over those of one record, if it has more; ranks and size when they
+    change; test accuracy; exponents and saturation of all tensors in the steps whose scales are
+    kept. ``network`` is that of the start of the run. Errors of the sink become ``LogError``.
     """
 
     def __init__(
@@ -187,12 +187,13 @@ class Curves(Observer):
         self._sink: Sink | None = None
         self._recent: list[StepRecord] = []
         self._ranks: tuple[int, ...] = ()
-        self._evaluated = 0
+        self._evaluated = self._shown = self._total = 0
 
     def started(self, step: int, total: int, network: Network) -> None:
         """See ``Observer``."""
         self.close()
         self._recent, self._ranks, self._evaluated = [], (), 0
+        self._shown, self._total = 0, total
         with self._complaints():
             self._sink = find_sink(self._name)(self._folder, self._settings)
         takers = {
@@ -214,7 +215,7 @@ class Curves(Observer):
             self._ranks = record.ranks
             self._add_ranks(record.step, with_flat_ranks(self._network, record.ranks))
         self._recent.append(record)
-        if record.step % EVERY == 0:
+        if record.step // EVERY > self._shown // EVERY or record.step == self._total:
             self._add_means()
 
     def evaluated(self, record: EvaluationRecord) -> None:
@@ -226,14 +227,15 @@ class Curves(Observer):
 
     def _add_means(self) -> None:
         recent, self._recent = self._recent, []
-        last, steps = recent[-1], len(recent)
+        last, samples = recent[-1], max(1, sum(r.samples for r in recent))
+        steps, self._shown = last.step - self._shown, last.step
 
         def total(name: str) -> float:
             return sum(getattr(r, name) for r in recent)
 
         values = {
-            "train/loss": total("loss") / steps,
-            "train/accuracy": total("correct") / total("samples"),
+            "train/loss": sum(r.loss * r.samples for r in recent) / samples,
+            "train/accuracy": total("correct") / samples,
             "train/learning rate": last.learning_rate,
             "train/prior weight": last.prior_weight,
             "scales/exponents moved": total("moved") / steps,

@@ -15,7 +15,7 @@ from trainwright.train.interfaces import Observer, Verification
 
 STOPPING = "stopping after this step; Ctrl-C once more abandons it"
 RECENT = 20
-"""Steps that the shown loss and accuracy are means of."""
+"""Steps that the shown loss and accuracy are means of, or those of one record if it has more."""
 
 
 def spell_seconds(seconds: float) -> str:
@@ -32,6 +32,8 @@ class Progress(Observer):
         self.total = self.first = 0
         self.network: Network | None = None
         self.recent: list[StepRecord] = []
+        self.before = 0
+        """Step before those of the last record."""
         self.test: EvaluationRecord | None = None
         self.classified = (0, 0)
         """Test samples classified so far, and all of them."""
@@ -59,7 +61,8 @@ class Progress(Observer):
 
     def stepped(self, record: StepRecord) -> None:
         """See ``Observer``."""
-        self.recent = [*self.recent[1 - RECENT :], record]
+        self.before = self.step
+        self.recent = [r for r in self.recent if record.step - r.step < RECENT] + [record]
         self.show()
 
     def cut(self, step: int, network: Network) -> None:
@@ -98,10 +101,10 @@ class Progress(Observer):
         recent, v = self.recent, self.verification
         regression = self.network is not None and self.network.is_regression
         if recent:
-            facts["loss"] = f"{sum(r.loss for r in recent) / len(recent):.4f}"
+            samples = max(1, sum(r.samples for r in recent))
+            facts["loss"] = f"{sum(r.loss * r.samples for r in recent) / samples:.4f}"
             if not regression:
-                right = sum(r.correct for r in recent) / max(1, sum(r.samples for r in recent))
-                facts["accuracy"] = f"{right:.1%}"
+                facts["accuracy"] = f"{sum(r.correct for r in recent) / samples:.1%}"
         if self.test and regression:
             facts["test R2"] = f"{self.test.accuracy:.4f}"
         elif self.test:
@@ -110,8 +113,7 @@ class Progress(Observer):
             facts["ranks"] = spell_ranks(n.ranks)
             facts["model"] = f"{n.model_bits:,} bits, {n.reduction:.1f}x smaller"
         if recent and recent[-1].cycles:
-            before = recent[-2].step if len(recent) > 1 else self.first
-            facts["cycles a step"] = f"{recent[-1].cycles // (recent[-1].step - before):,}"
+            facts["cycles a step"] = f"{recent[-1].cycles // (self.step - self.before):,}"
             pace = sum(r.cycles for r in recent) / (sum(r.seconds for r in recent) or math.inf)
             facts["simulated"] = f"{pace:,.0f} cycles/s"
         if v.steps:
