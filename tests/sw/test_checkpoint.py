@@ -17,6 +17,7 @@ from trainwright.support.files import write_whole
 from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.export import load_model, save_model
+from trainwright.train.history import History, ScaleRecord
 from trainwright.train.host_engine import HostEngine
 from trainwright.train.settings import PriorSettings, TrainSettings
 from trainwright.train.state import initial_state
@@ -73,6 +74,12 @@ def test_everything_comes_back(trained, tmp_path):
     assert same(loaded.state, trained) and loaded.run == {"backend": "golden"}
     assert loaded.state.history == trained.history
     assert loaded.state.verification == trained.verification
+
+
+def test_history_with_and_without_means_round_trips():
+    scales = [ScaleRecord(3, "l1.y", -5, None, 0.25), ScaleRecord(4, "l1.y", -5, 0.5, 0.0, 0.125)]
+    history = History(scales=scales)
+    assert History.from_tensors(history.to_tensors()) == history
 
 
 def test_checkpoint_of_untrained_state_round_trips(tmp_path):

@@ -25,6 +25,7 @@ from trainwright.train.batches import ImageQuantiser, chip_batch_indices
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.host_engine import HostEngine
+from trainwright.train.interfaces import Observer
 from trainwright.train.resident import ResidentEngine, stored_records
 from trainwright.train.settings import ChipSettings, PriorSettings
 from trainwright.train.state import initial_state
@@ -78,7 +79,10 @@ def test_resident_training_run_has_the_bits_of_the_definitions(data, chosen):
     """Over ends of epochs, with evaluations there; losses are the means of their steps'."""
     network = load_network("digits")
     ours, theirs = initial_state(network, chosen), initial_state(network, chosen)
-    Trainer(ours, data, HostEngine(driver)).run()
+    exponents = {}
+    watch = Observer()
+    watch.stepped = lambda record: exponents.update({record.step: ours.scales.exponents.copy()})
+    Trainer(ours, data, HostEngine(driver), observer=watch).run()
     run = trainer(theirs, data)
     run.run()
     assert same(ours, theirs) and ours.step == theirs.step
@@ -97,6 +101,11 @@ def test_resident_training_run_has_the_bits_of_the_definitions(data, chosen):
         assert (record.epoch, record.ranks) == (steps[-1].epoch, steps[-1].ranks)
         for name in ("correct", "samples", "saturations"):
             assert getattr(record, name) == sum(getattr(step_record, name) for step_record in steps)
+    assert {(r.step, r.tensor): (r.exponent, r.mean) for r in theirs.history.scales} == {
+        (r.step, r.tensor): (exponents[r.step][r.tensor], None)
+        for r in ours.history.scales
+        if r.step in ends
+    }
     cuts = {step_record.ranks for step_record in ours.history.steps[:22]}
     assert (len(cuts) > 2) == (chosen.prior is not None and chosen.prior.threshold == 0.5)
     assert run.host_writes is not None and (run.host_writes > 0) == (fitted and len(cuts) > 1)

@@ -1,6 +1,7 @@
 """Records of a run: one for each step and evaluation, and the scales now and then."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import groupby, pairwise, takewhile
@@ -59,14 +60,18 @@ class EvaluationRecord:
 
 @dataclass(frozen=True)
 class ScaleRecord:
-    """Accelerator's counts of one tensor in ``step``."""
+    """Accelerator's counts of one tensor in ``step``, or in several steps that end with it."""
 
     step: int
     tensor: str
     exponent: int
-    """Exponent that the tensor was computed with; a value is integer x 2^exponent."""
-    mean: float
-    """Mean of |q| as a fraction of full scale."""
+    """Exponent of the tensor; a value is integer x 2^exponent.
+
+    It is the one that the tensor was computed with, or, where the accelerator moves exponents
+    itself, the one that it chose after the step.
+    """
+    mean: float | None
+    """Mean of |q| as a fraction of full scale; None where the accelerator moves exponents."""
     saturated: float
     """Fraction of the values that saturated."""
     underflowed: float = 0.0
@@ -149,7 +154,10 @@ class History:
         tables: dict[str, list[tuple[float, ...]]] = {
             "steps": [(*fixed, *ranks) for *fixed, ranks in map(_values, self.steps)],
             "evaluations": [tuple(_values(record)) for record in self.evaluations],
-            "scales": [(k, numbers[name], *rest) for k, name, *rest in map(_values, self.scales)],
+            "scales": [
+                (k, numbers[name], exponent, math.nan if mean is None else mean, *rest)
+                for k, name, exponent, mean, *rest in map(_values, self.scales)
+            ],
         }
         tensors = {
             f"history.{kind}": torch.tensor(rows, dtype=torch.float64)
@@ -169,7 +177,10 @@ class History:
         return cls(
             [_record(StepRecord, (*row[:_FIXED], row[_FIXED:])) for row in steps],
             [_record(EvaluationRecord, row) for row in evaluations],
-            [_record(ScaleRecord, (step, names[int(n)], *row)) for step, n, *row in scales],
+            [
+                _record(ScaleRecord, (k, names[int(n)], exponent, *_with_none(row)))
+                for k, n, exponent, *row in scales
+            ],
         )
 
     def to_lines(self) -> str:
@@ -181,6 +192,10 @@ class History:
         records: list[Record] = [*self.steps, *self.scales, *self.evaluations]
         kinds = list(_KINDS)
         yield from sorted(records, key=lambda r: (r.step, kinds.index(type(r))))
+
+
+def _with_none(row: Iterable[float]) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in row]
 
 
 def _values(record: Record) -> Iterable[Any]:

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,7 +13,6 @@ from trainwright.data.sentences import PADDING
 from trainwright.driver.runner import Occupied
 from trainwright.driver.tokens import TokenCounts
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
-from trainwright.fixed.scale import TensorStatistics
 from trainwright.onchip.choices import no_label
 from trainwright.onchip.samples import label_words
 from trainwright.train.batches import (
@@ -138,8 +137,9 @@ class Trainer:
         state.history.steps.append(record)
         # A long run keeps the scales of about SCALE_RECORDS steps: a record for each tensor and
         # step would outgrow the checkpoint's weights.
-        if state.step % max(1, self.total_steps // SCALE_RECORDS) == 0:
-            state.history.scales += _scale_records(state.step, done.statistics)
+        interval = max(1, self.total_steps // SCALE_RECORDS)
+        if state.step // interval > (state.step - count) // interval:
+            state.history.scales += _scale_records(state.step, done)
         self._observer.stepped(record)
         self._count_writes()
         self._cut()
@@ -322,10 +322,16 @@ class Trainer:
         self._observer.cut(self.state.step, network)
 
 
-def _scale_records(step: int, statistics: Mapping[str, TensorStatistics]) -> list[ScaleRecord]:
+def _scale_records(step: int, done: StepResult) -> list[ScaleRecord]:
+    # The accelerator clears its sums when it moves exponents by them: no mean is left to record.
     return [
         ScaleRecord(
-            step, name, s.exponent, s.mean_fraction, s.saturations / s.count, s.underflows / s.count
+            step,
+            name,
+            s.exponent,
+            s.mean_fraction if name in done.statistics else None,
+            s.saturations / s.count,
+            s.underflows / s.count,
         )
-        for name, s in statistics.items()
+        for name, s in (done.statistics or done.observed).items()
     ]
