@@ -6,17 +6,19 @@ serves all steps. ``with_slots`` replaces what ``CompiledProgram.bind`` would co
 the end of a step.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 from trainwright.compiler.base.compiled import CompiledProgram
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.hazards import rows_of, touches
 from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.fixed.scale import ScaleRanges, sum_limits
+from trainwright.formats.exponents import ExponentRule
 from trainwright.functions import FunctionKernel, scalars_of
+from trainwright.functions.scalars import ExponentSum
 from trainwright.graph.ir import Alias, Kernel
 from trainwright.graph.step import step_graph
 from trainwright.network import Network
@@ -39,6 +41,7 @@ REACH = 64
 """Bounds of constants below this are checked; others are never reached."""
 MOST_EXPONENTS = 1 << EXPONENT_SLOT_WIDTH
 """Slots of the largest exponent file."""
+EXACT = ExponentRule(exact=True)
 NEVER = (1 << 48) - 1
 """Sum of |q| that none exceeds: an exponent with this limit never moves."""
 
@@ -48,35 +51,16 @@ def moment_name(part: str) -> str:
     return f"{part} moments"
 
 
-class NamedSum(NamedTuple):
-    """Addition of the exponents of two names."""
-
-    first: str
-    second: str
-    result: str
-    exact: bool
-    """Whether the result is exactly the sum, which otherwise is the least value of the result."""
-
-
-class NamedScalar(NamedTuple):
-    """Scalar of a VECTOR, with the names of its exponents in place of their slots."""
-
-    constant: int
-    plus: str
-    minus: str
-    offset: int
-    strict: bool
-    """Whether a scalar below 0 is an error."""
-
-
 @dataclass(frozen=True)
 class FunctionExponents:
-    """Exponents that a function's passes need, by name, and the scalars made of these exponents."""
+    """Exponents that a function's passes need, by name, and its constants made of these names."""
 
     fixed: Mapping[str, int]
     """Exponents that never move."""
-    sums: tuple[NamedSum, ...]
-    scalars: tuple[NamedScalar, ...]
+    sums: tuple[Rule, ...]
+    """Additions of two exponents. One that is not exact gives the least value of the result."""
+    constants: tuple[tuple[str, str, ExponentSum], ...]
+    """Names of the exponents to add and to subtract, and the rule of each constant."""
 
     @classmethod
     @lru_cache(512)
@@ -88,7 +72,7 @@ class FunctionExponents:
         assert rule.kernel is not None
         rules = scalars_of(rule.kernel, rule.z.width)
         names = [name for name in (rule.x, rule.g) if name is not None][: rule.kernel.operands]
-        fixed, sums = dict[str, int](), list[NamedSum]()
+        fixed, sums = dict[str, int](), list[Rule]()
 
         def total(signs: Sequence[int], wanted: int) -> str:
             """Return the name of the sum of all exponents of a sign."""
@@ -97,7 +81,7 @@ class FunctionExponents:
             while len(chosen) > 1:
                 first, second, *rest = chosen
                 name = f"{first} + {second}"
-                sums.append(NamedSum(first, second, name, exact=True))
+                sums.append(Rule(first, second, replace(rule.z, name=name), EXACT))
                 chosen = [name, *rest]
             return chosen[0]
 
@@ -106,20 +90,24 @@ class FunctionExponents:
             if any(by.signs):
                 more = f"2^{by.offset}"
                 fixed[more] = by.offset
-                exact = not rule.kernel.automatic
-                sums.append(NamedSum(total(by.signs, 1), more, rule.z.name, exact))
+                exponents = ExponentRule() if rule.kernel.automatic else EXACT
+                sums.append(Rule(total(by.signs, 1), more, rule.z, exponents))
             else:
                 fixed[rule.z.name] = by.offset
-        scalars = list[NamedScalar]()
-        for to, by in enumerate(rules.constants):
-            plus, minus = total(by.signs, 1), total(by.signs, -1)
-            # A scalar below 0 is an error; those that only check a bound come before the constant.
+        constants = [(total(by.signs, 1), total(by.signs, -1), by) for by in rules.constants]
+        return cls(fixed, tuple(sums), tuple(constants))
+
+    def scalars(self, slots: "ExponentSlots") -> Iterator[Scalar]:
+        """Yield the scalars that give a pass its constants."""
+        # A strict scalar below 0 is an error: a constant that is out of range. Those that only
+        # check a bound come before the constant.
+        for to, (added, subtracted, by) in enumerate(self.constants):
+            plus, minus = slots[added], slots[subtracted]
             if abs(by.most) < REACH:
-                scalars.append(NamedScalar(to, minus, plus, by.most - by.offset, strict=True))
+                yield Scalar(ScalarKind.VALUE, to, minus, plus, by.most - by.offset, strict=True)
             if by.least and abs(by.least) < REACH:
-                scalars.append(NamedScalar(to, plus, minus, by.offset - by.least, strict=True))
-            scalars.append(NamedScalar(to, plus, minus, by.offset, strict=by.least == 0))
-        return cls(fixed, tuple(sums), tuple(scalars))
+                yield Scalar(ScalarKind.VALUE, to, plus, minus, by.offset - by.least, strict=True)
+            yield Scalar(ScalarKind.VALUE, to, plus, minus, by.offset, strict=by.least == 0)
 
 
 @dataclass(frozen=True)
@@ -154,7 +142,7 @@ class ExponentSlots:
             if rule.kernel:
                 own = FunctionExponents.of(rule)
                 fixed |= own.fixed
-                names += [*own.fixed, *(own_sum.result for own_sum in own.sums)]
+                names += [*own.fixed, *(own_sum.z.name for own_sum in own.sums)]
         names = dict.fromkeys((*(name for name in names if name not in sources), *more))
         statistics = sum(len(program.tensors) for program in programs)
         _require_slots("exponents", len(names), MOST_EXPONENTS, p)
@@ -278,27 +266,30 @@ def with_slots(
                 if rule.z.name not in written:
                     to = row if row >= 0 else _row_written(program, rule, p)
                     descriptors += _sums(rule, slots, _row_read(program, rule), to)
-                # A constant that is out of range is an error.
-                scalars = tuple(
-                    Scalar(ScalarKind.VALUE, to, slots[plus], slots[minus], offset, strict)
-                    for to, plus, minus, offset, strict in FunctionExponents.of(rule).scalars
-                )
                 slot = own.slot and own.slot + first_slot
-                d = replace(own, scalars=scalars, slot=slot)
+                scalars = FunctionExponents.of(rule).scalars(slots)
+                d = replace(own, scalars=tuple(scalars), slot=slot)
             else:
                 assert isinstance(own, Compute)
                 d = replace(
                     own,
-                    x_exponent=slots[rule.x],
-                    g_exponent=slots[rule.g],
-                    z_exponent=slots[rule.z.name],
-                    exact=rule.exponents.exact,
+                    **_exponents(rule, slots),
                     grows=rule.exponents.adds and rule.g in written,
                     slot=own.slot + first_slot,
                 )
             written.add(rule.z.name)
         descriptors.append(d)
     return descriptors
+
+
+def _exponents(rule: Rule, slots: ExponentSlots) -> dict[str, Any]:
+    """Return the fields of a descriptor that gets its shifts from the file by a rule."""
+    return {
+        "x_exponent": slots[rule.x],
+        "g_exponent": slots[rule.g],
+        "z_exponent": slots[rule.z.name],
+        "exact": rule.exponents.exact,
+    }
 
 
 def _row_read(program: CompiledProgram, rule: Rule) -> int:
@@ -338,10 +329,10 @@ def _sums(rule: Rule, slots: ExponentSlots, source: int, row: int) -> list[Descr
     return [
         Compute(
             operation=Operation.MASK, levels=(Level(1),), x=source, g=source, z=row,
-            slot=slots.statistics + COPY_SLOT, x_exponent=slots[x], g_exponent=slots[g],
-            z_exponent=slots[z], exact=exact, tensor=f"exponent of {z}",
+            slot=slots.statistics + COPY_SLOT, tensor=f"exponent of {own.z.name}",
+            **_exponents(own, slots),
         )
-        for x, g, z, exact in sums
+        for own in sums
     ]  # fmt: skip
 
 

@@ -91,8 +91,7 @@ class _Samples:
         """Emit the pass."""
         work, results = self._work, self._results
         # Lanes without a sample hold zeros: sums over samples read them.
-        if rest := results.count - self._count:
-            work.zeros(results.stop - rest, rest)
+        work.clear(results.stop, results.count - self._count)
         # Only now: nothing before the first pass needs them, and the logits' load goes first.
         targets = work.constant(self._head.kind.targets, None).start + work.p.lanes * self._first
         starts = {kernels.LOGITS: self._samples.start, kernels.TARGETS: targets,
@@ -132,8 +131,7 @@ def _add_rows(
         logits = work.pad.allocate(head.logits, lanes * step)
         # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of
         # loss and gradient.
-        if rest := (lanes - head.outputs) * step:
-            work.zeros(logits.stop - rest, rest)
+        work.clear(logits.stop, (lanes - head.outputs) * step)
         work.load(head.logits, first=first, rows=step, to=logits, levels=_levels(work, head, step))
         spans = [*pairwise((first, *range(first + 1, stop, PIECE), stop))]
         pieces: list[_Samples] = []
@@ -180,8 +178,7 @@ def _add_groups(
         if counting:
             continue
         # Outputs of no class have no gradient.
-        if rest := (outputs - classes) * piece:
-            work.zeros(result.start + classes * piece, rest)
+        work.clear(result.start + outputs * piece, (outputs - classes) * piece)
         work.store(head.gradient, result.start, piece, levels, first=first)
     for region in (used, result):
         pad.free(region)

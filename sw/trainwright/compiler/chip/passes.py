@@ -124,7 +124,7 @@ class Passes:
         if name not in self._constants:
             region = self._constants[name] = self.rows(name, self.p.lanes, Bank.CONSTANTS)
             self.load(IDENTITY, rows=count, to=region)
-            self.zeros(region.start + count, self.p.lanes - count)
+            self.clear(region.stop, self.p.lanes - count)
         return self._constants[name]
 
     def store(
@@ -151,10 +151,12 @@ class Passes:
             for d in self.commands.descriptors[first:]
         ]
 
-    def zeros(self, first: int, rows: int) -> None:
-        """Load rows of zeros."""
-        run = largest_divisor(rows, self.p.lanes)
-        self._move(Operation.LOAD, ZEROS, 0, first, run, [TransferLevel(rows // run, 0, run)])
+    def clear(self, stop: int, rows: int) -> None:
+        """Load zeros to the last ``rows`` rows before ``stop``, which may be none."""
+        if rows:
+            run = largest_divisor(rows, self.p.lanes)
+            levels = [TransferLevel(rows // run, 0, run)]
+            self._move(Operation.LOAD, ZEROS, 0, stop - rows, run, levels)
 
     def run(
         self, kernel: VectorPass, streams: Mapping[str, Stream] | None = None, *, outer: int = 1,

@@ -231,6 +231,7 @@ class _Images(_Batch):
         self._blocks = -(-step.batch // self.lanes)
         # Rows of whole blocks: the transpose of missing samples fills lanes with zeros.
         self._rows = self._blocks * self.lanes
+        self._missing = self._rows - step.batch
         read = rows_read(step, step.buffers[SAMPLES_INSIDE])
         # Row r of ``x.i`` belongs to pixel r // blocks; whole rows of pixels are transposed at
         # once.
@@ -248,14 +249,9 @@ class _Images(_Batch):
         parted = next(fitting, parts[-1])
         places = [pad.allocate(SAMPLES_OUTSIDE, blocks // parted * rows) for _ in range(parted)]
         groups = (range(place.start, place.stop, rows) for place in places)
-        self._clear(places[-1].stop, self._per)
+        self.work.clear(places[-1].stop, self._missing * self._per)
         self._fetch(self.lanes, [*chain.from_iterable(groups)])
         return places
-
-    def _clear(self, stop: int, per: int) -> None:
-        """Clear the rows of missing samples, ``per`` of each: the last ones before ``stop``."""
-        if rest := (self._rows - self._step.batch) * per:
-            self.work.zeros(stop - rest, rest)
 
     def _store(self, place: int, first: int, count: int) -> None:
         used = self._sample_bytes // (self.lanes * self.work.buffer(SAMPLES_OUTSIDE).element_bytes)
@@ -283,7 +279,7 @@ class _Images(_Batch):
                 piece, per = loaded[number % places], count
                 levels = (TransferLevel(batch, self._sample_bytes, per),)
                 work.load(SAMPLES_OUTSIDE, first=first, rows=per, to=piece, levels=levels)
-                self._clear(piece.start + padded * per, per)
+                work.clear(piece.start + padded * per, self._missing * per)
                 sources = [piece.start]
             blocks = self._blocks // len(sources)
             for n, source in enumerate(sources):

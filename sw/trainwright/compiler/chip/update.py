@@ -203,8 +203,8 @@ class _PartJob:
         # Rows of indices that were cut or pad a group count as 0 in the sums.
         for n in range(padded_blocks(part) if self.prior else 0):
             if n not in self.live.left:
-                work.zeros(self.state + n * self.per, self.per)
-                work.zeros(self.factors + n * self.per, self.per)
+                work.clear(self.state + (n + 1) * self.per, self.per)
+                work.clear(self.factors + (n + 1) * self.per, self.per)
         ready, name = self.ready, gradient_of(part)
         if ready is None or self.live.select:
             self.gradient = self._rows(name, held, Bank.GRADIENTS).start
