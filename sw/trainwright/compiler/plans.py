@@ -9,6 +9,7 @@ from trainwright.compiler.base.limits import require_batch, require_integers
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.step.adapter import compiled
 from trainwright.compiler.step.rows import require_loop
+from trainwright.compiler.step.stored import own_parts
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.arguments import flag, is_size, plain, require_kind
@@ -48,7 +49,6 @@ def compile_step(
     require_integers(network)
     if plan in FOLLOWED:
         require_loop(network, batch, parameters)
-        return compiled(network, batch, parameters, plan=plan)
-    return compiled(
-        network, batch, parameters, plan=plan, input_gradients=input_gradients, effort=effort
-    )
+        input_gradients, effort = False, MOST_EFFORT
+    own = own_parts(network, batch)
+    return compiled(network, batch, parameters, plan, input_gradients, effort, own)

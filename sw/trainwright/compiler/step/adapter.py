@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledStep
+from trainwright.compiler.base.compiled import CompiledProgram, CompiledStep
 from trainwright.compiler.base.memory import Buffer
-from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.compiler.emit.emit import Emitted
 from trainwright.compiler.forms.external import Bytes, External, constant
 from trainwright.compiler.step.compile import StepPrograms
-from trainwright.compiler.step.stored import cached_step, own_parts
+from trainwright.compiler.step.stored import cached_step
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.formats.exponents import ExponentRule
@@ -221,25 +220,15 @@ class StepAdapter:
         )
 
 
-def compiled(
-    network: Network,
-    batch: int,
-    p: AcceleratorParameters,
-    *,
-    plan: str = AUTO,
-    input_gradients: bool = False,
-    effort: int = MOST_EFFORT,
-) -> CompiledStep:
-    """Return a training step compiled from its graph, for the driver. Raises ``CompileError``."""
-    own = own_parts(network, batch)  # a kernel may read names that have other values by now
-    return _compiled(network, batch, p, plan, input_gradients, effort, own)
-
-
 @cache
-def _compiled(
+def compiled(
     network: Network, batch: int, p: AcceleratorParameters, plan: str, input_gradients: bool,
     effort: int, own: str,
 ) -> CompiledStep:  # fmt: skip
+    """Return a training step compiled from its graph, for the driver. Raises ``CompileError``.
+
+    ``own`` is the text of ``own_parts``, as a kernel may read names that change their values.
+    """
     step = cached_step(network, batch, p, inputs=input_gradients, plan=plan, effort=effort)
     adapter = StepAdapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)

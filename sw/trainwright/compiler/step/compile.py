@@ -350,41 +350,18 @@ def compile_network(
     require_words(network, p)
     graph = step_graph(network, batch, inputs=inputs, passes=plan in FOLLOWED)
     graph = in_digits(graph, p)
+    search = _Search(network, graph, p, FOLLOWED.get(plan, plan), effort)
     if plan not in FOLLOWED:
-        with followed(most=effort):
-            return _planned(network, graph, p, {}, plan, effort)
+        return search.step({})
     in_records = set[str]()
     while True:
-        rows = rows_of(network, graph.whole, p.lanes, in_records)
-        with followed(most=effort):
-            step = _planned(network, graph, p, rows, FOLLOWED[plan], effort)
+        step = search.step(rows_of(network, graph.whole, p.lanes, in_records))
         every = (*step.forward.lowered.outer.values(), *step.backward.lowered.outer.values())
         # Most programs read inputs in such rows by themselves, and are the faster for their choice.
         moved = without_records(network, graph.whole, every)
         if not moved:
             return step
         in_records |= moved
-
-
-def _planned(
-    network: Network, graph: StepGraph, p: AcceleratorParameters, rows: Rows, plan: str, effort: int
-) -> StepPrograms:
-    """Compile a step by one of ``compiler.PLANS``. Raises ``CompileError``."""
-    widths = {"word": between_width(network, p), "accumulator": p.accumulator_width}
-    if plan == PAPER:
-        cost = order_cost(p)
-        papers = tuple(
-            paper_order(graph.whole, site, cost=cost, **widths) for site in graph.sites.values()
-        )
-        step = compile_graph(graph.ordered(papers), p, papers, rows)
-        return replace(step, cost=cost)
-    step = _cheapest(network, graph, p, widths, rows, plan)
-    if plan == AUTO and _is_idle(step, graph):
-        with suppress(CompileError), followed(most=round(MORE * effort)):
-            small = _cheapest(network, graph, p, widths, rows, SMALL)
-            if small.cycles < GAIN * step.cycles:
-                return small
-    return step
 
 
 def _is_idle(step: StepPrograms, graph: StepGraph) -> bool:
@@ -395,63 +372,86 @@ def _is_idle(step: StepPrograms, graph: StepGraph) -> bool:
     return large and step.macs < BUSY * step.cycles * step.parameters.multipliers
 
 
-def _cheapest(
-    network: Network,
-    graph: StepGraph,
-    p: AcceleratorParameters,
-    widths: Mapping[str, int],
-    rows: Rows,
-    plan: str,
-) -> StepPrograms:
-    """Return the fastest step by plan ``AUTO`` or ``SMALL``. Raises ``CompileError``."""
-    steps: list[StepPrograms] = []
-    problems: list[CompileError] = []
-    # Where tensors are cut into digits, neither measure of orders is always better: try both.
-    for digits in cost_digits(network, graph, p):
-        try:
-            cost = order_cost(p, digits, remade=plan == SMALL)
-            steps.append(_searched(graph, p, cost, widths, rows, plan))
-        except CompileError as error:
-            problems.append(error)
-    if not steps:
+@dataclass(frozen=True)
+class _Search:
+    """Search for the fastest step by one of ``compiler.PLANS``."""
+
+    network: Network
+    graph: StepGraph
+    p: AcceleratorParameters
+    plan: str
+    effort: int
+    """Alternatives after which the best programs so far are taken."""
+
+    @property
+    def _widths(self) -> dict[str, int]:
+        """Bits of tensors between two products, and of accumulators."""
+        word = between_width(self.network, self.p)
+        return {"word": word, "accumulator": self.p.accumulator_width}
+
+    def step(self, rows: Rows) -> StepPrograms:
+        """Return the step with tensors of ``rows`` in their layouts. Raises ``CompileError``."""
+        with followed(most=self.effort):
+            if self.plan == PAPER:
+                return self._paper(rows)
+            step = self._cheapest(rows)
+            if self.plan == AUTO and _is_idle(step, self.graph):
+                with suppress(CompileError), followed(most=round(MORE * self.effort)):
+                    small = replace(self, plan=SMALL)._cheapest(rows)
+                    if small.cycles < GAIN * step.cycles:
+                        return small
+            return step
+
+    def _paper(self, rows: Rows) -> StepPrograms:
+        cost, whole = order_cost(self.p), self.graph.whole
+        sites = self.graph.sites.values()
+        papers = tuple(paper_order(whole, site, cost=cost, **self._widths) for site in sites)
+        step = compile_graph(self.graph.ordered(papers), self.p, papers, rows)
+        return replace(step, cost=cost)
+
+    def _cheapest(self, rows: Rows) -> StepPrograms:
+        """Return the fastest step by plan ``AUTO`` or ``SMALL``. Raises ``CompileError``."""
+        steps: list[StepPrograms] = []
+        problems: list[CompileError] = []
+        # Where tensors are cut into digits, neither measure of orders is always better: try both.
+        for digits in cost_digits(self.network, self.graph, self.p):
+            try:
+                cost = order_cost(self.p, digits, remade=self.plan == SMALL)
+                steps.append(self._searched(cost, rows))
+            except CompileError as error:
+                problems.append(error)
+        if not steps:
+            raise problems[0]
+        return steps[0] if len(steps) == 1 else min(steps, key=lambda step: step.cycles)
+
+    def _searched(self, cost: Cost, rows: Rows) -> StepPrograms:
+        """Return the step of the cheapest contraction order that fits. Raises ``CompileError``."""
+        graph, is_small = self.graph, self.plan == SMALL
+        orders = [
+            ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **self._widths)
+            for site in graph.sites.values()
+        ]
+        chosen = [of_site[0] for of_site in orders]
+        problems: list[CompileError] = []
+        refused: dict[str, str] = {}
+        # Only the largest layer's order varies: it decides most of the cycles, and combinations of
+        # several layers' orders would multiply compile time.
+        largest = max(range(len(orders)), key=lambda n: orders[n][0].cost, default=None)
+        # A network of norms and scales alone has no contraction to order.
+        for order in [None] if largest is None else orders[largest]:
+            if largest is not None and order is not None:
+                chosen[largest] = order
+                if order.cost > HOPEFUL * orders[largest][0].cost:
+                    continue
+            try:
+                whole = ordered_small(graph, chosen) if is_small else graph.ordered(chosen)
+                step = compile_graph(whole, self.p, tuple(chosen), rows)
+                return replace(step, refused=refused, cost=cost)
+            except CompileError as error:
+                problems.append(error)
+                if order is not None:
+                    refused[order.text] = str(error)
+                # Another order costs as much again, and mostly lacks rows for the same tensors.
+                if is_over(()):
+                    break
         raise problems[0]
-    return steps[0] if len(steps) == 1 else min(steps, key=lambda step: step.cycles)
-
-
-def _searched(
-    graph: StepGraph,
-    p: AcceleratorParameters,
-    cost: Cost,
-    widths: Mapping[str, int],
-    rows: Rows,
-    plan: str,
-) -> StepPrograms:
-    """Return the step of the cheapest contraction order that fits. Raises ``CompileError``."""
-    orders = [
-        ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **widths)
-        for site in graph.sites.values()
-    ]
-    chosen = [of_site[0] for of_site in orders]
-    problems: list[CompileError] = []
-    refused: dict[str, str] = {}
-    # Only the largest layer's order varies: it decides most of the cycles, and combinations of
-    # several layers' orders would multiply compile time.
-    largest = max(range(len(orders)), key=lambda n: orders[n][0].cost, default=None)
-    # A network of norms and scales alone has no contraction to order.
-    for order in [None] if largest is None else orders[largest]:
-        if largest is not None and order is not None:
-            chosen[largest] = order
-            if order.cost > HOPEFUL * orders[largest][0].cost:
-                continue
-        try:
-            whole = ordered_small(graph, chosen) if plan == SMALL else graph.ordered(chosen)
-            step = compile_graph(whole, p, tuple(chosen), rows)
-            return replace(step, refused=refused, cost=cost)
-        except CompileError as error:
-            problems.append(error)
-            if order is not None:
-                refused[order.text] = str(error)
-            # Another order costs as much again, and mostly lacks rows for the same tensors.
-            if is_over(()):
-                break
-    raise problems[0]
