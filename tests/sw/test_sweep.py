@@ -29,7 +29,8 @@ from trainwright.cli.train.options import add_arguments
 from trainwright.data import DataError, load_data_set, own
 from trainwright.data.prepared import load_prepared
 from trainwright.network import load_network
-from trainwright.report.front import objectives, pareto, table
+from trainwright.report import front
+from trainwright.report.front import Setting, objectives, pareto, table
 from trainwright.support.locks import locked
 from trainwright.train.settings import TrainSettings
 
@@ -312,6 +313,35 @@ def test_sweep_folder_in_which_another_is_at_work_is_waited_for(tmp_path):
     with locked(tmp_path / LOCK):
         assert train(trial, None, lambda *_: None, stopped=stopped) == 130
     assert len(asked_times) >= 3 and not (tmp_path / "command.txt").exists()
+
+
+def test_sweep_table_in_markdown_has_a_cell_for_each_column():
+    setting = Setting({"ranks": "16|8"}, 1, 0.5, 0.5, 0.5, 100, 2.0, 10, None)
+    line = table([setting], bar="\\|").splitlines()[2]
+    assert line.split(" | ")[1] == "16\\|8" and line.count("|") - line.count("\\|") == 9
+    assert "16|8" in table([setting])
+
+
+@pytest.mark.parametrize("r2", [None, -0.25])
+def test_sweep_of_regressions_names_r2_in_table_and_picture(tmp_path, monkeypatch, r2):
+    points = asked(tmp_path, "[axes]\nseed = [0, 1]")
+    for point, accuracy in zip(points, (-0.25, 0.75), strict=True):
+        finished(point, test_accuracy=accuracy, test_r2=r2)
+    rows = [results.trial_row(point, None, {}) for point in points]
+    combined = results.settings(points, rows)
+    head, _, line = (
+        [cell.strip() for cell in text.split("|")] for text in table(combined).splitlines()
+    )
+    shown = dict(zip(head, line, strict=True))
+    monkeypatch.setattr(front, "to_png", lambda figure: figure)
+    axes = front.draw_front(combined).axes[0]
+    (point,) = axes.containers[0].lines[0].get_ydata()
+    if r2 is None:
+        assert (shown["test, %"], shown["spread"], point) == ("25", "100", 25)
+        assert axes.get_ylabel() == "% of the test samples right"
+    else:
+        assert (shown["test R2"], shown["spread"], point) == ("0.25", "1", 0.25)
+        assert axes.get_ylabel() == "R2 of the test samples"
 
 
 def test_sweep_writes_results_and_picture(tmp_path, monkeypatch, capsys):

@@ -21,7 +21,7 @@ class Setting:
     """Value of each axis except the seed's."""
     trials: int
     test_accuracy: float
-    """Fraction of the test samples that the last epoch's model gets right."""
+    """Fraction of the test samples that the last epoch's model gets right, or R2 of regressions."""
     least: float
     greatest: float
     """Test accuracy of the worst and the best seed."""
@@ -29,6 +29,7 @@ class Setting:
     reduction: float
     cycles: float | None
     luts: float | None
+    is_regression: bool = False
     front: bool = False
 
     @property
@@ -60,19 +61,26 @@ def pareto(costs: Sequence[Sequence[float]]) -> list[bool]:
     ]
 
 
-def table(settings: Sequence[Setting]) -> str:
-    """Return a table of the settings, the front first, by falling accuracy."""
+def table(settings: Sequence[Setting], *, bar: str = "|") -> str:
+    """Return a table of the settings, the front first, by falling accuracy.
+
+    ``bar`` stands for a bar in a value, such as ranks of ``16|8``: Markdown needs one escaped.
+    """
     spelt = {"cycles": "cycles a step", "luts": "LUTs"}
     shown = [name for name in spelt if any(getattr(s, name) for s in settings)]
+    regression = settings[0].is_regression
+    unit, digits = (1, 4) if regression else (100, 2)
     head = (
-        "front", *settings[0].values, "trials", "test, %", "spread", "bits",
-        "reduction", *(spelt[name] for name in shown),
+        "front", *settings[0].values, "trials", "test R2" if regression else "test, %", "spread",
+        "bits", "reduction", *(spelt[name] for name in shown),
     )  # fmt: skip
     rows = [
         (
-            "*" if s.front else "", *map(str, s.values.values()), s.trials,
-            round(100 * s.test_accuracy, 2),
-            None if s.trials == 1 else round(100 * (s.greatest - s.least), 2),
+            "*" if s.front else "",
+            *(str(v).replace("|", bar) for v in s.values.values()),
+            s.trials,
+            round(unit * s.test_accuracy, digits),
+            None if s.trials == 1 else round(unit * (s.greatest - s.least), digits),
             round(s.model_bits), round(s.reduction, 1),
             *(None if (v := getattr(s, name)) is None else round(v) for name in shown),
         )
@@ -94,10 +102,13 @@ def draw_front(settings: Sequence[Setting]) -> bytes:
     """Draw a point for each setting, with a bar from worst to best seed; name the front."""
     sides = [name for name in objectives(settings) if name in _NAMES]
     front = sorted((s for s in settings if s.front), key=lambda s: -s.test_accuracy)
+    unit, what = 100, "% of the test samples right"
+    if settings[0].is_regression:
+        unit, what = 1, "R2 of the test samples"
     figure = new_figure(3.6 * max(2, len(sides)), 4.0 + 0.18 * min(len(front), _MOST_NAMED))
     panels = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
     for n, (axes, side) in enumerate(zip(panels, sides, strict=True)):
-        dress(axes, "", _NAMES[side], "" if n else "% of the test images right")
+        dress(axes, "", _NAMES[side], "" if n else what)
         dominated = [s for s in settings if not s.front]
         shown = [(dominated, "o", _GREY, "dominated")] if dominated else []
         for k, s in enumerate(front):
@@ -105,9 +116,9 @@ def draw_front(settings: Sequence[Setting]) -> bytes:
             shown.append(([s], mark, colour, literal(s.name) if k < _MOST_NAMED else ""))
         for group, mark, colour, label in shown:
             axes.errorbar(
-                [getattr(s, side) for s in group], [100 * s.test_accuracy for s in group],
-                yerr=[[100 * (s.test_accuracy - s.least) for s in group],
-                      [100 * (s.greatest - s.test_accuracy) for s in group]],
+                [getattr(s, side) for s in group], [unit * s.test_accuracy for s in group],
+                yerr=[[unit * (s.test_accuracy - s.least) for s in group],
+                      [unit * (s.greatest - s.test_accuracy) for s in group]],
                 fmt=mark, color=colour, elinewidth=0.8, markersize=5, label=label or None,
             )  # fmt: skip
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

@@ -154,8 +154,10 @@ def _write(
     content = {"objectives": names, "settings": combined, "trials": rows}
     text = ""
     if combined:
-        text = f"{front.table(combined)}\nfront: best in {', '.join(names)} together\n"
-        files |= {"table.md": text, "front.png": front.draw_front(combined)}
+        best = f"\nfront: best in {', '.join(names)} together\n"
+        text = front.table(combined) + best
+        escaped = front.table(combined, bar="\\|") + best
+        files |= {"table.md": escaped, "front.png": front.draw_front(combined)}
     write_results(out, files | {"results.json": to_json(content) + "\n"})
     show(as_json, content, f"{text}table, picture and trials: {out}")
     if left := sum(row["status"] == results.UNFINISHED for row in rows):

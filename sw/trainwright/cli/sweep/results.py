@@ -47,10 +47,10 @@ def trial_row(point: Point, failure: str | None, luts: Mapping[int, int]) -> Row
     end that counts none, predicted. Raises ``OptionError`` for a damaged result.
     """
     result = point.result() if point.finished else {}
-    known: Row = dict.fromkeys((*_TAKEN, "ranks_left", "cycles", "cycles_are"))
+    known: Row = dict.fromkeys((*_TAKEN, "test_r2", "ranks_left", "cycles", "cycles_are"))
     try:
         if result:
-            known |= {name: result[name] for name in _TAKEN}
+            known |= {name: result[name] for name in _TAKEN} | {"test_r2": result.get("test_r2")}
             known["ranks_left"] = "|".join(",".join(map(str, ranks)) for ranks in result["ranks"])
             if cost := result["step_cost"]:
                 known |= {"cycles": cost["cycles"], "cycles_are": cost["source"]}
@@ -88,8 +88,9 @@ def _setting(values: Mapping[str, Any], rows: Sequence[Row]) -> Setting:
     }
     reduction = mean(row["reduction"] * row["model_bits"] for row in rows) / known["model_bits"]
     return Setting(
-        values, len(rows), mean(tests), min(tests), max(tests), reduction=reduction, **known
-    )
+        values, len(rows), mean(tests), min(tests), max(tests), reduction=reduction,
+        is_regression=rows[0]["test_r2"] is not None, **known,
+    )  # fmt: skip
 
 
 def to_csv(rows: Sequence[Row]) -> str:
