@@ -322,6 +322,19 @@ def test_cut_ranks_leaves_the_matrix_and_the_optimiser_goes_on(keep_graph):
         layer.cut_ranks(0)
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_cut_ranks_leaves_bonds_of_frozen_factors(number):
+    frozen, layer = (tnn.TTLinear(256, 256, rank=6, order=3) for _ in range(2))
+    frozen.factors.requires_grad_(False)
+    before = [factor.clone() for factor in frozen.factors]
+    assert tnn.cut_ranks(torch.nn.Sequential(frozen, layer), 0.9) and max(layer.ranks) < 6
+    assert all(map(torch.equal, before, frozen.factors)) and not frozen.cut_ranks(0.9)
+    frozen.factors.requires_grad_(True)
+    frozen.factors[number].requires_grad_(False)
+    assert frozen.cut_ranks(0.9) == (number != 1)
+    assert frozen.ranks[min(number, 1)] == 6 and torch.equal(frozen.factors[number], before[number])
+
+
 def test_nn_optimiser_that_was_left_out_of_a_cut_is_one_error():
     layer = tnn.TTLinear(64, 64, rank=6)
     optimizer = torch.optim.Adam(layer.parameters())

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_module_state, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.utils import parametrize, prune
+from torch.nn.utils import parametrizations, parametrize, prune
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import trainwright
@@ -128,6 +128,24 @@ def test_weight_that_old_norms_take_is_one_error_with_remedy(kind, norm):
         del layer._parameters["offset"]
     del layer._parameters["bias"]
     assert "bias" not in layer._parameters
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "parametrise",
+    [
+        parametrizations.weight_norm,
+        parametrizations.spectral_norm,
+        lambda layer: parametrize.register_parametrization(layer, "weight", torch.nn.Tanh()),
+    ],
+)
+def test_weight_that_is_parametrised_is_one_error_with_remedy(kind, parametrise):
+    layer, x = layer_and_input(kind)
+    before = layer(x)
+    with pytest.raises(ValueError, match=r"no parameter to normalise or replace: .*from_torch$"):
+        parametrise(layer)
+    assert torch.equal(layer(x), before) and "weight" not in layer._parameters
+    assert not parametrize.is_parametrized(layer)
 
 
 def test_weight_that_is_read_gives_plain_tensors_to_write():

@@ -277,8 +277,35 @@ def test_uncounted_tensor_that_grew_is_astray_by_its_mean_alone():
     assert not Scales(usual).is_astray(_gradient(0.0081, uncounted=True))
 
 
+def _narrow(mean, saturations):
+    """Return counts of 10,000 words of 8 bits whose mean is a part of full scale."""
+    total = round(mean * (1 << 7) * 10_000)
+    return replace(_gradient(0, saturations), format=Fixed(8), total=total)
+
+
 def test_tensor_that_grew_is_astray_with_a_40th_of_its_energy_saturated():
     scales = Scales(ScaleRanges(saturated_energy=0.5))
-    assert 1 / 64 < _gradient(0.05, 1).saturated_energy < 1 / 38
-    assert scales.is_astray(_gradient(0.05, 1)) and not scales.is_astray(_gradient(0.05))
-    assert not scales.is_astray(_gradient(0.029, 1)) and not Scales().is_astray(_gradient(0.05, 1))
+    assert 1 / 64 < _narrow(0.05, 1).saturated_energy < 1 / 38
+    assert scales.is_astray(_narrow(0.05, 1)) and not scales.is_astray(_narrow(0.05, 0))
+    assert not scales.is_astray(_narrow(0.029, 1)) and not Scales().is_astray(_narrow(0.05, 1))
+
+
+def test_tensor_of_fine_words_raises_its_exponent_where_any_energy_saturates():
+    usual = ScaleRanges(saturated_energy=0.5)
+
+    def moved(s, ranges=usual):
+        scales = Scales(ranges)
+        scales.update({"y": s})
+        return scales.exponents["y"] - s.exponent, scales.is_astray(s)
+
+    # In range; 1 and 10 of 10,000 values have 1 / 13 and 9 / 20 of the squares.
+    assert moved(_gradient(0.028)) == (0, False)
+    assert moved(_gradient(0.028, 1)) == moved(_gradient(0.028, 10)) == (1, True)
+    assert moved(_gradient(0.028, 10), ScaleRanges()) == (0, False)
+    # Words of 8 bits have none to spare, and means of up to 64 words of 16 bits neither.
+    assert moved(_narrow(0.028, 1)) == (0, False)
+    few = replace(_gradient(0.028, 1), count=1 << 20, total=64 << 20, exponent=-20)
+    assert 1 / 64 < few.saturated_energy < 0.5 and moved(few) == (0, False)
+    assert moved(replace(few, total=few.total + 1)) == (1, True)
+    one_in_many = replace(_gradient(0.028, 1), count=1 << 18, total=round(0.028 * 2**33))
+    assert 1 / 1024 < one_in_many.saturated_energy < 1 / 64 and moved(one_in_many) == (1, False)

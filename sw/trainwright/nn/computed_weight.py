@@ -1,11 +1,13 @@
 """Dense weights that are computed from factors: they read like tensors and refuse to be written."""
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrize
 
 _torch: Any = torch  # names below are not in its stubs
 _GRADIENT = _torch.Tensor.grad.__get__
@@ -65,7 +67,8 @@ def computed(values: torch.Tensor, owner: str) -> torch.Tensor:
 class LayerParameters(dict[str, Any]):
     """Parameters of a layer that computes its weight; asking for ``weight`` raises the reason.
 
-    torch's old ``weight_norm`` and ``spectral_norm`` look here before they register anything.
+    torch's old ``weight_norm`` and ``spectral_norm`` look here before they register anything, and
+    ``parametrize`` looks whether the name is here.
     """
 
     def __init__(self, owner: str) -> None:
@@ -74,9 +77,18 @@ class LayerParameters(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         """Raise ``AttributeError`` for the weight, ``KeyError`` for another name."""
-        if name != "weight":
-            raise KeyError(name)
-        raise AttributeError(
+        raise AttributeError(self._reason) if name == "weight" else KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Raise ``ValueError`` if ``parametrize`` looks for the weight: the layer has none."""
+        # The name first: torch.compile cannot trace the rest.
+        if name == "weight" and sys._getframe(1).f_globals is vars(parametrize):
+            raise ValueError(self._reason)
+        return super().__contains__(name)
+
+    @property
+    def _reason(self) -> str:
+        return (
             f"{self.owner} has no parameter to normalise or replace: its weight is computed from "
             "the layer's factors. Normalise the layer's outputs (torch.nn.LayerNorm, BatchNorm1d, "
             "BatchNorm2d), or train a dense layer with weight_norm or spectral_norm, remove the "

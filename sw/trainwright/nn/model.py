@@ -48,7 +48,7 @@ def cut_ranks(
 ) -> bool:
     """Cut the ranks of all layers of a model; return whether anything was cut.
 
-    Each layer is cut by ``TensorTrain.cut_ranks``.
+    Each layer is cut by ``TensorTrain.cut_ranks``; frozen layers stay as they are.
     ``averaged`` is an ``AveragedModel`` (or another copy) of the model: the same columns are cut
     from its layers, so that averaging goes on. Raises ``ValueError`` for a threshold outside of
     (0, 1) and for an ``averaged`` of other layers or ranks.

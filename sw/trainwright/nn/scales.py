@@ -441,7 +441,7 @@ class InputQuantiser(_Quantiser):
 class OutputQuantiser(_Quantiser):
     """Quantiser of outputs: the mean of |q| is held in the scale range of intermediate results.
 
-    Saturated values make at most ``SATURATED_ENERGY`` of the sum of squares: a few samples
+    Few values saturate, as ``Scales.saturates`` counts them: a few samples
     among zeros have no say in a mean.
     """
 
@@ -468,7 +468,7 @@ class OutputQuantiser(_Quantiser):
 
     def _unsaturated(self, values: torch.Tensor, exponent: int) -> int:
         """Return the least exponent from ``exponent`` on that lets few of ``values`` saturate."""
-        while self.counted(values, exponent).saturated_energy > SATURATED_ENERGY:
+        while _SCALES.saturates(self.counted(values, exponent)):
             exponent += 1
         return exponent
 

@@ -702,6 +702,7 @@ class TensorTrain(torch.nn.Module):
     ) -> bool:
         """Remove the columns weaker than ``threshold`` times the strongest of their bond.
 
+        Bonds of a frozen factor (``requires_grad=False``) stay as they are.
         Parameters stay the same objects with smaller values, gradients and the moments of
         ``optimizer`` are cut alike: call it after ``optimizer.step()``. Returns whether anything
         was cut. ``averaged``, a layer of the same ranks such as the copy of an ``AveragedModel``,
@@ -723,6 +724,8 @@ class TensorTrain(torch.nn.Module):
             )
         cut = False
         for bond, (left, right) in enumerate(pairwise(self.factors)):
+            if not (left.requires_grad and right.requires_grad):
+                continue
             weights = left.data.to(self._real), right.data.to(self._real)
             kept = kept_columns(strengths(*weights, form), threshold)
             if len(kept) == left.shape[3]:
