@@ -307,10 +307,13 @@ class Extra:
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_cli_with_a_closed_stream_ends_as_with_an_open_one(closed):
-    """Close a descriptor as ``>&-`` does: Python then has None for the stream."""
+    """Close a descriptor as ``>&-`` does: Python then has None for the stream.
+
+    The command has no step that reports progress on stderr when it is slow.
+    """
     descriptor = {"stdout": 1, "stderr": 2}[closed]
     run = subprocess.run(
-        ["sh", "-c", f'exec "$0" -m trainwright.cli formats {descriptor}>&-', sys.executable],
+        ["sh", "-c", f'exec "$0" -m trainwright.cli posit 1 {descriptor}>&-', sys.executable],
         capture_output=True,
         text=True,
     )
