@@ -58,6 +58,14 @@ def test_fashion_is_the_papers_network():
     assert 32 * network.parameters == 473_600
 
 
+def test_network_with_a_scale_is_as_large_dense_as_its_matrices_and_vectors():
+    scale = Layer((12,), (12,), (), bias=True, diagonal=True)
+    network = Network("n", (Layer((3, 4), (3, 5), (2,)), scale), classes=12, image=(3, 5),
+                      padded=(3, 5))  # fmt: skip
+    assert network.dense_bits == 32 * ((12 * 15 + 12) + (12 + 12))
+    assert network.reduction == network.dense_bits / network.model_bits
+
+
 def test_network_digits_has_known_size():
     network = load_network("digits")
     assert network.dataset == "digits"

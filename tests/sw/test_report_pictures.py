@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainwright.report import pictures
+from trainwright.network import UserNames, load_network
+from trainwright.report import page, pictures
 from trainwright.train.history import History, ScaleRecord
 
 
@@ -35,6 +36,32 @@ def test_loss_picture_of_records_with_several_steps_averages_steps(
     (axes,) = pictures.draw_loss(History(steps=records)).axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == labels
     assert axes.lines[-1].get_ydata().tolist() == pytest.approx(drawn, rel=1e-12)
+
+
+def test_ranks_and_scales_are_drawn_with_the_names_of_the_users_layers(monkeypatch):
+    monkeypatch.setattr(pictures, "to_png", lambda figure: figure)
+    network = load_network("intent-64")
+    ranks = [rank for layer in network.ranks for rank in layer]
+    steps = [SimpleNamespace(step=step, ranks=ranks) for step in (1, 2)]
+    (axes,) = pictures.draw_ranks(History(steps=steps), network).axes
+    drawn = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert drawn[:4] == ["words, bond 1", "words, bond 2", "places, bond 1", "query, bond 1"]
+    names = UserNames.of_network(network)
+    records = [ScaleRecord(step, "l3.dG2", -5, 0.1, 0.25) for step in (1, 2)]
+    figure = pictures.draw_scales(records, names=names)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["query dG2"]
+
+
+def test_page_lists_layers_by_name_and_counts_a_scale_as_one_value_a_lane():
+    network = load_network("intent-64")
+    rows = {row[0]: row[1:] for row in page._layers(network, network)}
+    assert rows["words"] == (
+        "10 x 10 x 10 = 1,000", "4 x 4 x 4 = 64", "16, 16 → 16, 16", "11,520", "64,000"
+    )  # fmt: skip
+    (scale,) = {row for row in rows.values() if row[-1] == "64"}
+    assert scale == ("64", "64", "-", "64", "64")
+    digits = load_network("digits")
+    assert [row[0] for row in page._layers(digits, digits)] == ["1", "2"]
 
 
 def test_scales_legend_covers_no_curve_and_no_label(monkeypatch):

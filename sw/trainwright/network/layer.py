@@ -135,6 +135,11 @@ class Layer:
         return sum(prod(shape) for shape in self.factor_shapes)
 
     @property
+    def matrix_parameters(self) -> int:
+        """Elements of W where it is stored whole; those of the diagonal, if W is diagonal."""
+        return self.output_size * (1 if self.diagonal else self.input_size)
+
+    @property
     def bias_parameters(self) -> int:
         """Elements of the bias."""
         return self.output_size if self.bias else 0

@@ -417,9 +417,7 @@ class Network(Formatted):
     @property
     def dense_bits(self) -> int:
         """Bits of the same network dense, in float32."""
-        return 32 * sum(
-            layer.output_size * layer.input_size + layer.bias_parameters for layer in self.layers
-        )
+        return 32 * sum(layer.matrix_parameters + layer.bias_parameters for layer in self.layers)
 
     @property
     def reduction(self) -> float:

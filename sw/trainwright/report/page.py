@@ -2,8 +2,9 @@
 
 import base64
 from collections.abc import Mapping, Sequence
+from math import prod
 
-from trainwright.network import Network
+from trainwright.network import Network, UserNames
 from trainwright.report.memory import MemoryItem
 from trainwright.report.summary import Summary, summary_rows
 from trainwright.support.text import amount, plural
@@ -29,17 +30,25 @@ def _figures(s: Summary) -> list[tuple[str, str, str]]:
 
 
 def _layers(now: Network, then: Network) -> list[tuple[str, ...]]:
+    names = UserNames.of_network(now)
     return [
         (
-            str(number),
-            f"{' x '.join(map(str, layer.inputs))} = {layer.input_size}",
-            f"{' x '.join(map(str, layer.outputs))} = {layer.output_size}",
-            f"{', '.join(map(str, first.ranks))} → {', '.join(map(str, layer.ranks))}",
+            names.layers[f"l{number}"].removeprefix("layer "),
+            _sizes(layer.inputs),
+            _sizes(layer.outputs),
+            f"{', '.join(map(str, first.ranks))} → {', '.join(map(str, layer.ranks))}"
+            if layer.ranks
+            else "-",
             f"{layer.factor_parameters:,}",
-            f"{layer.output_size * layer.input_size:,}",
+            f"{layer.matrix_parameters:,}",
         )
         for number, (layer, first) in enumerate(zip(now.layers, then.layers, strict=True), 1)
     ]
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    product = f" = {prod(sizes):,}" if len(sizes) > 1 else ""
+    return " x ".join(f"{size:,}" for size in sizes) + product
 
 
 def _numbers(network: Network) -> str:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from trainwright.data import DataSet
-from trainwright.network import Network
+from trainwright.network import Network, UserNames
 from trainwright.support.figure import COLOURS, dress, label, new_figure, to_png
 from trainwright.support.text import amount
 from trainwright.train.batches import class_names
@@ -118,8 +118,9 @@ def draw_ranks(history: History, network: Network) -> bytes:
     """Draw every rank against the step; ``network`` gives the bonds their names."""
     axes = _axes("Tensor-train ranks", "step", "rank")
     steps = [r.step for r in history.steps]
+    user = UserNames.of_network(network)
     names = [
-        f"layer {number}, bond {n}"
+        f"{user.layers[f'l{number}']}, bond {n}"
         for number, layer in enumerate(network.layers, 1)
         for n in range(1, layer.order)
     ]
@@ -131,7 +132,7 @@ def draw_ranks(history: History, network: Network) -> bytes:
             where="post",
             color=COLOURS[n % len(COLOURS)],
             linewidth=1.5 + 1.5 * (len(names) - 1 - n),  # equal ranks show beneath each other
-            label=name,
+            label=label(name),
         )
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -154,8 +155,13 @@ def draw_cycles(history: History) -> bytes:
     return to_png(axes.figure)
 
 
-def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
-    """Draw exponents of all tensors, and their saturating parts, against the step."""
+def draw_scales(
+    scales: Sequence[ScaleRecord], title: str = "Scales", names: UserNames | None = None
+) -> bytes:
+    """Draw exponents of all tensors, and their saturating parts, against the step.
+
+    ``names`` are those of the layers, if the programs' own do not serve.
+    """
     figure = new_figure(_SIZE[0], 5.0)
     above, below = figure.subplots(2, 1, sharex=True)
     dress(above, title, "", "exponent of 2")
@@ -178,7 +184,7 @@ def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
         below.plot(
             steps,
             [100 * r.saturated for r in records],
-            label=label(name) if named else None,
+            label=label(names.short(name) if names else name) if named else None,
             **style,
         )
     below.set_ylim(bottom=0)  # also where nothing saturates: a share is never below 0
@@ -285,7 +291,7 @@ def draw_all(
         }
     pictures["ranks.png"] = draw_ranks(history, network)
     if history.scales:
-        pictures["scales.png"] = draw_scales(history.scales)
+        pictures["scales.png"] = draw_scales(history.scales, names=UserNames.of_network(network))
     if history.cycles:
         pictures["cycles.png"] = draw_cycles(history)
     return pictures | draw_evaluation(evaluation, data, class_names(network, data))
