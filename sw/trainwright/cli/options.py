@@ -142,18 +142,18 @@ class WideOptions(SettingsModel):
     wide: bool = False
     """print all columns, a line a row, by the names that programs and --json have"""
 
+    def __post_init__(self) -> None:
+        if self.wide and getattr(self, "json", False):
+            raise OptionError(
+                "--wide only applies to tables, and --json prints none: omit one of them"
+            )
+
 
 class JsonOptions(SettingsModel):
     """Results for programs."""
 
     json: bool = False
     """print one JSON object, and no tables"""
-
-
-def check_wide(options: Any) -> None:
-    """Reject ``--wide`` with ``--json``, which has every column anyway."""
-    if options.wide and options.json:
-        raise OptionError("--wide only applies to tables, and --json prints none: omit one of them")
 
 
 class ThreadOptions(SettingsModel):

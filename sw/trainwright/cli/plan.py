@@ -8,7 +8,6 @@ from trainwright.cli.options import (
     StepOptions,
     WideOptions,
     accelerator_parameters,
-    check_wide,
 )
 from trainwright.cli.output import dict_table, show
 from trainwright.cli.screen import fitted, folded, is_within, screen_width, transposed
@@ -276,7 +275,6 @@ def text_of(figures: dict[str, Any], names: UserNames, width: int, *, wide: bool
 
 
 def _run(options: PlanCommandOptions) -> int:
-    check_wide(options)
     network = options.network_named(options.network)
     figures = report(network, options)
     names = UserNames.of_network(network)

@@ -13,7 +13,6 @@ from trainwright.cli.options import (
     UpdateOptions,
     WideOptions,
     accelerator_and_place,
-    check_wide,
 )
 from trainwright.cli.output import check_results, show, to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
@@ -149,7 +148,6 @@ def _run(options: ProfileOptions) -> int:
     from trainwright.timing.lost import lost_cycles
     from trainwright.timing.profile import total_of
 
-    check_wide(options)
     if options.seed is not None and options.backend == "golden":
         raise OptionError(
             "--seed only applies to measured cycles, golden predicts them without operands: add "

@@ -25,6 +25,7 @@ from trainwright.program.vector import (
     When,
     registers_read,
 )
+from trainwright.support.memo import CachedMethod
 
 Integers = npt.NDArray[np.int64]
 
@@ -51,17 +52,15 @@ class PassExecution:
         places = d.key + np.arange(d.rows)
         self._units = (places % rows_a_key * p.lanes)[:, None] + np.arange(p.lanes)
         self._keys = KEYS_A_ROW * (places // rows_a_key)
-        self._random: dict[int, Integers] = {}
         self.clips = 0
         """Values clipped by the instructions that write rows."""
 
+    # Drawn once a pass: instructions that name the same stream get the same bits.
+    @CachedMethod
     def random(self, number: int) -> Integers:
         """Draw random bits of every row and lane, of the stream or of the next stream."""
-        # Drawn once a pass: instructions that name the same stream get the same bits.
-        if number not in self._random:
-            drawn = mixed(self.state.stream + number * STREAM_STEP, self._keys)
-            self._random[number] = np.take_along_axis(unit_bytes(drawn, UNITS), self._units, 1)
-        return self._random[number]
+        drawn = mixed(self.state.stream + number * STREAM_STEP, self._keys)
+        return np.take_along_axis(unit_bytes(drawn, UNITS), self._units, 1)
 
     def register(self, number: int, threads: int, place: int) -> Integers:
         """Read a register of the first ``threads`` threads, (threads, lanes)."""

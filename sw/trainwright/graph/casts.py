@@ -14,6 +14,7 @@ from trainwright.formats import Fixed
 from trainwright.functions import FunctionKernel
 from trainwright.graph.ir import Alias, Einsum, Graph, Kernel, Op, Tensor
 from trainwright.program.elementwise import MASK
+from trainwright.support.memo import CachedMethod
 
 WORD = Fixed(16)
 """Format of tensors that functions read or make."""
@@ -85,7 +86,6 @@ class _Casts:
         for op in self.whole.ops:
             for name in set(op.operands):
                 self.readers[name].append(op)
-        self.known: dict[tuple[str, bool], str] = {}
 
     def graph(self) -> Graph:
         """Return the graph with its casts."""
@@ -114,10 +114,9 @@ class _Casts:
         origin = self.whole.origins[name]
         if origin not in self.fixed or coded == (origin in self.written):
             return name
-        if (name, coded) not in self.known:
-            self.known[name, coded] = self._added(name, coded)
-        return self.known[name, coded]
+        return self._added(name, coded)
 
+    @CachedMethod
     def _added(self, name: str, coded: bool) -> str:
         new = f"{name}_{'coded' if coded else 'fixed'}"
         like = self.whole.tensors[name] if coded else self._plain(name)

@@ -24,6 +24,7 @@ from trainwright.driver import (
     QuantisedModel,
     StepDriver,
 )
+from trainwright.driver.model import PassOutcome
 from trainwright.driver.runner import Occupied
 from trainwright.fixed.quantise import fitting_exponent
 from trainwright.fixed.random_bits import derived_seed
@@ -91,15 +92,10 @@ class ParallelDriver(StepDriver):
         own = torch.zeros(self._workers.count, dtype=torch.int64)
         own[self._workers.rank] = _fingerprint(given.model, given.scales)
         # The rows of others are zeros, bit for bit: to add the bits is to collect the rows.
-        bits, sames, statistics, counters = self._sum([logits.view(torch.int64).ravel(), own], done)
+        (bits, sames), outcome = self._sum([logits.view(torch.int64).ravel(), own], done)
         self._workers.check_same("model", sames)
-        return ForwardResult(
-            logits=logits.copy_(bits.view(torch.float64).reshape(logits.shape)),
-            statistics=statistics,
-            counters=counters,
-            seconds=sum(result.seconds for result in done),
-            run=_run(done, counters),
-        )
+        logits.copy_(bits.view(torch.float64).reshape(logits.shape))
+        return ForwardResult(logits=logits, **vars(outcome))
 
     def run_backward(self, given: BackwardOperands) -> BackwardResult:
         """Return gradients of the sum over the whole batch."""
@@ -115,22 +111,17 @@ class ParallelDriver(StepDriver):
             for driver, part, own_seed in zip(self._drivers, self._rows(), seeds, strict=True)
         ]
         integers = sum((_integers(result) for result in done[1:]), _integers(done[0]))
-        summed, statistics, counters = self._sum([integers], done)
+        (summed,), outcome = self._sum([integers], done)
         factors, biases = _values(summed, done[0])
-        return replace(
-            done[0],
-            factors=factors,
-            biases=biases,
-            statistics=statistics,
-            counters=counters,
-            seconds=sum(result.seconds for result in done),
-            run=_run(done, counters),
-        )
+        return replace(done[0], factors=factors, biases=biases, **vars(outcome))
 
     def _sum(
         self, values: list[torch.Tensor], done: Sequence[ForwardResult] | Sequence[BackwardResult]
-    ) -> tuple:
-        """Sum ``values`` (int64 vectors) over the workers; return sums, statistics, counters."""
+    ) -> tuple[list[torch.Tensor], PassOutcome]:
+        """Sum ``values`` (int64 vectors) and what was counted over the workers.
+
+        The run is the sum of this worker's runs, with the counters of all workers.
+        """
         names = list(done[0].statistics)
         counts = [
             sum(getattr(result.statistics[name], count) for result in done)
@@ -144,11 +135,12 @@ class ParallelDriver(StepDriver):
         message = self._workers.total(torch.cat([*values, last]))
         *sums, last = message.split([len(part) for part in (*values, last)])
         last_sums = last.tolist()
-        return (
-            *sums,
-            self._statistics(done[0].statistics, last_sums[:-_COUNTERS]),
-            Counters(*last_sums[-_COUNTERS:]),
-        )
+        statistics = self._statistics(done[0].statistics, last_sums[:-_COUNTERS])
+        counters = Counters(*last_sums[-_COUNTERS:])
+        seconds = sum(result.seconds for result in done)
+        arrays = np.sum([result.run.statistics for result in done], 0)
+        run = Run(*arrays, counters=counters, seconds=seconds)
+        return sums, PassOutcome(statistics, counters, seconds, run)
 
     def _statistics(
         self, own: Mapping[str, TensorStatistics], counts: Sequence[int]
@@ -226,9 +218,3 @@ def _values(
     )
     factors = [[next(values) for _ in layer] for layer in like.factors]
     return factors, [None if bias is None else next(values) for bias in like.biases]
-
-
-def _run(done: Sequence[ForwardResult] | Sequence[BackwardResult], counters: Counters) -> Run:
-    """Return the sum of this worker's runs, with the counters of all workers."""
-    statistics = np.sum([result.run.statistics for result in done], 0)
-    return Run(*statistics, counters=counters, seconds=sum(result.seconds for result in done))

@@ -22,6 +22,7 @@ from trainwright.program.engines import TRANSPOSER
 from trainwright.program.fields import Operation
 from trainwright.program.samples import Samples
 from trainwright.program.vector import THREADS, Stream, Vector
+from trainwright.support.memo import CachedMethod
 
 
 class Bank(IntEnum):
@@ -118,14 +119,13 @@ class Passes:
             self._constants[name] = self.load(name, bank=bank)
         return self._constants[name]
 
+    @CachedMethod
     def first_lanes(self, count: int) -> Region:
         """Return a matrix that keeps the first ``count`` lanes of a product and clears the rest."""
-        name = f"{count} lanes"
-        if name not in self._constants:
-            region = self._constants[name] = self.rows(name, self.p.lanes, Bank.CONSTANTS)
-            self.load(IDENTITY, rows=count, to=region)
-            self.clear(region.stop, self.p.lanes - count)
-        return self._constants[name]
+        region = self.rows(f"{count} lanes", self.p.lanes, Bank.CONSTANTS)
+        self.load(IDENTITY, rows=count, to=region)
+        self.clear(region.stop, self.p.lanes - count)
+        return region
 
     def store(
         self, name: str, source: int, rows: int, levels: Sequence[TransferLevel] = (), *,

@@ -29,6 +29,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.elementwise import SUM
 from trainwright.program.engines import TRANSPOSER, transpose_cycles
 from trainwright.program.fields import Engine
+from trainwright.support.memo import CachedMethod
 
 
 def together(order: Sequence[str], groups: Sequence[Axes]) -> Axes:
@@ -75,7 +76,6 @@ class Pieces:
         self.outer: dict[str, External] = {}
         self.views: dict[str, str] = {}
         """Source of each view, for tensors in external memory."""
-        self._constants: dict[str, Piece] = {}
 
     def own_ranges(self, name: str, ranges: Ranges) -> dict[str, tuple[int, int]]:
         """Return the ranges along axes that a tensor has."""
@@ -349,13 +349,12 @@ class Pieces:
         touched = {"writes" if engine is Engine.LOAD else "reads": part}
         self.calls.append(Move(engine=engine, cycles=cycles, outer=outer, **touched))
 
+    @CachedMethod
     def constant(self, name: str) -> Part:
         """Return ``identity`` or ``zeros``, loaded when first needed."""
-        if name not in self._constants:
-            outer = External.constant(name, self.p.lanes)
-            self._constants[name] = outer.piece
-            self.move(Engine.LOAD, outer.piece, {}, outer)
-        return Part(self._constants[name], {})
+        outer = External.constant(name, self.p.lanes)
+        self.move(Engine.LOAD, outer.piece, {}, outer)
+        return Part(outer.piece, {})
 
     # -- other layouts -----------------------------------------------------------------------------
 
