@@ -25,6 +25,8 @@ from trainwright.train.trainer import Trainer
 sys.path.append(str(Path(__file__).parent))
 from test_onchip_training import same
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 BATCH, STEPS = 16, 6
 ENGINE = AcceleratorParameters(vector_engine=1, pe1_rows=2, pe2_rows=2)
 ALONE = replace(ENGINE, exponents=64, sample_loads=1)

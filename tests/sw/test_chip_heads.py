@@ -26,7 +26,7 @@ from trainwright.train.settings import ChipSettings, PriorSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
-pytestmark = pytest.mark.usefixtures("programs_once")
+pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")
 P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 BODY, *_, EARLY = TABLE["layers"]
 HEADS = [{**EARLY, "name": "deep"}, EARLY]

@@ -18,7 +18,7 @@ from trainwright.onchip.samples import sample_bytes, target_beats
 from trainwright.onchip.schedule_pass import COLUMNS, RATES, row_of, schedule_words
 from trainwright.parameters import AcceleratorParameters
 
-pytestmark = pytest.mark.usefixtures("programs_once")
+pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")
 DIGITS = load_network("digits")
 THREE = replace(
     DIGITS,

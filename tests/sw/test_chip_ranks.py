@@ -18,7 +18,7 @@ from trainwright.train.settings import ChipSettings, PriorSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
-pytestmark = pytest.mark.usefixtures("programs_once")
+pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")
 P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 PRIOR = PriorSettings(weight=20.0, warmup=0.0, threshold=0.5, interval=8)
 

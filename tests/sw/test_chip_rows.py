@@ -29,7 +29,7 @@ from trainwright.train.settings import ChipSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
-pytestmark = pytest.mark.usefixtures("programs_once")
+pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")
 CHOSEN = [settings(steps=EPOCH + 3), replace(SETTINGS, steps=EPOCH + 3)]
 
 

@@ -18,7 +18,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 
-pytestmark = pytest.mark.usefixtures("programs_once")
+pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")
 P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 DIGITS = load_network("digits")
 FASHION = load_network("fashion")

@@ -313,7 +313,7 @@ def test_cli_with_a_closed_stream_ends_as_with_an_open_one(closed):
     """
     descriptor = {"stdout": 1, "stderr": 2}[closed]
     run = subprocess.run(
-        ["sh", "-c", f'exec "$0" -m trainwright.cli posit 1 {descriptor}>&-', sys.executable],
+        ["sh", "-c", f'exec "$0" -m trainwright.cli boards {descriptor}>&-', sys.executable],
         capture_output=True,
         text=True,
     )
@@ -353,7 +353,7 @@ def test_cli_dashes_as_a_value_are_refused_before_argparse_drops_them(
 
 
 def test_cli_output_beyond_the_limit_of_a_file_is_one_error(tmp_path):
-    command = f'ulimit -f 1; exec "$0" -m trainwright.cli formats --json > {tmp_path}/out'
+    command = f'ulimit -f 1; exec "$0" -m trainwright.cli boards > {tmp_path}/out'
     run = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True)
     assert run.returncode == 2 and "cannot write: File too large; make room" in run.stderr
 

@@ -38,6 +38,8 @@ from trainwright.train.resident import ResidentEngine
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 POSITS, FLOATS = [kind.training for kind in KINDS.values()][:2]
 WIDE = "factor=posit(8,1)c,activation=posit(8,0),intermediate=posit(8,1)c,gradient=float(4,3)"
 

@@ -34,6 +34,8 @@ from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 from trainwright.tt import to_matrix
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 cross_entropy = torch.nn.functional.cross_entropy
 
 

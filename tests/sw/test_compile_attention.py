@@ -10,6 +10,8 @@ from torch.nn.functional import scaled_dot_product_attention as attention
 import trainwright
 import trainwright.nn as tnn
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 NUMBERS = "factor=fixed(8),activation=fixed(16)"
 
 

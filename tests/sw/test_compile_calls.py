@@ -16,6 +16,8 @@ from trainwright.compiler import CompileError
 from trainwright.offload.segment import Segment
 from trainwright.offload.trace import trace
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 cross_entropy = torch.nn.functional.cross_entropy
 Pair = namedtuple("Pair", "loss logits")
 

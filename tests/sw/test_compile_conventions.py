@@ -17,6 +17,8 @@ from trainwright.compiler import CompileError
 from trainwright.network import Widths
 from trainwright.parameters import AcceleratorParameters
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 
 @pytest.fixture(autouse=True)
 def seeded():

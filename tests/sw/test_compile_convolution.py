@@ -29,6 +29,8 @@ from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 cross_entropy = torch.nn.functional.cross_entropy
 
 SMALL = {

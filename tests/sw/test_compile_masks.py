@@ -9,6 +9,8 @@ from torch.nn.functional import scaled_dot_product_attention
 import trainwright
 import trainwright.nn as tnn
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 NUMBERS = "factor=fixed(8),activation=fixed(16)"
 HEADS, TOKENS, SIZE = 4, 8, 32
 WEIGHTS = torch.linspace(-1, 1, SIZE)

@@ -13,6 +13,8 @@ from trainwright.compiler import CompileError
 from trainwright.fixed.health import LostTensorWarning
 from trainwright.network import NetworkError
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "pytorch.md"
 NUMBERS = "factor=fixed(8),activation=fixed(16)"
 

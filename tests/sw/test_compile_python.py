@@ -15,6 +15,8 @@ import trainwright.nn as tnn
 from trainwright import compile
 from trainwright.network import Widths
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 F = torch.nn.functional
 WIDE = Widths(activation=16, bias=16)
 NEAR = 0.02

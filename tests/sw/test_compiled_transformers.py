@@ -8,6 +8,8 @@ import trainwright
 import trainwright.nn as tnn
 from trainwright.compiler import CompileError
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 NUMBERS = "factor=fixed(8),activation=fixed(16)"
 
 

@@ -23,6 +23,8 @@ from trainwright.network import NetworkError, Positions, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.functional import outputs
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 ENGINE = AcceleratorParameters(vector_engine=1)
 KINDS = ("one-hot", "sinusoidal")
 

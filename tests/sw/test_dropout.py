@@ -38,6 +38,8 @@ from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 from trainwright.train.workers import Workers
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 ENGINE = AcceleratorParameters(vector_engine=1)
 ALONE = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 

@@ -15,6 +15,8 @@ from trainwright.network import Widths
 from trainwright.nn.scales import GradientColumns, InputQuantiser, OutputQuantiser
 from trainwright.offload import compile
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 MOST_STEPS = 10
 """Training passes in which an exponent reaches data of another magnitude, from any state."""
 FORMATS = [Fixed(8), Fixed(16), Posit(8, 1)]

@@ -17,6 +17,8 @@ from trainwright.cli import main
 from trainwright.data import load_data_set
 from trainwright.parameters import AcceleratorParameters
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 __all__ = ["folder"]
 OK = 0
 MEMORY_BYTES = 1 << 22

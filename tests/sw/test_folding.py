@@ -6,6 +6,8 @@ import torch
 import trainwright
 import trainwright.nn as tnn
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 NUMBERS = "factor=fixed(12),activation=fixed(16)"
 
 

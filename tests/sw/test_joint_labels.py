@@ -26,6 +26,8 @@ from trainwright.train.loss import heads_loss
 from trainwright.train.settings import ChipSettings, TrainSettings
 from trainwright.train.state import initial_state
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 __all__ = ["folder"]
 P = AcceleratorParameters(vector_engine=1, exponents=256, sample_loads=1, statistics_depth=128)
 WIDE = replace(P, scratchpad_rows=1 << 15)

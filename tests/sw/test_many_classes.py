@@ -20,6 +20,8 @@ from trainwright.onchip.loss import batch_loss
 from trainwright.onchip.samples import WEIGHTS_LABEL, digit_rows, target_beats
 from trainwright.parameters import AcceleratorParameters
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 DIGITS = load_network("digits")
 P = AcceleratorParameters(
     vector_engine=1, exponents=256, statistics_depth=128, sample_loads=1, factor_width=8

@@ -13,6 +13,8 @@ import trainwright
 import trainwright.nn as tnn
 from trainwright.network import NetworkError
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 NUMBERS = "factor=fixed(8),activation=fixed(16)"
 PAGE = Path(__file__).parents[2] / "docs/guide/pytorch.md"
 

@@ -13,6 +13,8 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import NetworkError, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 ENGINE = AcceleratorParameters(vector_engine=1)
 
 

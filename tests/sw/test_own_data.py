@@ -31,6 +31,8 @@ from trainwright.train.fitting import fitting_network
 from trainwright.train.history import EvaluationRecord, History, StepRecord
 from trainwright.train.loss import head_loss
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 ROWS = [
     ("1.5", "red", "yes"), ("2.5", "blue", "no"), ("", "red", "yes"), ("4.5", "", "no"),
     ("0.5", "green", "yes"), ("3.5", "blue", "no"), ("2.0", "red", "yes"), ("1.0", "blue", "no"),

@@ -25,6 +25,8 @@ from trainwright.parameters import CODED_ACCUMULATOR, AcceleratorParameters
 from trainwright.program.descriptors import Compute
 from trainwright.program.fields import Operation
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 WIDEST = "intermediate=posit(8,1)c,gradient=posit(8,1)c"
 NARROW = f"activation=posit(8,0),{WIDEST}"
 FORMATS = {

@@ -29,6 +29,8 @@ from trainwright.train.pretrained import (
 from trainwright.train.rounding import rounded_model
 from trainwright.tt import TensorTrainError, distance, to_matrix
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 DIGITS, FASHION = load_network("digits"), load_network("fashion")
 
 

@@ -30,7 +30,7 @@ from trainwright.program.fields import MOST_DESCRIPTORS
 from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.settings import ChipSettings, TrainSettings
 
-pytestmark = pytest.mark.usefixtures("programs_once")
+pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")
 P = AcceleratorParameters(vector_engine=1, exponents=64)
 HOST = replace(P, exponents=0)
 DIGITS = load_network("digits").with_ranks([[5], [7]])

@@ -18,6 +18,8 @@ from trainwright.onchip.prior import sums_of_squares
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.schedule_pass import LOOK, MOST_STEPS, schedule_words
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 FASHION = load_network("fashion")
 SMALL = FASHION.with_ranks([[6, 9, 5], [8]])
 LONG = replace(

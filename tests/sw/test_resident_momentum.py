@@ -12,6 +12,8 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.state import UpdateStep, rate_shifts
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 SHIFTS = (0, 31, 20, 22)
 TABLE = RateTable(tuple(Entry(9, shift, 200, -14) for shift in SHIFTS), steps=1)
 

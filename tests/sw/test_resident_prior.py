@@ -16,6 +16,8 @@ from trainwright.onchip.prior_pass import require_cost
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.state import UpdateStep
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 FASHION = load_network("fashion")
 
 

@@ -32,7 +32,7 @@ from trainwright.program.errors import ProgramError
 from trainwright.program.samples import Samples
 from trainwright.program.vector import THREADS, Stream
 
-pytestmark = pytest.mark.usefixtures("programs_once")
+pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")
 S = replace(P, sample_loads=1)
 MEMORY = 1 << 21
 FASHION = load_network("fashion")

@@ -29,6 +29,8 @@ from trainwright.program.vector import Vector
 from trainwright.train.batches import input_quantiser
 from trainwright.train.functional import outputs
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 ENGINE = AcceleratorParameters(vector_engine=1)
 
 

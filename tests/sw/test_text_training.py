@@ -20,6 +20,8 @@ from trainwright.train.connect import held_range
 from trainwright.train.initial import initial_factors
 from trainwright.train.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 SIZES = ("exponents=256", "statistics_depth=128", "sample_loads=1")
 ALONE = tuple(word for size in SIZES for word in ("--accelerator", size))
 """Options of an accelerator that trains a network of tokens alone."""

@@ -9,6 +9,8 @@ import trainwright
 import trainwright.nn as tnn
 from trainwright.data import load_data_set
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 cross_entropy = torch.nn.functional.cross_entropy
 
 

@@ -33,6 +33,8 @@ from trainwright.train.spans import f1, spans
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 CITIES, FILLERS = ("rome", "oslo", "lima", "paris"), ("to", "from", "via", "now", "please")
 TAGS = {"from": "B-from", "to": "B-to", "via": "B-via"}
 
