@@ -35,7 +35,7 @@ were left out.
 """
 COUNTED = {
     "orders": (stages, "_loads"), "rows": (Stages, "_rows_for"), "states": (SearchState, "key"),
-    "places": (Placement, "_place"), "tiled": (Tiler, "run"),
+    "places": (Placement, "_put"), "tiled": (Tiler, "run"),
 }  # fmt: skip
 
 

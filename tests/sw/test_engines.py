@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from trainwright.accelerator.registers import COUNTER_NAMES
+from trainwright.compiler.base.estimates import PASS_START
 from trainwright.compiler.forms.calls import PassCall
-from trainwright.compiler.forms.passes import PASS_CYCLES
 from trainwright.compiler.step.compile import compile_network
 from trainwright.formats.exponents import ExponentRule
 from trainwright.golden.compute import compute
@@ -144,7 +144,7 @@ def test_estimates_of_passes_are_cycles_of_their_descriptors():
         passes = [d for d in program.descriptors if isinstance(d, Vector)]
         estimated = sum(c.cycles for c in program.lowered.calls if isinstance(c, PassCall))
         assert passes
-        assert estimated == sum(PASS_CYCLES + work_of(d, p).cycles for d in passes)
+        assert estimated == sum(PASS_START + work_of(d, p).cycles for d in passes)
 
 
 @pytest.mark.parametrize("x_shift, relu", [(0, False), (3, True)])

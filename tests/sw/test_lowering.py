@@ -23,7 +23,7 @@ from trainwright.compiler.base.compiled import PAPER, SMALL
 from trainwright.compiler.base.errors import DoesNotFitError, ResourceError
 from trainwright.compiler.base.limits import STREAMED
 from trainwright.compiler.base.progress import followed
-from trainwright.compiler.step import compile as compile_module
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.compile import compile_network, order_cost
 from trainwright.golden.backend import GoldenAccelerator
@@ -141,7 +141,7 @@ def test_tensors_that_are_but_large_are_sliced_where_nothing_else_fits(monkeypat
     network = network_from_dict({"classes": 2, "image": [9, 6], "layers": [layer]})
     few = AcceleratorParameters(scratchpad_rows=128)
     checked(network, 16, few)
-    monkeypatch.setattr(lower_module, "SCARCE", ())
+    monkeypatch.setattr(lower_module, "SCARCE_MODES", ())
     with pytest.raises(DoesNotFitError, match=r"needs \d+ rows of the scratchpad"):
         compile_network(network, 16, few)
 
@@ -209,21 +209,21 @@ def test_lowering_small_step_is_exact_and_keeps_no_products(network, batch):
     assert small.macs == fast.macs + sum(map(behind.products, again.values()))
 
 
-def test_compile_auto_of_idle_arrays_makes_products_again(monkeypatch):
+def test_compile_auto_of_idle_arrays_makes_products_again(tune):
     """48 samples take two thirds of the multipliers where a large product crosses the passes."""
     network = load_network("fashion")
     step = compile_network(network, 48, DEFAULT)
     assert not _crossing(step) and step.cycles < 300_000
-    monkeypatch.setattr(compile_module, "BUSY", 0)
+    tune("order", idle_below=0)
     kept = compile_network(network, 48, DEFAULT)
     assert _crossing(kept) and kept.cycles > 1.15 * step.cycles
 
 
-def test_compile_second_search_keeps_to_a_share_of_the_effort(monkeypatch):
+def test_compile_second_search_keeps_to_a_share_of_the_effort(tune):
     """With a small effort it ends at its first program: more effort evaluates twice as much."""
     efforts = []
-    for more in (compile_module.MORE, 75.0):
-        monkeypatch.setattr(compile_module, "MORE", more)
+    for share in (TUNING.effort.small_share, 75.0):
+        tune("effort", small_share=share)
         with followed() as progress:
             compile_network(load_network("fashion"), 48, DEFAULT, effort=1000)
         efforts.append(progress.effort)

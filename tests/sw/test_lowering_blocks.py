@@ -11,15 +11,12 @@ from sequence_networks import small_encoder
 from test_lowering import DEFAULT, checked, in_parts, stored_bytes
 
 from trainwright.compiler.base.progress import MOST_EFFORT
-from trainwright.compiler.choose import huge
 from trainwright.compiler.choose.choose import Chooser
 from trainwright.compiler.choose.clocks import SearchState
 from trainwright.compiler.choose.divisions import balanced
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.cut.slices import in_parts as in_slices
 from trainwright.compiler.forms.choices import ProgramSpec
-from trainwright.compiler.step import blocks
-from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.blocks import MODES, blocks_of, places_of
 from trainwright.compiler.step.compile import compile_network, order_cost, with_ones
 from trainwright.golden.backend import GoldenAccelerator
@@ -72,11 +69,9 @@ def two_layers():
     return network_from_dict({"classes": 4, "image": [6, 8], "layers": layers})
 
 
-def test_blocks_of_samples_are_exact(monkeypatch):
-    monkeypatch.setattr(blocks, "MOST", 2)
-    monkeypatch.setattr(blocks, "TIMED", 1)
-    monkeypatch.setattr(huge, "HUGE", 0)
-    monkeypatch.setattr(lower_module, "CLOSE", float("inf"))  # no other program is looked for
+def test_blocks_of_samples_are_exact(tune):
+    tune("choose", huge=0)
+    tune("block", cuts=2, timed=1, enough=float("inf"))  # no other program is looked for
     step = checked(three_layers(), 84, SHORT)
     assert blocked(step.forward) and blocked(step.backward)
     parts = in_parts(step)
@@ -90,11 +85,9 @@ def test_blocks_of_samples_are_exact(monkeypatch):
         assert check_waits(program.descriptors, SHORT, step.memory_bytes)
 
 
-def test_blocks_of_sequences_are_exact(monkeypatch):
-    monkeypatch.setattr(huge, "LARGE", 0)
-    monkeypatch.setattr(blocks, "MOST", 1)
-    monkeypatch.setattr(blocks, "TIMED", 1)
-    monkeypatch.setitem(blocks.SIZES, SEQUENCES, (2,))
+def test_blocks_of_sequences_are_exact(tune):
+    tune("choose", large=0)
+    tune("block", cuts=1, timed=1, sizes={SEQUENCES: (2,)})
     p = replace(SHORT, scratchpad_rows=2048, vector_engine=1, exponents=64)
     step = checked(small_encoder(), 11, p)
     assert blocked(step.forward) and blocked(step.backward)
@@ -125,13 +118,11 @@ def made(network, batch, parameters):
     return {n: results[n] for n in (*graph.results,)}, in_parts(step)
 
 
-def test_sums_that_are_exact_do_not_depend_on_the_tiling(monkeypatch):
-    monkeypatch.setattr(blocks, "MOST", 1)
-    monkeypatch.setattr(blocks, "TIMED", 1)
+def test_sums_that_are_exact_do_not_depend_on_the_tiling(tune):
     batch, runs, parts = 96, [], []
     for size in (0, 16):
-        monkeypatch.setitem(blocks.SIZES, SAMPLES, (size,) if size else ())
-        monkeypatch.setattr(huge, "HUGE", 0 if size else 2)
+        tune("block", cuts=1, timed=1, sizes={SAMPLES: (size,) if size else ()})
+        tune("choose", huge=0 if size else 2)
         words, cut = made(two_layers(), batch, SHORT)
         runs.append(words)
         parts.append(cut)

@@ -10,12 +10,13 @@ from hazards import check_waits
 
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.hazards import Hazards
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.cut.slices import Stage, divided_sum, in_parts
 from trainwright.compiler.forms.choices import Choice, Work
 from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.layout import Layout
 from trainwright.compiler.step import compile as compile_module
-from trainwright.compiler.step.compile import MOST_TRIED, compile_network
+from trainwright.compiler.step.compile import compile_network
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Einsum, Graph, Kernel, Tensor
@@ -78,7 +79,7 @@ def test_each_array_stores_its_part_and_reads_the_other_backward(step):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
 
 
-def test_lowering_parts_one_layout_is_taken_where_the_backward_pass_cannot_read_two(monkeypatch):
+def test_lowering_parts_one_layout_is_taken_where_backward_cannot_read_two(monkeypatch, tune):
     asked = []
 
     def refusing(spec):
@@ -89,7 +90,7 @@ def test_lowering_parts_one_layout_is_taken_where_the_backward_pass_cannot_read_
 
     lower = compile_module.lower
     monkeypatch.setattr(compile_module, "lower", refusing)
-    monkeypatch.setattr(compile_module, "BUSY", 0)  # no second search, by plan `small`
+    tune("order", idle_below=0)  # no second search, by plan `small`
     step = compile_network(SMALL, 64, DEFAULT)
     assert asked == [False, True, False, False]
     assert [outer.ranges for outer in crossing(step)] == [{}]
@@ -108,7 +109,7 @@ def test_lowering_parts_refusal_is_not_tried_again_where_all_lies_in_one_layout(
     monkeypatch.setattr(compile_module, "lower", refusing)
     with pytest.raises(CompileError, match="no"):
         compile_network(load_network("digits"), 64, DEFAULT)
-    assert asked == ["forward", "backward"] * MOST_TRIED
+    assert asked == ["forward", "backward"] * TUNING.order.tried
 
 
 def divided_choice(step):

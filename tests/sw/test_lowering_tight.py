@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.forms.calls import Call, Elementwise
 from trainwright.compiler.forms.choices import ProgramSpec
 from trainwright.compiler.forms.layout import Layout, Part, Piece
-from trainwright.compiler.schedule.place import WAITED, Place, Placement, place, places_of
+from trainwright.compiler.schedule.place import Place, Placement, place, places_of
 from trainwright.compiler.schedule.schedule import Issue
-from trainwright.compiler.schedule.tight import SPARE_SLICES, tight
+from trainwright.compiler.schedule.tight import tight
 from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.drafts import Draft
 from trainwright.compiler.tile.tile import Lowered
@@ -21,6 +22,7 @@ from trainwright.program.fields import Engine
 from trainwright.timing import MemoryTiming, predict
 
 P = AcceleratorParameters(scratchpad_rows=256, lanes=8)
+TIGHT_WAIT = TUNING.place.tight_wait
 
 
 def piece(name: str, rows: int) -> Part:
@@ -56,7 +58,7 @@ def test_lowering_tight_array_runs_ahead_by_few_slices_only(ahead):
     most = max_alive(calls, "a")
     (issue,) = tight(calls, 16, 1 << 16, [200])
     assert sorted(map(id, issue.calls)) == sorted(map(id, calls))
-    assert max_alive(issue.calls, "a") <= most + SPARE_SLICES
+    assert max_alive(issue.calls, "a") <= most + TUNING.issue.spare_slices
 
 
 def max_alive(calls, name: str) -> int:
@@ -86,13 +88,13 @@ def test_place_without_room_in_usual_orders_tries_the_largest_across_banks(monke
 def test_placement_with_a_share_of_waiting_lets_banks_decide():
     """Waits count less, conflicts of banks in full."""
     issue = sliced(6)
-    full, part = Placement(issue, P), Placement(issue, P, waited=WAITED)
+    full, part = Placement(issue, P), Placement(issue, P, waited=TIGHT_WAIT)
 
     def costs(pairs: Mapping[Place, Sequence[tuple[Place, float]]]) -> list[float]:
         return [cost for costly in pairs.values() for _, cost in costly]
 
-    assert costs(part.waits) == pytest.approx([WAITED * cost for cost in costs(full.waits)])
-    assert costs(full.waits) and costs(part.near) == costs(full.near)
+    assert costs(part.waits) == pytest.approx([TIGHT_WAIT * cost for cost in costs(full.waits)])
+    assert costs(full.waits) and costs(part.conflicts) == costs(full.conflicts)
 
 
 @pytest.mark.parametrize("short", (True, False))
@@ -107,7 +109,7 @@ def test_lowering_short_programs_are_placed_by_costs_of_their_own(short, monkeyp
     monkeypatch.setattr(lower_module, "alone", lambda program, p, which: 7)
     program = Lowered(spec.graph, (), (), {}, 0)
     assert lower_module._timed([Draft(1.0, program, sliced(3))], spec, [], short=short)
-    costs = {"tries": lower_module.PLACEMENTS, "stores": True, "waited": WAITED}
+    costs = {"tries": TUNING.place.random_orders, "stores": True, "waited": TIGHT_WAIT}
     assert asked == [costs if short else {}]
 
 

@@ -198,8 +198,8 @@ def test_prediction_used_again_is_of_the_present_state(monkeypatch):
     checked, step = [], weave._Weaver._step
 
     def stepped(weaver):
-        if weaver._then is not None:
-            checked.append(weaver._then == weaver._begins(None))
+        if weaver._begin is not None:
+            checked.append(weaver._begin == weaver._begins(None))
         step(weaver)
 
     monkeypatch.setattr(weave._Weaver, "_step", stepped)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Bytes = npt.NDArray[np.uint8]
 
-BEAT = 64
+ALIGNMENT = 64
 """Bytes of a beat of the widest port."""
 
 
@@ -79,7 +79,7 @@ class MemoryMap:
         assert name not in self.buffers, name
         buffer = Buffer(name, self.top, shape, element_bytes)
         self.buffers[name] = buffer
-        self.top += -(-buffer.size // BEAT) * BEAT
+        self.top += -(-buffer.size // ALIGNMENT) * ALIGNMENT
         return buffer
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from trainwright.compiler.base.tuning import TUNING
+
 MOST_EFFORT = 250_000
 """Alternatives after which a compilation takes the best program so far.
 
@@ -16,13 +18,6 @@ COSTS = {"issued": 4, "timed": 3}
 
 Counted as one each, `fashion` in 1,024 samples took 40 s for 320,000 alternatives: mostly commands
 that were issued, in programs of 10,000.
-"""
-MOST_HOPELESS = 200_000
-"""Alternatives of one pass after which a search that has found no program ends.
-
-Effort bounds how long programs are improved; a search that found none yet may take longer than a
-small effort, but not for ever: `tagger-64` in 512 samples, of which none fits, evaluated 290,000.
-With 160,000 `digits` on 256 rows of scratchpad is refused, which has a program.
 """
 
 
@@ -40,7 +35,7 @@ class CompileProgress:
         self.begun = 0
         self.most: int | None = None
         """Effort at which the compilation began, and after which it ends."""
-        self.hopeless = MOST_HOPELESS
+        self.hopeless = TUNING.effort.hopeless
 
     @property
     def effort(self) -> int:
@@ -94,8 +89,8 @@ def rest(part: float = 1.0) -> int | None:
 def followed(most: int | None = None, *, hopeless: int | None = None) -> Iterator[CompileProgress]:
     """Follow the compilation within the block, which ends soon after ``most`` alternatives.
 
-    Without any program it ends after ``hopeless`` (``MOST_HOPELESS``). A block within another one
-    has the progress of that one.
+    Without any program it ends after ``hopeless`` alternatives, by default those of ``TUNING``. A
+    block within another one has the progress of that one.
     """
     outer = _CURRENT.get()
     progress = outer or CompileProgress()

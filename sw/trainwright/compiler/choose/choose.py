@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from trainwright.compiler.base.errors import NoCandidateError
 from trainwright.compiler.base.progress import count, is_spent
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.choose.clocks import NONE, Replica, SearchState
 from trainwright.compiler.choose.divisions import Divisions, balanced
 from trainwright.compiler.choose.huge import Sliced
@@ -34,33 +35,6 @@ from trainwright.graph.ir import Einsum, Kernel, Op, Unfold, View
 from trainwright.program.elementwise import ArrayBody
 
 INFINITE = float("inf")
-MOST_OF_A_PAIR = 2
-"""Axes tried for two implementations whose results have the same layout."""
-BEAM = 24
-"""Partial programs kept after each operation."""
-LEAST_BEAM = 6
-"""Partial programs kept after each operation of a graph of any length."""
-MOST_STATES = 1536
-"""Partial programs kept in total above which fewer are kept after each operation.
-
-A graph of 64 operations has ``BEAM``. The programs of an encoder take between 233,000 and 253,000
-cycles with 6, 12 and 24 partial programs, in no order: beyond a few, what is kept is chance.
-"""
-WIDER = 4
-"""Factor on the beam where given tensors lie in rows: states then differ in what they transpose
-first."""
-RECENT = 16
-"""Operations after a stored tensor's last reader in which its layout still tells states apart.
-
-At 0 a search of few operations has fewer different states, and worse results: 0.5 % more
-cycles of `fashion-conv`. Layouts of all tensors, however old, are a third of the time of an
-encoder's search and lead to the same program.
-"""
-SLACK = 0.25
-"""Share of a program's least cycles by which a kept state may be worse than the best state."""
-SLICES = 16
-"""Slices that a tensor is assumed to have while one array computes a slice and the other array
-reads the slice before."""
 
 
 class _Candidate(NamedTuple):
@@ -88,17 +62,21 @@ class Chooser:
             name: sources[0].layout.lanes for name, sources in given.items() if len(sources) == 1
         }
         """Lanes of given tensors that lie in one layout."""
-        wider = WIDER if spec.in_rows else 1
-        self.beam = wider * min(BEAM, max(LEAST_BEAM, MOST_STATES // max(1, len(graph.ops))))
+        tune = TUNING.choose
+        # Long graphs keep fewer states an operation, so that time grows with their length and not
+        # with its square.
+        beam = min(tune.beam, max(tune.least_beam, tune.all_states // max(1, len(graph.ops))))
+        self.beam = beam * (tune.beam_in_rows if spec.in_rows else 1)
         last: dict[str, int] = {}
         for n, op in enumerate(graph.ops):
             last |= dict.fromkeys((op.out, *self._read(op)), n)
         self.over: dict[int, list[str]] = {}
         """Tensors, by operation, whose layouts no longer distinguish states after it."""
         for name, n in last.items():
-            self.over.setdefault(n + (RECENT if name in self.kept else 0), []).append(name)
+            end = n + (tune.recent if name in self.kept else 0)
+            self.over.setdefault(end, []).append(name)
         self.due: Sequence[float] = NONE
-        self.slack = SLACK * graph.work / spec.p.multipliers
+        self.slack = tune.slack * graph.work / spec.p.multipliers
 
     def search(self, mode: SearchMode) -> Chosen:
         """Return the best choice found for every operation. Raises ``NoCandidateError``."""
@@ -266,7 +244,7 @@ class Chooser:
                 # Axes of one pair lead to nearly the same clocks: a few of them stand for all, and
                 # leave places in the beam to other layouts.
                 ascending = sorted(candidates, key=lambda candidate: candidate.least)
-                yield from ascending[:MOST_OF_A_PAIR]
+                yield from ascending[: TUNING.choose.axes_of_a_pair]
             else:
                 yield from candidates
 
@@ -401,7 +379,7 @@ class Chooser:
         along = [work.impl.along for work in works if work.impl]
         if self.mode.piped and op.out in self.sliced and works[0].impl:
             # A reader can begin after the first slice, not after all of them.
-            done = [at - works[0].impl.cycles * (1 - 1 / SLICES) for at in done]
+            done = [at - works[0].impl.cycles * (1 - 1 / TUNING.choose.slices) for at in done]
         if len(set(along)) == 1:
             new.replicas[op.out] = (Replica(along[0], (), None, max(done)),)
         else:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from trainwright.compiler.forms.choices import AFTER, BEAT, Choice, Cut, Pad
+from trainwright.compiler.base.estimates import BEAT_CYCLES, RESULT_LATENCY
+from trainwright.compiler.forms.choices import Choice, Cut, Pad
 from trainwright.compiler.forms.external import Sources
 from trainwright.compiler.forms.impls import Need, up
 from trainwright.compiler.forms.layout import Axes
@@ -70,7 +71,7 @@ class SearchState:
         """Let an array work from ``ready`` on; return when the result can be read."""
         place, clocks = EVERY_ARRAY.index(engine), self.clocks
         end = clocks[place] = max(clocks[place], ready) + cycles
-        return end + AFTER
+        return end + RESULT_LATENCY
 
     def key(self, names: Iterable[str]) -> tuple:
         """Return the layouts of some tensors: later operations see nothing else of these tensors.
@@ -137,7 +138,7 @@ class OperandSources:
         if name in self.graph.windows:
             return self._windows(state, need, cut)
         if name in self.free:
-            state.loads += BEAT * self.rows(name, need.lanes, cut)
+            state.loads += BEAT_CYCLES * self.rows(name, need.lanes, cut)
             ready = self.at(state.loads)
             self._new(state, name, Replica(need.lanes, need.padded, cut, ready))
             return ready

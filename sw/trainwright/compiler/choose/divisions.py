@@ -1,10 +1,11 @@
 """Divide contractions between two arrays: where, by which implementations, and how to move it.
 
-``Divisions`` lists the implementations of each contraction, and the pairs of two arrays that can
-divide it; ``choose.Chooser`` searches among them. ``balanced`` moves every division of a program
-until all arrays have equally much to do; it is for programs of blocks of samples, in which no array
-waits for another one. ``variants`` divides along axes that slices are cut along, so that
-each array has slices of its own, and the arrays do not read the same rows at the same time.
+- ``Divisions`` lists the implementations of each contraction, and the pairs of two arrays that can
+  divide it; ``choose.Chooser`` searches among them.
+- ``balanced`` moves every division of a program until all arrays have equally much to do. It is for
+  programs of blocks of samples, in which no array waits for another one.
+- ``variants`` divides along axes that slices are cut along, so that each array has slices of its
+  own, and the arrays do not read the same rows at the same time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from operator import add, sub
 
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.choose.clocks import NONE, OperandSources, SearchState
 from trainwright.compiler.choose.huge import Sliced, sliced_axes, sliced_implementations
 from trainwright.compiler.cut.slices import Stage
@@ -23,29 +25,15 @@ from trainwright.graph.network import SAMPLES, SEQUENCES
 from trainwright.program.engines import EVERY_ARRAY
 from trainwright.support.memo import CachedMethod
 
-UNEVEN = 0.1
-"""Share of an operation that may move to the other array so that the division falls between slices.
-"""
-
-
-MOST_OF_AN_ARRAY = 4
-"""Implementations of an array that are tried where the arrays' results have different layouts."""
-MOST_STEADY = 12
-"""Limit in place of ``MOST_OF_AN_ARRAY`` for programs of blocks, where no array waits for another.
-"""
-MOST_AXES = 4
-"""Axes along which an operation is divided between the arrays that are tried."""
-ROUNDS = 3
-"""Times that every division is moved to its best place; each move changes what is best for the
-rest."""
-
 
 def divides(axis: str, impl: Impl) -> bool:
-    """Return whether an implementation can have some values of an axis of its result."""
-    # Rows of a tile are one even index over their axes. Any axis but the outermost that is cut
-    # leaves gaps in it; PE2 takes the rows from one operand's lanes, so none of them can be cut.
+    """Return whether an array can compute only some values of an axis of its result."""
+    # Rows of a tile are one index with equal steps over their axes. A cut through any but the
+    # outermost axis leaves gaps in it; PE2 takes the rows from one operand's lanes, so that no axis
+    # of them can be cut.
     if axis in impl.rows[1:] or (axis in impl.rows and not impl.array.along_lanes):
         return False
+    # Lanes hold several axes as one index, too: only an axis that has the lanes for itself is cut.
     return axis not in impl.along or impl.along == (axis,)
 
 
@@ -72,16 +60,16 @@ def _along(graph: Graph, choice: Choice, axis: str, lanes: int) -> Choice:
         return choice
     impls = first.impl, second.impl
     axes = graph.tensors[choice.op.out].axes
-    if first.cut[0] not in axes:  # parts of a sum: their operands lie for one array each
+    # A division along a summed axis gives parts of a sum, whose operands lie for one array each.
+    if first.cut[0] not in axes:
         return choice
     if axis not in axes or not all(divides(axis, impl) for impl in impls):
         return choice
     size, share = graph.sizes[axis], first.cut[2] / graph.sizes[first.cut[0]]
     unit = lanes if axis in first.impl.along else 1
     middle = round(share * size / unit) * unit
-    # The arrays were balanced for ``share``: a coarse axis that moves more work than ``UNEVEN``
-    # would undo that.
-    if not 0 < middle < size or abs(middle / size - share) > UNEVEN:
+    # The arrays were balanced for ``share``: a coarse axis that moves more work would undo that.
+    if not 0 < middle < size or abs(middle / size - share) > TUNING.choose.moved_share:
         return choice
     works = Work(first.impl, (axis, 0, middle)), Work(second.impl, (axis, middle, size))
     return replace(choice, works=works)
@@ -93,13 +81,16 @@ class Pair:
     def __init__(self, op: Einsum, impls: tuple[Impl, Impl], axis: str, divisions: "Divisions"):
         self.op, self.impls, self.axis, self.taken = op, impls, axis, divisions.taken
         self.size = divisions.graph.sizes[axis]
+        """Values of the axis, of which the first array computes the first ones."""
         self.unit = divisions.p.lanes if any(axis in impl.along for impl in impls) else 1
-        self.first, self.second = (impl.place for impl in impls)
+        """Values between two possible places of the division: whole rows of lanes, if it has any.
+        """
 
     def middles(self, state: SearchState, due: Sequence[float], fixed: set[Cut]) -> Sequence[int]:
         """Return where to divide the axis: at a place that ends both arrays together.
 
-        Operands that lie in parts impose their own place.
+        Operands that lie in parts impose the place of their own ``fixed`` cuts. ``due`` are the
+        cycles of later operations that only one array can compute.
         """
         size, unit = self.size, self.unit
         if fixed:
@@ -107,15 +98,16 @@ class Pair:
                 return ()
             places = {cut[2] for cut in fixed if cut and cut[1] == 0}
             return sorted(m for m in places if m % unit == 0)
-        first_impl, second_impl = self.impls
+        first, second = self.impls
         # Solve clocks[first] + due[first] + m * a = clocks[second] + due[second] + (1 - m) * b for
         # the share m, with cycles a and b of the whole operation: both arrays are done at the same
         # time, with what only one of them can do later.
-        clocks, first, second = state.clocks, self.first, self.second
-        ahead = clocks[second] + due[second] - clocks[first] - due[first]
-        share = (second_impl.cycles + ahead) / (first_impl.cycles + second_impl.cycles)
-        best = round(size * min(1.0, max(0.0, share)) / unit) * unit
-        middle = min(max(best, unit), (size - 1) // unit * unit)
+        clocks, i, j = state.clocks, first.place, second.place
+        ahead = clocks[j] + due[j] - clocks[i] - due[i]
+        share = (second.cycles + ahead) / (first.cycles + second.cycles)
+        nearest = round(size * min(1.0, max(0.0, share)) / unit) * unit
+        # Each array gets at least one unit, and the second what is left over.
+        middle = min(max(nearest, unit), (size - 1) // unit * unit)
         return (middle,) if middle else ()
 
     @CachedMethod
@@ -164,9 +156,7 @@ class Divisions:
         """Return the fastest implementation for each layout of the result and of the operands."""
         fastest: dict[tuple, Impl] = {}
         for impl in impls:
-            # Slower ones would only fill the beam: transposing operands for a faster one mostly
-            # costs less.
-            if impl.cycles <= 2.5 * impls[0].cycles:
+            if impl.cycles <= TUNING.choose.slowest * impls[0].cycles:
                 fastest.setdefault((impl.along, impl.inner or impl.rows), impl)
         return list(fastest.values())
 
@@ -222,8 +212,8 @@ class Divisions:
         return pairs
 
     def _parted(self, op: Einsum, sums: bool) -> Iterator[list[Pair]]:
-        """Find pairs whose parts have different layouts, each read by its own array later."""
-        most = MOST_STEADY if self.mode.steady else MOST_OF_AN_ARRAY
+        """Yield pairs whose parts have different layouts, each read by its own array later."""
+        most = TUNING.choose.apart_in_blocks if self.mode.steady else TUNING.choose.apart
         read = [
             [impl for impl in impls if impl.along in self._read_along(op.out, place)][:most]
             for place, impls in enumerate(self.impls(op))
@@ -272,43 +262,50 @@ class Divisions:
             axes = [axis for axis in axes if axis != SAMPLES]
             axes = [axis for axis in axes if self._goes_on(op.out, axis, self.mode.sums)] or axes
         # Long axes can be divided more evenly; beyond 16 values the gain is below 1/16.
-        return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]
+        return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[: TUNING.choose.divided_axes]
 
 
 @dataclass(frozen=True)
 class _Joint:
-    """Operations that are divided at one place of one axis."""
+    """Operations that are divided together, at one value of one axis."""
 
     axis: str
     size: int
+    """Values of the axis."""
     unit: int
-    places: tuple[int, ...]
-    """Places of the operations among all choices."""
+    """Values between two possible places of the division."""
+    members: tuple[int, ...]
+    """Numbers of the operations among all choices."""
+
+    def moved(self, choice: Choice, middle: int) -> Choice:
+        """Return a member, divided at ``middle``."""
+        cuts = (self.axis, 0, middle), (self.axis, middle, self.size)
+        works = tuple(replace(w, cut=c) for w, c in zip(choice.works, cuts, strict=True))
+        return replace(choice, works=works)
 
 
 def _joints(graph: Graph, choices: Sequence[Choice], lanes: int) -> Iterator[_Joint]:
-    """Yield what is divided together.
+    """Yield the operations that are divided together.
 
     Usually that is one operation. Where a tensor lies in two layouts, its maker and its readers
     have to be divided at the same value: each array reads the layout that it wrote.
     """
-    apart: dict[str, list[int]] = {}
+    linked_by_axis: dict[str, list[int]] = {}
     alone: list[int] = []
     two_layouts = {c.op.out for c in choices if len({w.impl.along for w in c.works if w.impl}) > 1}
     for n, choice in enumerate(choices):
         if len(choice.works) != 2 or not (cut := choice.works[0].cut):
             continue
-        linked = two_layouts & {choice.op.out, *choice.op.operands}
-        if linked:
-            apart.setdefault(cut[0], []).append(n)
+        if two_layouts & {choice.op.out, *choice.op.operands}:
+            linked_by_axis.setdefault(cut[0], []).append(n)
         else:
             alone.append(n)
-    for places in (*apart.values(), *([n] for n in alone)):
-        cut = choices[places[0]].works[0].cut
+    for members in (*linked_by_axis.values(), *([n] for n in alone)):
+        cut = choices[members[0]].works[0].cut
         assert cut
-        every = [w.impl.along for n in places for w in choices[n].works if w.impl]
+        every = [w.impl.along for n in members for w in choices[n].works if w.impl]
         unit = lanes if any(cut[0] in along for along in every) else 1
-        yield _Joint(cut[0], graph.sizes[cut[0]], unit, tuple(places))
+        yield _Joint(cut[0], graph.sizes[cut[0]], unit, tuple(members))
 
 
 def balanced(divisions: Divisions, state: SearchState) -> tuple[float, Chosen]:
@@ -323,27 +320,21 @@ def balanced(divisions: Divisions, state: SearchState) -> tuple[float, Chosen]:
         every = [divisions.taken(c.op, c.works) for c in divided if isinstance(c.op, Einsum)]
         return [sum(cycles) for cycles in zip(*every, strict=True)]
 
-    def moved(choice: Choice, joint: _Joint, middle: int) -> Choice:
-        first, second = choice.works
-        cuts = (joint.axis, 0, middle), (joint.axis, middle, joint.size)
-        works = tuple(replace(w, cut=c) for w, c in zip((first, second), cuts, strict=True))
-        return replace(choice, works=works)
-
     clocks: Sequence[float] = state.clocks
     joints = list(_joints(divisions.graph, choices, divisions.p.lanes))
     # Coordinate descent: moving one division changes the sums that the others balance.
-    for _ in range(ROUNDS):
+    for _ in range(TUNING.choose.balance_rounds):
         for joint in joints:
-            old = [choices[n] for n in joint.places]
-            rest = [*map(sub, clocks, taken(old))]
+            members = [choices[n] for n in joint.members]
+            rest = [*map(sub, clocks, taken(members))]
             moves = []
             # All places are tried: cycles jump where a part fills another tile or row of lanes.
             for middle in range(joint.unit, joint.size, joint.unit):
-                new = [moved(choice, joint, middle) for choice in old]
-                then = [*map(add, rest, taken(new))]
-                moves.append((max(then), middle, then, new))
+                moved = [joint.moved(choice, middle) for choice in members]
+                moved_clocks = [*map(add, rest, taken(moved))]
+                moves.append((max(moved_clocks), middle, moved_clocks, moved))
             if moves:
-                _, _, clocks, new = min(moves, key=lambda move: move[:2])
-                for n, choice in zip(joint.places, new, strict=True):
+                _, _, clocks, moved = min(moves, key=lambda move: move[:2])
+                for n, choice in zip(joint.members, moved, strict=True):
                     choices[n] = choice
     return max(*clocks, state.loads), Chosen(tuple(choices), state.pads)

@@ -8,14 +8,10 @@ takes its implementations from here for ``SearchMode.sliced``.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.forms.impls import Impl, implementations, timed, up
 from trainwright.graph.ir import Einsum, Graph, axes_of
 from trainwright.parameters import AcceleratorParameters
-
-HUGE = 2
-"""Size of a tensor, in scratchpads, above which its small axes are left to slices."""
-LARGE = 0.5
-"""Size of a tensor, in scratchpads, above which small axes may be left, as a last resort."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +32,12 @@ def sliced_axes(
 ) -> Mapping[str, Sliced]:
     """Return the axes to cut of each contraction that makes or reads a huge tensor.
 
-    With ``large`` tensors above ``LARGE`` scratchpads count, too. Operations that share such a
-    tensor form a group, and have to be cut along the same axes: those with fewer values than lanes
-    that all of the group have. Longer axes fill lanes well, and can be cut there by whole rows.
+    Tensors are huge above ``TUNING.choose.huge`` scratchpads, with ``large`` above its ``large``.
+    Operations that share such a tensor form a group, and have to be cut along the same axes: those
+    with fewer values than lanes that all of the group have. Longer axes fill lanes well, and can be
+    cut there by whole rows.
     """
-    most = (LARGE if large else HUGE) * p.scratchpad_rows
+    most = (TUNING.choose.large if large else TUNING.choose.huge) * p.scratchpad_rows
     groups: dict[str, set[str]] = {}
     for op in graph.ops:
         for name in (op.out, *op.operands):

@@ -23,6 +23,7 @@ from math import prod
 from typing import NamedTuple
 
 from trainwright.compiler.base.progress import count
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.forms.choices import Choice, Chosen, Cut, ProgramSpec
 from trainwright.compiler.forms.external import word_bytes
@@ -34,40 +35,6 @@ from trainwright.graph.network import SAMPLES
 from trainwright.program.fields import Engine
 from trainwright.support.memo import CachedMethod
 
-
-@dataclass(frozen=True)
-class CutTuning:
-    """Constants of the search for cuts. Rows and shares count in rows of the scratchpad."""
-
-    budgets: tuple[float, ...] = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
-    """Shares that the slices of a stage may take, the likely best first. Small slices come first:
-    tensors that are read together then find room in different banks, and two reads of one bank
-    take twice the cycles."""
-    slices_held: int = 3
-    """Slices of a tensor that are held at once: one is written, one read, one on its way."""
-    slice_cycles: int = 200
-    """Approximate cycles that the arrays lose between two slices."""
-    loaded_share: float = 0.25
-    """Share that tensors may take which stay loaded because other slices read them."""
-    transposed_row: int = 4
-    """Cost of loading a row that is then transposed. Any other row costs the bytes of a word."""
-    full_share: float = 0.92
-    """Share of a short scratchpad that a stage may take by the estimate; the rest absorbs the
-    errors of the estimate."""
-    heaviest_cuts: int = 5
-    """Cuts of the heaviest stage that are tried where the scratchpad is short."""
-    budget_cuts: int = 6
-    """Cuts by ``budgets`` that are tried there, too."""
-    axes: int = 3
-    """Axes that a stage is cut along, at most: permutations of more take too long to rank."""
-
-    @property
-    def largest(self) -> float:
-        """Share above which no slice of a group is tried."""
-        return max(self.budgets)
-
-
-TUNING = CutTuning()
 Loops = tuple[tuple[str, int], ...]
 """Axes that are cut and how many values a slice has, outermost first."""
 
@@ -270,7 +237,7 @@ class Stages:
                 continue
             group = Group(joined, {name}.union(*(group_by_op[n].large for n in members)))
             # Even the smallest slices of all members would not fit side by side.
-            if self._least(group) > TUNING.largest * self.p.scratchpad_rows:
+            if self._least(group) > TUNING.cut.largest * self.p.scratchpad_rows:
                 for n in members if self.deep else (self.place[name],):
                     group_by_op[n].large.add(name)
                 continue
@@ -410,7 +377,7 @@ class Stages:
     @property
     def _room(self) -> float:
         """Rows for operands that stay loaded."""
-        return TUNING.loaded_share * self.p.scratchpad_rows if self.deep else 0.0
+        return TUNING.cut.loaded_share * self.p.scratchpad_rows if self.deep else 0.0
 
     def _nest(self, loops: Iterable[tuple[str, int]]) -> _Nest:
         return tuple((axis, chunk, self.graph.sizes[axis]) for axis, chunk in loops)
@@ -440,7 +407,7 @@ class Stages:
             return word_bytes(self.graph.tensors[name])
         # A spilled tensor was stored in the layout of its maker, so that most readers have it
         # transposed after the load.
-        return TUNING.transposed_row if name in self.spilled else 0
+        return TUNING.cut.transposed_row if name in self.spilled else 0
 
     def _kept(self, group: Group, loops: Loops) -> _Depths:
         """Return operands that stay loaded, each with the depth of loops from which it stays.
@@ -478,7 +445,9 @@ class Stages:
         # Arrays and memory work at the same time, so the slower one counts. A quarter of the
         # traffic counts in addition: loads of the first slice and stores of the last have nothing
         # to overlap with.
-        return max(self._cycles(group) + added, beats) + TUNING.slice_cycles * slices + beats / 4
+        return (
+            max(self._cycles(group) + added, beats) + TUNING.cut.slice_cycles * slices + beats / 4
+        )
 
     def _rows_for(self, group: Group, loops: Loops, *, any_order: bool = False) -> float:
         """Estimate the rows of a stage: slices in several places, and tensors that stay whole.
@@ -499,7 +468,9 @@ class Stages:
                 # only. A sum in parts needs two slices more: one part is computed while another is
                 # added.
                 whole = outside and (name not in spilled)
-                total += (rows if whole else TUNING.slices_held * cut) + (2 * cut if summed else 0)
+                total += (rows if whole else TUNING.cut.slices_held * cut) + (
+                    2 * cut if summed else 0
+                )
             elif name in self.given or name in spilled:
                 resident = cut if any_order else self._part(name, loops[: depths.get(name)])
                 total += layouts * min(rows, resident + cut)
@@ -574,7 +545,7 @@ class Stages:
             yield _Slicing(())
         elif self.deep:
             yield from self._deep(group, axes)
-        for number in range(1 - parts, min(TUNING.axes, len(axes)) + 1):
+        for number in range(1 - parts, min(TUNING.cut.axes, len(axes)) + 1):
             for order in permutations(axes, number):
                 for loops in _chunked(order, ()):
                     if not parts:
@@ -591,9 +562,9 @@ class Stages:
     def _deep(self, group: Group, common: list[tuple[str, list[int]]]) -> Iterator[_Slicing]:
         """Find cuts of sums along several axes, in an order that is chosen later."""
         partial = self._chunks(group, self._partial(group))
-        for number in range(2, TUNING.axes + 1):
+        for number in range(2, TUNING.cut.axes + 1):
             for summed in combinations(partial, number):
-                for free in range(min(TUNING.axes, len(common)) + 1):
+                for free in range(min(TUNING.cut.axes, len(common)) + 1):
                     for kept in combinations(common, free):
                         for loops in _chunked((*kept, *summed), ()):
                             yield _Slicing(loops, any_order=True)
@@ -604,7 +575,7 @@ class Stages:
         # exact estimate fits. 1e-9 is above such errors and far below a row.
         slack = 1 + 1e-9 if any_order else 1.0
         rows = self._rows_for(group, loops, any_order=any_order)
-        return rows <= TUNING.full_share * self.p.scratchpad_rows * slack
+        return rows <= TUNING.cut.full_share * self.p.scratchpad_rows * slack
 
     def _ordered(self, group: Group, slicing: _Slicing) -> Loops:
         """Return the loops of a slicing, in the best order if the order is free.
@@ -635,12 +606,12 @@ class Stages:
         shares of the scratchpad that have the fewest slices.
         """
         if not self.deep:
-            yield from self._options(TUNING.budgets)
+            yield from self._options(TUNING.cut.budgets)
             return
         yield from self._deepest()
-        every = list(self._options(sorted(TUNING.budgets, reverse=True)))
+        every = list(self._options(sorted(TUNING.cut.budgets, reverse=True)))
         yield from sorted(every, key=lambda option: sum(self._slices(s.loops) for s in option))[
-            : TUNING.budget_cuts
+            : TUNING.cut.budget_cuts
         ]
 
     def _slices(self, loops: Loops) -> int:
@@ -652,7 +623,7 @@ class Stages:
         if not all(every):
             return
         heavy = max(range(len(every)), key=lambda n: self._cycles(self.groups[n]))
-        for loops in every[heavy][: TUNING.heaviest_cuts]:
+        for loops in every[heavy][: TUNING.cut.heaviest_cuts]:
             cuts = [loops if n == heavy else ranked[0] for n, ranked in enumerate(every)]
             option = [self._stage(g, cut) for g, cut in zip(self.groups, cuts, strict=True)]
             for together in (2, 1) if loops else (1,):
@@ -683,7 +654,7 @@ class Stages:
                     yield option
                     # Two slices at once take twice the rows: tried only where that is still a share
                     # worth trying.
-                    if budget * 2 < TUNING.largest and any(stage.loops for stage in option):
+                    if budget * 2 < TUNING.cut.largest and any(stage.loops for stage in option):
                         yield [replace(s, together=2 if s.loops else 1) for s in option]
 
     def _option(self, budget: float, *, parts: bool) -> list[list[Stage]]:

@@ -13,11 +13,6 @@ from trainwright.compiler.forms.layout import Axes, Layout, Ranges
 from trainwright.graph.ir import Graph, Op
 from trainwright.parameters import AcceleratorParameters
 
-AFTER = 50
-"""Cycles from the last step of a command to the first step of a command that reads its results."""
-BEAT = 1.25
-"""Mean cycles of a beat of external memory."""
-
 Cut = tuple[str, int, int] | None
 """Range of an axis: name, first value, and the value after the last; None: all values."""
 Pad = tuple[str, Axes, Axes]

@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import slid
 from trainwright.graph.ir import Einsum, Graph
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import EVERY_ARRAY, EngineSpec
 from trainwright.program.fields import Engine
-
-MOST_RUNS = 3
-"""Groups of axes tried for each purpose."""
 
 
 def up(value: int, unit: int) -> int:
@@ -92,11 +90,10 @@ def runs(axes: Axes, sizes: Mapping[str, int], unit: int) -> list[Axes]:
     groups.sort()
     # Groups that fill at least 60 % as well as the best; and single axes that fill 20 %, which
     # leave the other axes to the rows, where slices can cut them.
-    well = [group for filled, _, group in groups if filled <= 0.6 * groups[0][0]][:MOST_RUNS]
-    alone = [
-        group for filled, count, group in groups if count == 1 and filled <= 0.2 * groups[0][0]
-    ]
-    return list(dict.fromkeys([*well, *alone[:MOST_RUNS]]))
+    best, most = groups[0][0] if groups else 0.0, TUNING.choose.groups
+    well = [group for filled, _, group in groups if filled <= 0.6 * best]
+    alone = [group for filled, count, group in groups if count == 1 and filled <= 0.2 * best]
+    return list(dict.fromkeys([*well[:most], *alone[:most]]))
 
 
 def adjacent(graph: Graph, tensor: str, lanes: Axes, group: Axes) -> bool:

@@ -19,6 +19,7 @@ from itertools import product
 from math import prod
 
 from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.estimates import PASS_START
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import (
     Axes,
@@ -44,9 +45,6 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.elementwise import ArrayBody
 from trainwright.program.engines import pass_cycles
 from trainwright.program.vector import THREADS, Stream, Vector
-
-PASS_CYCLES = 42
-"""Cycles of a pass beyond its instructions; 34 without operands, 47 with (measured, simulation)."""
 
 
 def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
@@ -210,7 +208,7 @@ class PassPlan:
             if phase.role is not Role.SWEEP:
                 # Every thread reads the scratch rows of all threads.
                 rows = THREADS * (THREADS if phase.role is Role.JOIN_IN else 1)
-                total += PASS_CYCLES + pass_cycles(rows, length, self.p)
+                total += PASS_START + pass_cycles(rows, length, self.p)
                 continue
             for levels, _, tail in self.sweeps(block, phase):
                 code = phase.tail if tail and phase.tail else phase.code
@@ -220,7 +218,7 @@ class PassPlan:
                 each = prod(level.count for level in nests[: -2 if joined else -1])
                 rows = rows // each * (1 if joined else THREADS)
                 cycles = pass_cycles(rows, len(code.instructions), self.p)
-                total += each * (PASS_CYCLES + cycles)
+                total += each * (PASS_START + cycles)
         return groups * total
 
     @property

@@ -1,10 +1,15 @@
-"""Place every piece in the scratchpad, apart from the pieces that are read with it.
+"""Give every piece its rows of the scratchpad, away from the pieces that are read with it.
 
-In: an order of issue with estimated times. Out: ``Addresses``, the first row of every piece. Two
-reads of one bank in one cycle take two cycles, so a piece has a cost in every bank: the cycles in
-which a piece in that bank is read at the same time. Pieces are placed greedily in several orders,
-then moved where they cost least. Rows that were read a moment ago cost, too: a load into them makes
-the sequencer wait for the reader. ``step.lower`` times the result with the cycle model.
+In: commands in their order of issue, with estimated times. Out: ``Addresses``, the first row of
+every piece. Two things cost cycles:
+
+- two reads of one bank in one cycle take two cycles, so a pair of pieces has a cost in every bank:
+  the cycles in which both are read (``conflicts``);
+- rows that were read a moment ago: a load into them makes the sequencer wait for the reader
+  (``waits``).
+
+Pieces are placed greedily in several orders, then each is moved to where it costs least
+(``Placement``). ``step.lower`` times the result with the cycle model.
 """
 
 import random
@@ -16,8 +21,10 @@ from operator import or_
 from typing import NoReturn
 
 from trainwright.compiler.base.errors import DoesNotFitError
+from trainwright.compiler.base.estimates import BEAT_CYCLES
 from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.base.progress import count, is_spent
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.forms.calls import ArrayCall, Call, Move
 from trainwright.compiler.forms.layout import Addresses, Storage
 from trainwright.compiler.schedule.schedule import Issue, dependencies
@@ -25,22 +32,12 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import ARRAYS, EVERY_ARRAY
 from trainwright.program.fields import Engine
 
-SOON = 12
-"""Commands within which rows that are used again make an engine wait."""
-WAITED = 0.1
-"""Share of the cycles of waiting that counts where rows are short.
-
-There the times of commands have most waits in them already. Counted in full, waits hid what shared
-banks cost: `fashion-conv` in 64 samples took 2.6 % more cycles, `fashion` in 8,192 rows 5 %.
-"""
-STORED = 0.8
-"""Beats that a store sends in a cycle, on average."""
-SWEEPS = 2
-"""Times that every storage is moved to where it costs least."""
-
-
 ORDERS = ("size", "area", "cost")
 """Orders in which places get their addresses, by ``Placement._weight``: the largest first."""
+
+
+START_DISORDER = 1000
+"""Cycles by which a command may start before one that is issued earlier, at most."""
 
 
 @dataclass(eq=False)
@@ -51,6 +48,7 @@ class Place:
     first: int
     """First command that touches the rows."""
     last: int
+    """Last command that touches the rows."""
     base: int = -1
     """First row; negative while there is none."""
 
@@ -64,9 +62,13 @@ class Place:
         """Rows of the storage."""
         return self.storage.rows
 
+    def overlaps(self, other: "Place") -> bool:
+        """Return whether two places with addresses share rows."""
+        return self.base < other.base + other.rows and other.base < self.base + self.rows
+
 
 def places_of(calls: Sequence[Call]) -> list[Place]:
-    """Return a place for every storage, in the order of issue."""
+    """Return a place for every storage, in the order in which commands first touch them."""
     places: dict[Storage, Place] = {}
     for n, call in enumerate(calls):
         for storage in call.storages:
@@ -86,7 +88,7 @@ def rows_used(places: Sequence[Place]) -> list[int]:
     return list(accumulate(change))[:-1]
 
 
-def alive(places: Sequence[Place]) -> list[Place]:
+def at_fullest(places: Sequence[Place]) -> list[Place]:
     """Return the places that are in use at the fullest moment."""
     used = rows_used(places)
     at = used.index(max(used)) if used else 0
@@ -118,7 +120,7 @@ def _refuse(pieces: Sequence[Place | Storage], p: AcceleratorParameters) -> NoRe
 def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
     """Return the storages that a command reads, each with the rows read in a cycle."""
     if isinstance(call, Move) and call.reads:
-        return [(call.sources[0], STORED / call.outer.element_bytes)]
+        return [(call.sources[0], 1 / BEAT_CYCLES / call.outer.element_bytes)]
     if not isinstance(call, ArrayCall):
         return []
     return list(zip(call.sources, ARRAYS[call.engine].rates(p), strict=True))
@@ -140,7 +142,7 @@ def conflicts(
         key = (a, b) if id(a) <= id(b) else (b, a)
         cycles[key] = cycles.get(key, 0.0) + cost
 
-    engines = (*EVERY_ARRAY, *([Engine.STORE] if stores else []))
+    engines = {*EVERY_ARRAY, Engine.STORE} if stores else {*EVERY_ARRAY}
     busy = [
         (call, times, _rates(call, p))
         for call, times in zip(issue.calls, issue.times, strict=True)
@@ -148,18 +150,16 @@ def conflicts(
     ]
     for n, (call, (start, end), rates) in enumerate(busy):
         for i, (a, rate) in enumerate(rates):
-            for b, other in rates[i + 1 :]:
+            for b, other in rates[i + 1 :]:  # both operands of one command
                 add(a, b, call.cycles * min(rate, other))
         for later, (later_start, later_end), later_rates in busy[n + 1 :]:
-            # Commands are nearly in the order of their starts; the margin covers those that are
-            # not.
-            if later_start >= end + 1000:
+            # Commands are nearly in the order of their starts; the margin covers the others.
+            if later_start >= end + START_DISORDER:
                 break
-            both = min(end, later_end) - max(start, later_start)
-            if both > 0 and later.engine is not call.engine:
-                for a, rate in rates:
-                    for b, other in later_rates:
-                        add(a, b, both * min(rate, other))
+            overlap = min(end, later_end) - max(start, later_start)
+            if overlap > 0 and later.engine is not call.engine:
+                for (a, rate), (b, other) in product(rates, later_rates):
+                    add(a, b, overlap * min(rate, other))
     return cycles
 
 
@@ -171,33 +171,36 @@ def waits(
     A command that writes rows is not issued before the last reader of their former piece is done.
     The sequencer waits then, and all engines with it. A ``share`` of these cycles counts.
     """
-    reader: dict[Storage, int] = {}
-    writer: dict[Storage, int] = {}
-    counts: list[dict[Engine, int]] = []
-    issued: dict[Engine, int] = {}
+    last_reader: dict[Storage, int] = {}
+    first_writer: dict[Storage, int] = {}
+    issued: list[dict[Engine, int]] = []
+    """For each command, the commands of each engine that were issued before it."""
+    counts: dict[Engine, int] = {}
     for n, call in enumerate(calls):
-        counts.append(dict(issued))
-        issued[call.engine] = issued.get(call.engine, 0) + 1
+        issued.append(dict(counts))
+        counts[call.engine] = counts.get(call.engine, 0) + 1
         for storage in call.targets:
-            writer.setdefault(storage, n)
-        reader |= dict.fromkeys(call.storages, n)
-    begun: dict[int, list[Place]] = {}
+            first_writer.setdefault(storage, n)
+        last_reader |= dict.fromkeys(call.storages, n)
+    written_by: dict[int, list[Place]] = {}
     for place in places:
-        begun.setdefault(writer.get(place.storage, place.first), []).append(place)
+        written_by.setdefault(first_writer.get(place.storage, place.first), []).append(place)
     costs: dict[Place, list[tuple[Place, float]]] = {place: [] for place in places}
     for old in places:
-        read = reader[old.storage]
-        last = calls[read]
-        for begins in range(old.last + 1, min(old.last + SOON + 1, len(calls))):
-            if begins not in begun or calls[begins].engine is last.engine:
+        reader = last_reader[old.storage]
+        engine = calls[reader].engine
+        for writer in range(
+            old.last + 1, min(old.last + TUNING.place.waits_within + 1, len(calls))
+        ):
+            if writer not in written_by or calls[writer].engine is engine:
                 continue
             # An engine holds two commands. If the reader is the engine's last command issued so
             # far, the sequencer waits for all of it; with one more behind it, for half of it on
             # average; with two it is done already.
-            since = counts[begins].get(last.engine, 0) - counts[read].get(last.engine, 0)
-            cost = share * last.cycles * {1: 1.0, 2: 0.5}.get(since, 0.0)
+            since = issued[writer].get(engine, 0) - issued[reader].get(engine, 0)
+            cost = share * calls[reader].cycles * {1: 1.0, 2: 0.5}.get(since, 0.0)
             if cost:
-                for new in begun[begins]:
+                for new in written_by[writer]:
                     costs[old].append((new, cost))
                     costs[new].append((old, cost))
     return costs
@@ -209,27 +212,30 @@ class Placement:
     def __init__(
         self, issue: Issue, p: AcceleratorParameters, *, stores: bool = False, waited: float = 1.0
     ):
-        self.p, self.size, self.banks = p, p.bank_rows, range(p.scratchpad_banks)
+        self.p, self.size = p, p.bank_rows
         self.places = places_of(issue.calls)
-        self.fullest = alive(self.places)
+        self.fullest = at_fullest(self.places)
         place_of = {place.storage: place for place in self.places}
-        self.near: dict[Place, list[tuple[Place, float]]] = {place: [] for place in self.places}
+        self.conflicts: dict[Place, list[tuple[Place, float]]] = {p: [] for p in self.places}
+        """For each place the others that are read with it, and the cycles lost in one bank."""
         self.shared = 0.0
         """Cycles lost where both arrays read one piece, whatever its address."""
         for (a, b), cost in conflicts(issue, p, stores=stores).items():
             if a is b:
                 self.shared += cost
-                continue
-            self.near[place_of[a]].append((place_of[b], cost))
-            self.near[place_of[b]].append((place_of[a], cost))
+            else:
+                self.conflicts[place_of[a]].append((place_of[b], cost))
+                self.conflicts[place_of[b]].append((place_of[a], cost))
         self.waits = waits(issue.calls, self.places, waited)
-        self.meets = self._meets()
-        self.parts: dict[Place, list[tuple[int, float]]] = {}
+        """For each place the others whose rows it should not take, and the cycles of waiting."""
+        self.neighbours = self._neighbours()
+        """For each place the others that are in use at the same time: these need other rows."""
+        self.bank_shares: dict[Place, list[tuple[int, float]]] = {}
         """Banks of each place with an address, with the share of its rows in each."""
         # Seeded: a program depends on network, batch and accelerator alone.
         self.random = random.Random(1)
 
-    def _meets(self) -> dict[Place, list[Place]]:
+    def _neighbours(self) -> dict[Place, list[Place]]:
         """Return for each place the ones that are in use at the same time."""
         neighbours: dict[Place, list[Place]] = {place: [] for place in self.places}
         in_use: list[Place] = []
@@ -250,31 +256,34 @@ class Placement:
         count("placed", len(self.places))
         for place in self.places:
             place.base = -1
-        self.parts = {}
+        self.bank_shares = {}
         places = sorted(self.places, key=lambda place: (-self._weight(place, order), place.first))
         if first:
             self._put(places[0], min(first, self.p.scratchpad_rows - places[0].rows))
         for place in places[bool(first) :]:
-            self._place(place, tight=place.rows > loose)
-        for _ in range(SWEEPS):
+            if place.rows > loose:
+                self._put(place, self._gaps(place)[0][0])
+            else:
+                self._put_cheapest(place)
+        for _ in range(TUNING.place.sweeps):
             for place in places:
                 # What costs nothing can only get in the way of others by moving.
-                if self._costs(place):
-                    self._place(place, tight=False)
+                if self._has_cost(place):
+                    self._put_cheapest(place)
 
-    def _costs(self, place: Place) -> bool:
+    def _has_cost(self, place: Place) -> bool:
         """Return whether a place costs anything where it lies."""
-        low, high, mine = place.base, place.base + place.rows, self.parts[place]
-        banks = self._banks(place)
-        if any(banks[bank] for bank, _ in mine):
+        bank_costs = self._bank_costs(place)
+        if any(bank_costs[bank] for bank, _ in self.bank_shares[place]):
             return True
-        return any(o.base < high and low < o.base + o.rows for o, _ in self.waits[place])
+        return any(place.overlaps(other) for other, _ in self.waits[place])
 
     def _weight(self, place: Place, order: str) -> float:
-        if order.isdigit():
+        """Return the weight of a place in an order of ``ORDERS``; the heaviest is placed first."""
+        if order.isdigit():  # one of the orders at random
             return self.random.random() * place.rows
         if order == "cost":
-            return sum(cost for _, cost in self.near[place])
+            return sum(cost for _, cost in self.conflicts[place])
         return place.rows * (place.last - place.first + 1 if order == "area" else 1)
 
     @property
@@ -282,11 +291,11 @@ class Placement:
         """Cycles lost, by the estimate."""
         total = self.shared
         for place in self.places:
-            banks, low = self._banks(place), place.base
+            bank_costs = self._bank_costs(place)
             # Every pair is counted from both of its sides.
-            total += sum(banks[bank] * part for bank, part in self.parts[place]) / 2
+            total += sum(bank_costs[bank] * share for bank, share in self.bank_shares[place]) / 2
             for other, cost in self.waits[place]:
-                if other.base < low + place.rows and low < other.base + other.rows:
+                if place.overlaps(other):
                     total += cost / 2
         return total
 
@@ -296,7 +305,8 @@ class Placement:
         return {place.storage: place.base for place in self.places}
 
     def _gaps(self, place: Place) -> list[tuple[int, int]]:
-        placed = [other for other in self.meets[place] if other.base >= 0]
+        """Return the ranges of free rows in which a place fits. Raises ``DoesNotFitError``."""
+        placed = [other for other in self.neighbours[place] if other.base >= 0]
         gaps, start, rows = [], 0, place.rows
         for lo, hi in sorted([(other.base, other.base + other.rows) for other in placed]):
             if lo - start >= rows:
@@ -309,16 +319,14 @@ class Placement:
             _refuse([place, *placed], self.p)
         return gaps
 
-    def _place(self, place: Place, *, tight: bool) -> None:
-        rows, size = place.rows, self.size
-        gaps = self._gaps(place)
-        if tight:
-            self._put(place, gaps[0][0])
-            return
-        # Only the ends of gaps and of banks are tried: between them, what a place costs in its
-        # banks is linear in the address, so that the least lies at an end.
+    def _candidates(self, place: Place) -> dict[int, int]:
+        """Return addresses to try, each with the smaller of the two rests that it leaves of a gap.
+
+        Only the ends of gaps and of banks are tried: between them, what a place costs in its banks
+        is linear in the address, so that the least lies at an end.
+        """
+        rows, size, gaps = place.rows, self.size, self._gaps(place)
         candidates: dict[int, int] = {}
-        """Addresses, each with the smaller of the two rests of its gap."""
         for lo, hi in gaps:
             top = hi - rows
             candidates[lo] = candidates[top] = 0
@@ -332,17 +340,23 @@ class Placement:
             candidates[now] = min(
                 min(now - lo, hi - now - rows) for lo, hi in gaps if lo <= now <= hi - rows
             )
-        banks = self._banks(place)
+        return candidates
+
+    def _put_cheapest(self, place: Place) -> None:
+        """Give a place the address at which it costs least. Raises ``DoesNotFitError``."""
+        rows, size, candidates = place.rows, self.size, self._candidates(place)
+        bank_costs = self._bank_costs(place)
         waits = [(s.base, s.base + s.rows, c) for s, c in self.waits[place] if s.base >= 0]
         best = (float("inf"), 0, 0)
         for base, waste in candidates.items():
             bank, stop = base // size, base + rows
             if stop <= (bank + 1) * size:
-                cost = banks[bank]
+                cost = bank_costs[bank]
                 if cost > best[0]:  # waits only add to it
                     continue
             else:
-                cost = sum(banks[bank] * part for bank, part in self.in_banks(base, rows))
+                shares = self.shares_in_banks(base, rows)
+                cost = sum(bank_costs[bank] * share for bank, share in shares)
             for lo, hi, wait in waits:
                 if lo < stop and base < hi:
                     cost += wait
@@ -354,9 +368,9 @@ class Placement:
 
     def _put(self, place: Place, base: int) -> None:
         place.base = base
-        self.parts[place] = self.in_banks(base, place.rows)
+        self.bank_shares[place] = self.shares_in_banks(base, place.rows)
 
-    def in_banks(self, base: int, rows: int) -> list[tuple[int, float]]:
+    def shares_in_banks(self, base: int, rows: int) -> list[tuple[int, float]]:
         """Return the banks of a range of rows, with the share of the rows in each."""
         size = self.size
         first, last = base // size, (base + rows - 1) // size
@@ -367,13 +381,13 @@ class Placement:
             for bank in range(first, last + 1)
         ]
 
-    def _banks(self, place: Place) -> list[float]:
+    def _bank_costs(self, place: Place) -> list[float]:
         """Return for each bank the cycles lost if a whole place were there."""
-        total, parts = [0.0] * len(self.banks), self.parts
-        for other, cost in self.near[place]:
-            for bank, part in parts.get(other, ()):
-                total[bank] += cost * part
-        return total
+        costs, shares = [0.0] * self.p.scratchpad_banks, self.bank_shares
+        for other, cost in self.conflicts[place]:
+            for bank, share in shares.get(other, ()):
+                costs[bank] += cost * share
+        return costs
 
 
 def _placed(
@@ -382,11 +396,11 @@ def _placed(
     loose: Sequence[int],
     firsts: Sequence[int] = (0,),
 ) -> tuple[float, Addresses]:
-    """Return the cheapest addresses by some orders, for the first ``loose`` that leads to any.
+    """Return the cheapest addresses of ``orders``, with their cost. Raises ``DoesNotFitError``.
 
-    Smaller values of ``loose`` pack tighter, and cost more. The next of ``firsts``, rows at which
-    the first storage may begin, is tried only if no ``loose`` finds room. Raises
-    ``DoesNotFitError``.
+    ``loose`` and ``firsts`` are arguments of ``Placement.run``, tried until some order finds room:
+    all of ``loose`` with the first of ``firsts``, then with the next one. Smaller values of
+    ``loose`` pack tighter, and cost more.
     """
     problem: DoesNotFitError | None = None
     for first, rows in product(firsts, loose):
@@ -411,7 +425,10 @@ def _placed(
 
 
 def lost(issue: Issue, p: AcceleratorParameters, *, stores: bool = False) -> float:
-    """Estimate the cycles lost with the pieces placed once. Raises ``DoesNotFitError``."""
+    """Estimate the cycles lost in shared banks and in waits, from a single placement.
+
+    Raises ``DoesNotFitError``.
+    """
     return _placed(Placement(issue, p, stores=stores), ("area",), (p.scratchpad_rows, 0))[0]
 
 
@@ -437,12 +454,12 @@ def place(
     return _placed(placement, orders, (p.scratchpad_rows, p.bank_rows // 8, 0), firsts)[1]
 
 
-def held(calls: Sequence[Call]) -> list[Storage]:
-    """Return the pieces that are alive together at some command in any order of issue.
+def always_alive(calls: Sequence[Call]) -> list[Storage]:
+    """Return the largest set of pieces that are alive together in every order of issue.
 
-    Of all commands the one is taken at which these pieces have most rows. Pieces that the command
-    touches are alive, and pieces written before it and read after it, where "before" and "after"
-    follow from results that commands need of each other.
+    For each command these are the pieces that it touches, and those written before it and read
+    after it, where "before" and "after" follow from results that commands need of each other. The
+    set of the command with most rows is returned.
     """
     # Sets of commands are integers with a bit for each command: a few hundred to a few thousand
     # commands make whole sets cheap to intersect.
@@ -458,24 +475,25 @@ def held(calls: Sequence[Call]) -> list[Storage]:
         for storage in call.sources:
             reading[storage] = reading.get(storage, 0) | 1 << n
     rows = [0] * len(calls)
-    at: list[list[Storage]] = [[] for _ in calls]
-    for storage, mine in touching.items():
+    alive: list[list[Storage]] = [[] for _ in calls]
+    for storage, users in touching.items():
         writers, readers = writing.get(storage, 0), reading.get(storage, 0)
-        read_after = reduce(or_, (before[n] for n in mine if readers >> n & 1), 0)
-        for n in range(mine[0], mine[-1] + 1):
+        # A command that must precede a reader has that reader after it.
+        precede_readers = reduce(or_, (before[n] for n in users if readers >> n & 1), 0)
+        for n in range(users[0], users[-1] + 1):
             touches = (writers | readers) >> n & 1
-            if touches or (before[n] & writers and read_after >> n & 1):
+            if touches or (before[n] & writers and precede_readers >> n & 1):
                 rows[n] += storage.rows
-                at[n].append(storage)
-    return max(zip(rows, at, strict=True), key=lambda entry: entry[0])[1] if calls else []
+                alive[n].append(storage)
+    return max(zip(rows, alive, strict=True), key=lambda entry: entry[0])[1] if calls else []
 
 
 def _before(needs: Sequence[Sequence[int]]) -> list[int]:
     """Return for each command the set of commands that must precede it, as bits."""
-    earlier: list[int] = []
-    for mine in needs:
+    before: list[int] = []
+    for needed in needs:
         total = 0
-        for n in mine:
-            total |= earlier[n] | 1 << n
-        earlier.append(total)
-    return earlier
+        for n in needed:
+            total |= before[n] | 1 << n
+        before.append(total)
+    return before

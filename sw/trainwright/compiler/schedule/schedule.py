@@ -14,22 +14,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
+from trainwright.compiler.base.estimates import RESULT_LATENCY
 from trainwright.compiler.base.progress import count
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.forms.calls import Call, Clear, Move
-from trainwright.compiler.forms.choices import AFTER
 from trainwright.compiler.forms.layout import Storage
 from trainwright.program.engines import EVERY_ARRAY
 from trainwright.program.fields import Engine
-
-EARLY = 200
-"""Cycles by which a load is issued before its latest time."""
-AHEAD = 50
-"""Cycles by which a command must start earlier, for every command that it overtakes.
-
-The penalty keeps commands roughly in the order of the slices, in which few pieces are alive at
-once.
-"""
-
 
 Times = tuple[float, float]
 """Start and end of a command, in cycles."""
@@ -183,7 +174,7 @@ class _ListScheduler:
             if not self._fits(wanted):
                 self.waited.add(n)
                 continue
-            penalised = start + rank * AHEAD
+            penalised = start + rank * TUNING.issue.overtaking
             # Both arrays would read one bank at half speed: as bad as waiting for the other array,
             # but never worse than the command itself takes.
             for end, reading in elsewhere:
@@ -250,7 +241,7 @@ class _ListScheduler:
         free = self.free[self.calls[n].engine]
         if not self.before[n]:
             return free
-        return max(free, ready + AFTER)
+        return max(free, ready + RESULT_LATENCY)
 
     def _results(self, n: int, start: float) -> float | None:
         """Return when the results that a command waits for exist, ``start`` at the earliest."""
@@ -315,7 +306,7 @@ def _times(
     free: dict[Engine, float] = {}
     times: list[Times] = []
     for n, call in enumerate(calls):
-        start = max((times[b][1] + AFTER for b in before[n]), default=0.0)
+        start = max((times[b][1] + RESULT_LATENCY for b in before[n]), default=0.0)
         if call.engine is Engine.LOAD:
             start = max(start, loads.get(n, 0.0))
         else:
@@ -342,7 +333,7 @@ def _loads(
     for n in reversed(every):
         end = min(needed.get(n, following), following)
         following = end - calls[n].cycles
-        latest[n] = following - EARLY
+        latest[n] = following - TUNING.issue.load_margin
     free = 0.0
     # Forwards: a load whose latest time is negative, or before its source is stored, starts later
     # and delays the loads behind.

@@ -9,8 +9,9 @@ estimates every issue.
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
+from trainwright.compiler.base.estimates import RESULT_LATENCY
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.forms.calls import Call
-from trainwright.compiler.forms.choices import AFTER
 from trainwright.compiler.forms.layout import Storage
 from trainwright.compiler.schedule.place import places_of, rows_used
 from trainwright.compiler.schedule.schedule import (
@@ -24,21 +25,6 @@ from trainwright.compiler.schedule.schedule import (
 from trainwright.program.engines import EVERY_ARRAY
 from trainwright.program.fields import Engine
 
-STORE_DISTANCE = 8
-"""Commands by which a store moves back, at most."""
-SPARE_SLICES = 1
-"""Slices of a tensor that may be alive beyond the count in the order of the operations.
-
-An array that runs ahead by one slice hides the work of the other array; a second slice only takes
-rows.
-"""
-ROW_SHARES = (1.0, 0.85, 0.6)
-"""Shares of the rows that the list scheduler may use, tried in this order.
-
-The scheduler exceeds its limit where no command can start within it. Under a lower limit, what
-exceeds it may still fit into the rows.
-"""
-
 
 def _used(calls: Sequence[Call]) -> list[int]:
     """Return the rows in use during each command."""
@@ -47,7 +33,9 @@ def _used(calls: Sequence[Call]) -> list[int]:
 
 def _slice_limits(calls: Sequence[Call]) -> dict[Group, int]:
     """Return for each group of slices how many may be alive at once."""
-    return {group: max(counts) + SPARE_SLICES for group, counts in _slices(calls).items()}
+    return {
+        group: max(counts) + TUNING.issue.spare_slices for group, counts in _slices(calls).items()
+    }
 
 
 def _with_early_loads(
@@ -129,7 +117,7 @@ def _with_late_stores(calls: list[Call], rows: int) -> list[Call]:
         (storage,) = call.sources
         held = storage.rows if last[storage] == place else 0
         at = place
-        while at + 1 < len(order) and at - place < STORE_DISTANCE:
+        while at + 1 < len(order) and at - place < TUNING.issue.store_distance:
             other = order[at + 1]
             if other.engine is Engine.STORE or (id(call), id(other)) in read:
                 break
@@ -160,7 +148,7 @@ def _times(calls: Sequence[Call], rows: int) -> list[Times]:
     times: list[Times] = []
     used = 0
     for n, call in enumerate(calls):
-        start = max((times[b][1] + AFTER for b in before[n]), default=0.0)
+        start = max((times[b][1] + RESULT_LATENCY for b in before[n]), default=0.0)
         issued = max(start, free.get(call.engine, 0.0), issued)
         new = {*call.targets} - alive
         alive |= new
@@ -190,7 +178,7 @@ def tight(
     fixed, limits = list(calls), _slice_limits(calls)
     fits = max(_used(fixed)) <= rows
     if fits:
-        for share in ROW_SHARES:
+        for share in TUNING.issue.row_shares:
             order = reordered(calls, lookahead, round(share * rows), limits)
             if max(_used(order)) <= rows:
                 fixed = order

@@ -2,22 +2,26 @@
 
 The phases of a step are given one after the other: forward, loss, backward, update, the next step's
 samples. A command that does not depend on an earlier phase can be issued during that phase. The
-cycle model finds the order, command by command: the next command of the arrays has priority; until
-it can begin, other commands are issued if they hardly delay the next commands of the arrays. Two
-commands keep their order if one writes rows, bytes, exponents or registers of the vector engine
-that the other touches, so all values are those of the given order. ``chip.resident`` calls
-``woven``.
+order is found command by command, with a copy of the cycle model's machine: the next command of the
+arrays has priority; until it can begin, other commands are issued if they hardly delay the next
+commands of the arrays. Two commands keep their order if one writes rows, bytes, exponents or
+registers of the vector engine that the other touches, so all values are those of the given order.
+``chip.resident`` calls ``woven``.
+
+Sets of commands are integers with a bit for each command: a step has some thousand commands, and
+asks for every candidate whether all that must precede it has been issued.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from math import inf
 from operator import or_
 
 import numpy as np
 
 from trainwright.compiler.base.hazards import MASKS, Hazards, Waits, touches
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer, is_skipped
 from trainwright.program.engines import ENGINE_OF, EVERY_ARRAY, EVERY_ENGINE
@@ -29,19 +33,11 @@ from trainwright.timing.commands import ISSUE, CommandWork, issue_cycles, work_o
 from trainwright.timing.contention import MemoryTiming
 from trainwright.timing.timeline import EngineModel
 
-EXPONENTS, ENGINE, ORDER = ISSUED = "exponents", "vector engine", "order of samples"
-"""Spaces of touches that order commands without any engine waiting for them."""
-NEXT_TRANSFERS = 4
-"""Transfers of a phase of which any may be issued next; commands of an array keep their order."""
-AHEAD = 5
-"""Next commands of the arrays whose delay is predicted."""
-MOST_DELAY = 50
-"""Cycles by which a command may delay the next commands of the arrays, up to its own cycles.
+EXPONENTS, ENGINE, ORDER = "exponents", "vector engine", "order of samples"
+ISSUED = EXPONENTS, ENGINE, ORDER
+"""Spaces of touches that the sequencer handles as it issues commands.
 
-A limit of 0 would issue few commands early, because both arrays are busy nearly all of the time.
-With ``AHEAD`` of 3 to 8 and limits of 0 to 800 a step takes, in predicted cycles, 378,152 to
-383,436 for `fashion` at rank 16, 178,493 to 190,856 at ranks 12, 5, 13, 16, and 24,860 to 26,793
-for `digits`; the values chosen here give 378,841, 178,929 and 25,117.
+They order commands, but no engine waits for them.
 """
 
 
@@ -57,11 +53,18 @@ class Phase:
 @dataclass(eq=False)
 class _Command:
     number: int
+    """Place in the given order, and the command's bit in sets of commands."""
     d: Compute | Transfer | Samples | Vector | Code
     engine: Engine
     touched: tuple[Touch, ...]
     work: CommandWork
     stream: Set | None
+    """Stream of random bits of the command's phase."""
+
+    @cached_property
+    def bit(self) -> int:
+        """Set of this command alone."""
+        return 1 << self.number
 
 
 def _ordering(d: Descriptor) -> list[Touch]:
@@ -85,39 +88,24 @@ def _ordering(d: Descriptor) -> list[Touch]:
 
 
 class _Pairs:
-    """Conflicts of all pairs of commands: for each command an integer with a bit per command.
+    """Conflicts of all pairs of commands, as a set of commands for each command.
 
-    A step has too many touches to compare each pair in Python. Numpy compares the table of all
-    distinct touches with each of them; only grids, whose rows are not contiguous, are then compared
-    one by one.
+    ``orders`` has all that the command must keep its order with, the other sets those among them
+    that engines wait for.
     """
 
     def __init__(self, commands: Sequence[_Command]) -> None:
-        # Commands touch the same rows over and over: of 82,670 touches of `fashion` at batch 1,024,
-        # 7,113 are distinct.
-        owners: dict[tuple[Touch, object], int] = {}
+        # Grids tell touches apart whose rows are equal otherwise.
         touched = [
             [(touch, touch.grids) for touch in (*c.touched, *_ordering(c.d))] for c in commands
         ]
-        for number, own in enumerate(touched):
+        # Commands touch the same rows over and over: of 82,670 touches of `fashion` at batch 1,024,
+        # 7,113 are distinct.
+        touching: dict[tuple[Touch, object], int] = {}
+        for c, own in zip(commands, touched, strict=True):
             for key in own:
-                owners[key] = owners.get(key, 0) | 1 << number
-        distinct, masks = [touch for touch, _ in owners], list(owners.values())
-        spaces: dict[str, int] = {}
-        rows = [
-            (spaces.setdefault(t.space, len(spaces)), t.start, t.stop, t.write, t.space in ISSUED)
-            for t in distinct
-        ]
-        space, start, stop, write, issued = np.array(rows, np.int64).reshape(-1, 5).T
-        met: dict[tuple[Touch, object], tuple[int, ...]] = {}
-        for n, (key, mine) in enumerate(zip(owners, distinct, strict=True)):
-            hit = (space == space[n]) & (start < mine.stop) & (stop > mine.start)
-            hit &= (write > 0) | mine.write
-            for other in np.flatnonzero(hit).tolist() if mine.grids else ():
-                hit[other] = mine.meets(distinct[other])
-            waited = hit & (issued == 0)
-            chosen = (hit, waited, waited & (write > mine.write))
-            met[key] = tuple(_union(masks[k] for k in np.flatnonzero(c).tolist()) for c in chosen)
+                touching[key] = touching.get(key, 0) | c.bit
+        met = dict(zip(touching, _meeting(touching), strict=True))
         self.orders, self._conflicts, self._reads = (
             [_union(met[key][k] for key in own) for own in touched] for k in range(3)
         )
@@ -131,16 +119,44 @@ class _Pairs:
         return bool(self._reads[first] >> second & 1)
 
 
-def _union(masks: Iterable[int]) -> int:
-    """Return the bits that are set in any of the masks."""
-    return reduce(or_, masks, 0)
+def _meeting(touching: Mapping[tuple[Touch, object], int]) -> Iterator[tuple[int, ...]]:
+    """Yield for each distinct touch the commands that meet it in one of three ways.
+
+    ``touching`` has the commands of each touch. The ways are: one of both touches writes; the same,
+    where engines wait; a read that meets a write, where engines wait.
+    """
+    # A step has too many touches to compare each pair in Python. Numpy compares the table of all
+    # with each of them; only grids, whose rows are not contiguous, are then compared one by one.
+    distinct, commands = [touch for touch, _ in touching], list(touching.values())
+    spaces: dict[str, int] = {}
+    table = [
+        (spaces.setdefault(t.space, len(spaces)), t.start, t.stop, t.write, t.space in ISSUED)
+        for t in distinct
+    ]
+    space, start, stop, write, issued = np.array(table, np.int64).reshape(-1, 5).T
+    for n, mine in enumerate(distinct):
+        hit = (space == space[n]) & (start < mine.stop) & (stop > mine.start)
+        hit &= (write > 0) | mine.write
+        for other in np.flatnonzero(hit).tolist() if mine.grids else ():
+            hit[other] = mine.meets(distinct[other])
+        waited = hit & (issued == 0)
+        read = waited & (write > mine.write)
+        yield tuple(
+            _union(commands[k] for k in np.flatnonzero(way).tolist()) for way in (hit, waited, read)
+        )
 
 
-def _bits(mask: int) -> Iterator[int]:
-    """Yield the numbers of the bits that are set, the lowest first."""
-    while mask:
-        yield (mask & -mask).bit_length() - 1
-        mask &= mask - 1
+def _union(sets: Iterable[int]) -> int:
+    """Return the commands that are in any of the sets."""
+    return reduce(or_, sets, 0)
+
+
+def _members(commands: int) -> Iterator[int]:
+    """Yield the numbers of the commands of a set, the lowest first."""
+    while commands:
+        lowest = commands & -commands
+        yield lowest.bit_length() - 1
+        commands ^= lowest
 
 
 def _eighth(d: Descriptor) -> int:
@@ -202,7 +218,8 @@ class _Weaver:
         self.machine = EngineModel(p, MemoryTiming.of(p), 0.0)
         self.commands: list[_Command] = []
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
-        self._ancestors: list[int] = []  # per command, itself included: a bit for each
+        self._ancestors: list[int] = []
+        """For each command the set of those that must precede it, and itself."""
         for phase in phases:
             for d in phase.descriptors:
                 assert isinstance(d, Compute | Transfer | Samples | Vector | Code), d
@@ -213,13 +230,14 @@ class _Weaver:
                 queue = self.queues.setdefault((phase.name, engine), [])
                 # Commands of an array keep their order within a phase: the vector engine's
                 # registers carry values from one pass to the next.
-                behind = 1 << queue[-1].number if queue and engine in EVERY_ARRAY else 0
-                self._ancestors.append(1 << number | behind)
+                behind = queue[-1].bit if queue and engine in EVERY_ARRAY else 0
+                self._ancestors.append(c.bit | behind)
                 queue.append(c)
         pairs = _Pairs(self.commands)
         for n in range(len(self.commands)):
-            # From the latest conflict on: its ancestors are added with it, and skipped afterwards.
-            rest = (self._ancestors[n] | pairs.orders[n]) & (1 << n) - 1
+            earlier = (1 << n) - 1
+            rest = (self._ancestors[n] | pairs.orders[n]) & earlier
+            # Each round adds the latest one left with all of its ancestors, which need no round.
             while rest:
                 before = self._ancestors[rest.bit_length() - 1]
                 self._ancestors[n] |= before
@@ -231,10 +249,14 @@ class _Weaver:
             {step: Hazards(pairs.conflict, pairs.reads) for step in kinds.values()}
         )
         self._left = (1 << len(self.commands)) - 1
+        """Commands that are not issued yet."""
         self._urgent = [c for c in self.commands if c.engine in EVERY_ARRAY]
+        """Commands of the arrays among these, in their order."""
         self.descriptors: list[Descriptor] = []
-        self._stream: Set | None = None  # set last, unless a contraction came after
-        self._then: dict[Engine, float] | None = None
+        """Commands in their new order, as issued so far."""
+        self._stream: Set | None = None
+        """Stream of random bits that was set last, unless a contraction came after it."""
+        self._begin: dict[Engine, float] | None = None
         """Cycles at which the arrays' next commands begin; None: the state changed since."""
 
     def run(self) -> list[Descriptor]:
@@ -248,11 +270,10 @@ class _Weaver:
         heads = [
             c
             for (_, engine), queue in self.queues.items()
-            for c in queue[: 1 if engine in EVERY_ARRAY else NEXT_TRANSFERS]
+            for c in queue[: 1 if engine in EVERY_ARRAY else TUNING.weave.transfers]
         ]
-        # Ancestors and commands left are sets of bits. A command is ready if it is the only one of
-        # its ancestors that is left.
-        return [c for c in heads if self._ancestors[c.number] & self._left == 1 << c.number]
+        # A command is ready if it is the only one of its ancestors that is left.
+        return [c for c in heads if self._ancestors[c.number] & self._left == c.bit]
 
     def _step(self) -> None:
         """Issue the urgent command, or a command that can go before it, or let time pass."""
@@ -261,16 +282,16 @@ class _Weaver:
         heads = [c for c in self._heads() if self._takes(c)]
         heads.sort(key=lambda c: _order(c, needed))
         for c in heads:
-            now: dict[Engine, float] | None = None
-            if not needed >> c.number & 1:
-                then = self._then = self._then or self._begins(None)
-                now = self._hidden(c, then)
-                if now is None:
+            begin_after: dict[Engine, float] | None = None
+            if not needed & c.bit:
+                self._begin = self._begin or self._begins(None)
+                begin_after = self._hidden(c, self._begin)
+                if begin_after is None:
                     continue
             self._issue(c)
-            self._then = now  # what was predicted after ``c`` is now
+            self._begin = begin_after
             return
-        self._then = None
+        self._begin = None
         if heads and all(map(self.machine.is_idle, EVERY_ENGINE)):
             # The urgent command is behind other commands of its queue: without this rule, time
             # would pass for ever.
@@ -279,6 +300,7 @@ class _Weaver:
             self.machine.wait_for_change()
 
     def _takes(self, c: _Command) -> bool:
+        """Return whether the machine accepts a command at once."""
         if _is_rare(c.d):
             return True
         if not self.machine.takes(c.work, *_NO_WAITS):
@@ -286,39 +308,40 @@ class _Weaver:
         waits = _NO_WAITS if isinstance(c.d, Code) else self.hazards.waits(c)
         return self.machine.takes(c.work, *waits)
 
-    def _hidden(self, c: _Command, then: dict[Engine, float]) -> dict[Engine, float] | None:
+    def _hidden(self, c: _Command, without: dict[Engine, float]) -> dict[Engine, float] | None:
         """Return when the arrays begin the last of their next commands if ``c`` goes before them.
 
-        None if ``c`` delays an array by more than its limit: ``then`` is the begin without ``c``.
+        None if ``c`` delays an array by more than its limit, relative to the begin ``without`` it.
         """
         # Copies of the machine predict both cases: the next commands without ``c``, and after it.
-        most = ISSUE + min(c.work.cycles, MOST_DELAY)
-        now = self._begins(c, then, most)
-        return now if max(now[e] - then[e] for e in then) <= most else None
+        most = ISSUE + min(c.work.cycles, TUNING.weave.delay)
+        begin = self._begins(c, without, most)
+        return begin if max(begin[e] - without[e] for e in without) <= most else None
 
     def _begins(
-        self, before: _Command | None, then: dict[Engine, float] | None = None, most: float = inf
+        self, before: _Command | None, usual: dict[Engine, float] | None = None, most: float = inf
     ) -> dict[Engine, float]:
         """Return when each array begins the last of its next commands.
 
         Commands that these depend on are issued as well, and ``before`` first, if given. Results
-        are infinite if a command would begin more than ``most`` cycles later than ``then`` says.
+        are infinite if a command would begin more than ``most`` cycles later than ``usual`` says.
         """
         machine, hazards, left = self.machine.fork(), self.hazards.fork(), self._left
         if before:
             self._put(before, machine, hazards)
-            left &= ~(1 << before.number)
+            left &= ~before.bit
         begun = dict.fromkeys(EVERY_ARRAY, machine.now)
-        urgent = [c for c in self._urgent[: AHEAD + 1] if c is not before][:AHEAD]
+        count = TUNING.weave.predicted
+        urgent = [c for c in self._urgent[: count + 1] if c is not before][:count]
         for c in urgent:
             needed = self._ancestors[c.number] & left
             left &= ~needed
-            for n in _bits(needed):
+            for n in _members(needed):
                 command = self.commands[n]
                 self._put(command, machine, hazards)
                 if command.engine in begun:
                     begun[command.engine] = machine.now
-                if then and machine.now - then[c.engine] > most:  # time only passes
+                if usual and machine.now - usual[c.engine] > most:  # time only passes
                     return dict.fromkeys(begun, inf)
         return begun
 
@@ -332,6 +355,7 @@ class _Weaver:
         return waits
 
     def _issue(self, c: _Command) -> None:
+        """Issue a command in the machine, and append its descriptor with its waits."""
         waits = self._put(c, self.machine, self.hazards)
         # A phase's stream of random bits is set again if another phase's pass, or a command of the
         # arrays, came between two of its passes.
@@ -341,17 +365,18 @@ class _Weaver:
         elif isinstance(c.d, Compute):
             self._stream = None
         self.descriptors.append(replace(c.d, **waits._asdict()))
-        self._left &= ~(1 << c.number)
+        self._left &= ~c.bit
         if c.engine in EVERY_ARRAY:
             self._urgent.remove(c)
-        next(queue for queue in self.queues.values() if c in queue[:NEXT_TRANSFERS]).remove(c)
+        first = TUNING.weave.transfers
+        next(queue for queue in self.queues.values() if c in queue[:first]).remove(c)
 
 
 def _order(c: _Command, needed: int) -> tuple[bool, float, int]:
     """Return a sort key: ``needed`` commands, then commands of the arrays, then short transfers."""
-    hurry = needed >> c.number & 1
-    size = 0.0 if hurry or c.engine in EVERY_ARRAY else c.work.cycles
-    return not hurry, size, c.number
+    is_needed = bool(needed & c.bit)
+    cycles = 0.0 if is_needed or c.engine in EVERY_ARRAY else c.work.cycles
+    return not is_needed, cycles, c.number
 
 
 def woven(phases: Sequence[Phase], p: AcceleratorParameters) -> list[Descriptor]:

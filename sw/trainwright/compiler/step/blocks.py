@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError
 from trainwright.compiler.base.progress import is_over, is_spent
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.choose.huge import sliced_axes
 from trainwright.compiler.cut.slices import Block, Stage, block_axis
@@ -23,36 +24,13 @@ from trainwright.compiler.schedule.schedule import scheduled
 from trainwright.compiler.step.drafts import Draft
 from trainwright.compiler.tile.tile import Lowered, tiled
 from trainwright.graph.ir import Graph
-from trainwright.graph.network import SAMPLES, SEQUENCES
+from trainwright.graph.network import SEQUENCES
 
-LEAST = {SAMPLES: 64, SEQUENCES: 8}
-"""Largest batch, in samples or sequences, for which no blocks are tried."""
-SIZES = {SAMPLES: (32, 16, 64), SEQUENCES: (2, 1, 4)}
-"""Samples, or sequences, of a block, in the order in which they are tried."""
-MANY = 16
-"""Blocks of a batch above which the whole program is made in one order of issue, not in three.
-
-`tagger-64` has 600 commands a block: three orders of issue of 32 blocks took half of 34 s.
-"""
-MOST_COMMANDS = 30_000
-"""Greatest number of commands of a program of blocks: longer ones take over 20 s of a processor."""
-FEW, MORE = 3, 5
-"""Blocks of two programs: the difference of their cycles gives the cycles of a block."""
-TIMED = 8
-"""Bodies that are placed and timed by the cycle model: the best by the estimate."""
 MODES = (
     SearchMode(weight=0.1, due=False, apart=True, steady=True),
     SearchMode(weight=0.1, due=False, apart=False, steady=True),
 )
 """Modes of the search for arrays and layouts."""
-MOST = 12
-"""Cuts of the stages that are compared for each choice of arrays."""
-ROOMS = (1.0, 0.75, 0.5)
-"""Shares of the scratchpad in use above which no array runs ahead of the other."""
-LOOKAHEAD = 16
-"""Commands of an array among which the scheduler chooses the next."""
-PARTS = (4, 8)
-"""Divisors of the scratchpad's rows: a tensor of more rows than the quotient is cut into slices."""
 
 
 def blocks_of(batch: int, size: int) -> tuple[Block, ...]:
@@ -132,8 +110,9 @@ class Blocks:
         """Yield programs, the best body first, each body in several orders of issue."""
         graph = self.spec.graph
         along, places = block_axis(graph), places_of(graph)
-        batch, sizes = graph.sizes[along], SIZES[along]
-        if batch <= LEAST[along] or places is None or not places.inside:
+        tune = TUNING.block
+        batch, sizes = graph.sizes[along], tune.sizes[along]
+        if batch <= tune.least_batch[along] or places is None or not places.inside:
             return
         # Searches of all sequences at once are faster where they are likely to find a program.
         if along == SEQUENCES and not sliced_axes(graph, self.spec.p, large=True):
@@ -142,18 +121,20 @@ class Blocks:
             return  # tensors in parts fix where arrays divide them, so nothing can be balanced
         if self._is_hopeless(places):
             return
-        bodies = self._bodies(places, [size for size in sizes if batch >= MORE * size])
-        for rate, _, body in self._timed(bodies[:TIMED]):
+        bodies = self._bodies(places, [size for size in sizes if batch >= tune.more * size])
+        for rate, _, body in self._timed(bodies[: tune.timed]):
             if rate == float("inf"):
                 return
-            few = self._draft(self._sized(FEW * body.size), body).program.calls
-            if len(few) * batch > MOST_COMMANDS * FEW * body.size:
-                what = f"a program of {len(few) * batch // (FEW * body.size)} commands"
+            # Commands of a few blocks tell how long the whole program would be.
+            samples = tune.few * body.size
+            few = self._draft(self._sized(samples), body).program.calls
+            if len(few) * batch > tune.commands * samples:
+                what = f"a program of {len(few) * batch // samples} commands"
                 self.problems.append(
-                    DoesNotFitError(f"{what} is longer than {MOST_COMMANDS}", "use a smaller batch")
+                    DoesNotFitError(f"{what} is longer than {tune.commands}", "use a smaller batch")
                 )
                 return
-            rooms = ROOMS if batch <= MANY * body.size else (body.room,)
+            rooms = tune.rooms if batch <= tune.many * body.size else (body.room,)
             try:
                 yield [self._draft(self.spec, replace(body, room=room)) for room in rooms]
             except CompileError as error:
@@ -172,7 +153,7 @@ class Blocks:
                 if is_over(bodies):
                     break
                 for stages in self._options(chosen, places, size):
-                    for room in ROOMS:  # the first that fits: more room is faster
+                    for room in TUNING.block.rooms:  # the first that fits: more room is faster
                         body = _Body(chosen, tuple(stages), size, room)
                         cycles = self._estimate(body)
                         if cycles is not None:
@@ -210,8 +191,9 @@ class Blocks:
     def _estimate(self, body: _Body) -> float | None:
         """Estimate the cycles of a sample; ``None`` where the body does not fit."""
         try:
-            draft = self._draft(self._sized(FEW * body.size), body)
-            return (draft.cycles + lost(draft.issue, self.spec.p, stores=True)) / (FEW * body.size)
+            samples = TUNING.block.few * body.size
+            draft = self._draft(self._sized(samples), body)
+            return (draft.cycles + lost(draft.issue, self.spec.p, stores=True)) / samples
         except CompileError as error:
             self.problems.append(error)
             return None
@@ -219,18 +201,19 @@ class Blocks:
     def _rate(self, body: _Body) -> float:
         """Return the cycles of a sample by the cycle model.
 
-        The difference of ``MORE`` and ``FEW`` blocks leaves out start and end of a program, which a
-        long batch pays once.
+        The difference of a program of ``more`` blocks and one of ``few`` leaves out start and end,
+        which a long batch pays once.
         """
+        few, more = TUNING.block.few, TUNING.block.more
         cycles = []
-        for count in (FEW, MORE):
+        for count in (few, more):
             try:
                 draft = self._draft(self._sized(count * body.size), body)
                 cycles.append(self.time(draft.placed(place(draft.issue, self.spec.p, stores=True))))
             except CompileError as error:
                 self.problems.append(error)
                 return float("inf")
-        return (cycles[1] - cycles[0]) / ((MORE - FEW) * body.size)
+        return (cycles[1] - cycles[0]) / ((more - few) * body.size)
 
     def _sized(self, batch: int) -> ProgramSpec:
         graph = self.spec.graph
@@ -242,7 +225,7 @@ class Blocks:
         blocks = blocks_of(spec.graph.sizes[block_axis(spec.graph)], body.size)
         program = tiled(spec, body.stages, body.chosen.pads, blocks=blocks)
         rows = round(body.room * spec.p.scratchpad_rows)
-        issue = scheduled(program.calls, LOOKAHEAD, rows, freed=True)
+        issue = scheduled(program.calls, TUNING.block.lookahead, rows, freed=True)
         return Draft(issue.cycles, program, issue)
 
     def _options(self, chosen: Chosen, places: Places, size: int) -> Iterator[list[Stage]]:
@@ -253,7 +236,7 @@ class Blocks:
             for names in (places.before, places.inside, places.after)
         ]
         tried: set[tuple] = set()
-        for part in PARTS:
+        for part in TUNING.block.large_divisors:
             every = [self._stages(spec, chosen, choices, part) for choices in parts]
             if any(stages.spilled for stages in every if stages):
                 continue  # a spilled tensor would go through memory once a block
@@ -271,7 +254,7 @@ class Blocks:
                 tried.add(key)
                 body = [replace(stage, blocked=True) for stage in option]
                 yield [*fixed[0], *body, *fixed[1]]
-                if len(tried) == MOST:
+                if len(tried) == TUNING.block.cuts:
                     return
 
     @staticmethod

@@ -17,6 +17,7 @@ from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import require_memory, require_words
 from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.base.progress import MOST_EFFORT, followed, is_over, rest
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.emit.emit import Emitted, emitted
 from trainwright.compiler.forms.choices import ProgramSpec, Stored
 from trainwright.compiler.forms.digits import between_width, cost_digits, in_digits, require_passes
@@ -38,22 +39,6 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.timing import predict
 
-MOST_TRIED = 3
-"""Contraction orders of the largest layer that are tried where better ones do not fit."""
-FORWARD = 0.5
-"""Share of the effort after which the forward pass takes the best program so far.
-
-`fashion` in 512 samples left a fifth to the backward pass, which has more operations, and took 36 %
-more cycles there.
-"""
-HOPEFUL = 2.0
-"""Cost of a contraction order, relative to the best one, up to which it is tried."""
-MORE = 0.3
-"""Alternatives of a search by ``SMALL`` after one by ``AUTO``, relative to the effort."""
-BUSY = 0.8
-"""Share of the multipliers' cycles below which ``AUTO`` tries ``SMALL``, too."""
-GAIN = 0.95
-"""Cycles of ``SMALL``, relative to those of ``AUTO``, up to which ``AUTO`` takes it."""
 __all__ = ["Lowered", "StepPrograms", "compile_graph", "compile_network"]
 
 
@@ -268,7 +253,7 @@ def _forward(passes: _Passes, p: AcceleratorParameters, parted: Collection[str])
     """Lower the forward pass; ``parted`` tensors may be stored in two layouts."""
     forward = passes.forward
     given = {name: passes.rows.get(name, ()) for name in forward.given}
-    with followed(most=rest(FORWARD)):
+    with followed(most=rest(TUNING.effort.forward_share)):
         return lower(
             ProgramSpec(forward, given, passes.layouts(passes.stored), p, "forward", parted)
         )
@@ -369,7 +354,7 @@ def _is_idle(step: StepPrograms, graph: StepGraph) -> bool:
     own = {op.out for op in graph.whole.ops}
     partial = [op.out for op in step.graph.whole.ops if op.sums and op.out not in own]
     large = any(step.graph.whole.count(name) > step.cost.held for name in partial)
-    return large and step.macs < BUSY * step.cycles * step.parameters.multipliers
+    return large and step.macs < TUNING.order.idle_below * step.cycles * step.parameters.multipliers
 
 
 @dataclass(frozen=True)
@@ -396,9 +381,12 @@ class _Search:
                 return self._paper(rows)
             step = self._cheapest(rows)
             if self.plan == AUTO and _is_idle(step, self.graph):
-                with suppress(CompileError), followed(most=round(MORE * self.effort)):
+                with (
+                    suppress(CompileError),
+                    followed(most=round(TUNING.effort.small_share * self.effort)),
+                ):
                     small = replace(self, plan=SMALL)._cheapest(rows)
-                    if small.cycles < GAIN * step.cycles:
+                    if small.cycles < TUNING.order.small_gain * step.cycles:
                         return small
             return step
 
@@ -428,7 +416,7 @@ class _Search:
         """Return the step of the cheapest contraction order that fits. Raises ``CompileError``."""
         graph, is_small = self.graph, self.plan == SMALL
         orders = [
-            ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **self._widths)
+            ordered(graph.whole, site, cost=cost, most=TUNING.order.tried, **self._widths)
             for site in graph.sites.values()
         ]
         chosen = [of_site[0] for of_site in orders]
@@ -441,7 +429,7 @@ class _Search:
         for order in [None] if largest is None else orders[largest]:
             if largest is not None and order is not None:
                 chosen[largest] = order
-                if order.cost > HOPEFUL * orders[largest][0].cost:
+                if order.cost > TUNING.order.worst_cost * orders[largest][0].cost:
                     continue
             try:
                 whole = ordered_small(graph, chosen) if is_small else graph.ordered(chosen)

@@ -11,6 +11,7 @@ from itertools import islice
 
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError
 from trainwright.compiler.base.progress import count, is_over
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.choose.divisions import variants
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.cut.stages import Stages
@@ -18,9 +19,9 @@ from trainwright.compiler.forms.choices import Chosen, ProgramSpec
 from trainwright.compiler.forms.layout import Addresses, CutError
 from trainwright.compiler.schedule.place import (
     Place,
-    alive,
+    always_alive,
+    at_fullest,
     fits,
-    held,
     lost,
     places_of,
     require_rows,
@@ -28,30 +29,6 @@ from trainwright.compiler.schedule.place import (
 from trainwright.compiler.schedule.schedule import Issue, scheduled
 from trainwright.compiler.schedule.tight import tight
 from trainwright.compiler.tile.tile import Lowered, tiled
-
-ROOMS = (1.0, 0.8)
-"""Shares of the scratchpad in use up to which an array may run ahead of the other array."""
-LARGE = (4, 2, 1)
-"""Divisors of the scratchpad, tried in turn: larger tensors are consumed in slices."""
-LOOKAHEADS = (1, 16)
-"""Next commands of an array among which the scheduler chooses."""
-MOST_DRAFTS = 4
-"""Cuts that are estimated for each choice of arrays and layouts, the likely best first."""
-MOST_COMBINED = 10
-"""Limit in place of ``MOST_DRAFTS`` for programs with several stages that are cut."""
-TIGHT = 0.95
-"""Share of a short scratchpad that may be in use; the rest is lost in gaps between pieces."""
-EARLIER = (200, 1000)
-"""Cycles by which loads begin before they must, if rows are short."""
-MOST_TIGHT = 16
-"""Limit in place of ``MOST_DRAFTS`` where rows are short: the fewest slices come first."""
-MOST_CHAINED = 2
-"""Limit in place of ``MOST_DRAFTS`` for programs with all operations on samples in one stage."""
-CLOSE = 1.0
-"""Cycles of a schedule, relative to the best estimate, up to which the schedule is placed, too.
-
-1.0 misses no better program: shared banks only add to the cycles of a schedule.
-"""
 
 
 @dataclass(frozen=True)
@@ -70,7 +47,7 @@ class Draft:
     @property
     def fullest(self) -> list[Place]:
         """Places of the pieces that are in use when most rows are."""
-        return alive(places_of(self.issue.calls))
+        return at_fullest(places_of(self.issue.calls))
 
 
 @dataclass
@@ -100,24 +77,31 @@ class Drafts:
             try:
                 program = tiled(self.spec, stages, chosen.pads, spilled, spare=True)
                 count("tiled", len(program.calls))
-                require_rows(held(program.calls), p)
+                require_rows(always_alive(program.calls), p)
             except (CutError, DoesNotFitError) as error:
                 self.problems.append(error)
                 continue
-            rows = round(TIGHT * p.scratchpad_rows)
-            for issue in tight(program.calls, LOOKAHEADS[-1], rows, EARLIER) if self.short else ():
-                draft = Draft(issue.cycles, program, issue)
-                try:
-                    require_rows(draft.fullest, p)
-                except DoesNotFitError as error:
-                    self.problems.append(error)
-                    break
-                self._issued.append(draft)
-                self._fits = True
-            for lookahead in () if self.short else LOOKAHEADS:
-                draft = self._draft(program, lookahead, ROOMS[0])
-                self._issued.append(draft)
-                self._fits |= fits(draft.fullest, p)
+            if self.short:
+                self._issue_tight(program)
+            else:
+                for lookahead in TUNING.draft.lookaheads:
+                    draft = self._draft(program, lookahead, TUNING.draft.rooms[0])
+                    self._issued.append(draft)
+                    self._fits |= fits(draft.fullest, p)
+
+    def _issue_tight(self, program: Lowered) -> None:
+        """Add the orders of issue that have rows for all pieces, until one has not."""
+        tune, p = TUNING.draft, self.spec.p
+        rows = round(tune.tight_share * p.scratchpad_rows)
+        for issue in tight(program.calls, tune.lookaheads[-1], rows, tune.tight_load_margins):
+            draft = Draft(issue.cycles, program, issue)
+            try:
+                require_rows(draft.fullest, p)
+            except DoesNotFitError as error:
+                self.problems.append(error)
+                return
+            self._issued.append(draft)
+            self._fits = True
 
     def _draft(self, program: Lowered, lookahead: int, room: float) -> Draft:
         issue = scheduled(program.calls, lookahead, round(room * self.spec.p.scratchpad_rows))
@@ -138,7 +122,7 @@ class Drafts:
         drafts: list[Draft] = []
         least = float("inf")
         for draft in waiting:
-            if draft.cycles > CLOSE * least:
+            if draft.cycles > TUNING.draft.placed_up_to * least:
                 break
             # A search out of effort still returns its best draft with rows for all pieces.
             if (drafts or not self._fits) and is_over(drafts):
@@ -148,7 +132,7 @@ class Drafts:
             except DoesNotFitError as error:
                 self.problems.append(error)
                 # The order of issue keeps too many pieces alive: issue the commands in fewer rows.
-                draft = self._draft(draft.program, draft.issue.lookahead, ROOMS[1])
+                draft = self._draft(draft.program, draft.issue.lookahead, TUNING.draft.rooms[1])
                 try:
                     total = self._cycles(draft)
                 except DoesNotFitError as error:
@@ -180,10 +164,10 @@ class Drafts:
 
     def _chained(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
         """Yield cuts along samples of all operations on samples, joined to one stage."""
-        for part in LARGE:
+        for part in TUNING.draft.large_divisors:
             stages = self._stages(chosen, part, chained=True)
             if stages.chain and not stages.spilled & chosen.apart:
-                for option in islice(stages.options(), MOST_CHAINED):
+                for option in islice(stages.options(), TUNING.draft.chained_cuts):
                     yield option, stages.spilled
                 return
 
@@ -191,9 +175,9 @@ class Drafts:
         """Yield cuts of stages with large tensors."""
         tried: set[tuple] = set()
         apart = chosen.apart
-        for part in LARGE:
+        for part in TUNING.draft.large_divisors:
             # Stop before a further bound: a stage of many axes has 30,000 cuts to rank.
-            if part != LARGE[0] and self.is_over:
+            if part != TUNING.draft.large_divisors[0] and self.is_over:
                 return
             stages = self._stages(chosen, part)
             # A spilled tensor is stored in one layout, so its parts must not have two.
@@ -208,6 +192,6 @@ class Drafts:
                     for variant in (option,) if self.short else every:
                         yield variant, stages.spilled
                 sliced = sum(bool(stage.loops) for stage in option)
-                most = MOST_DRAFTS if sliced < 2 else MOST_COMBINED
-                if len(tried) >= (MOST_TIGHT if self.short else most):
+                most = TUNING.draft.cuts if sliced < 2 else TUNING.draft.combined_cuts
+                if len(tried) >= (TUNING.draft.tight_cuts if self.short else most):
                     return

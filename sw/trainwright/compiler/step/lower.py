@@ -25,14 +25,15 @@ from trainwright.compiler.base.progress import (
     is_spent,
     rest,
 )
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.choose.huge import sliced_axes
 from trainwright.compiler.emit.emit import emitted
 from trainwright.compiler.forms.choices import ProgramSpec, SearchMode
 from trainwright.compiler.forms.external import External
 from trainwright.compiler.forms.impls import up
-from trainwright.compiler.forms.layout import CutError
-from trainwright.compiler.schedule.place import WAITED, place
+from trainwright.compiler.forms.layout import Addresses, CutError
+from trainwright.compiler.schedule.place import place
 from trainwright.compiler.step.blocks import Blocks
 from trainwright.compiler.step.drafts import Draft, Drafts
 from trainwright.compiler.tile.tile import Lowered
@@ -43,8 +44,6 @@ from trainwright.program.descriptors import Descriptor
 from trainwright.support.text import amount
 from trainwright.timing import predict
 
-PLACEMENTS = 8
-"""Orders at random in which the pieces of the chosen program are placed."""
 MODES = (
     # Each array keeps parts of a tensor in a layout of its own, and sums them itself.
     SearchMode(weight=0.02, due=False, apart=True, sums=True),
@@ -54,43 +53,19 @@ MODES = (
     SearchMode(weight=0.6, due=False, apart=False),
 )
 """Modes of the search for arrays and layouts, one after the other."""
-BALANCED = MODES[1:2]
+BALANCED_MODES = MODES[1:2]
 """Mode where loads are few: both arrays are balanced with what only one can compute later.
 
 All modes are tried if it leads to nothing that fits.
 """
-LONG = 48
-"""Operations of a program above which ``VARIED`` modes are tried first, in both orders."""
-VARIED = (*BALANCED, SearchMode(weight=0.6, due=False, apart=False, lesser=0.15))
+LONG_MODES = (*BALANCED_MODES, SearchMode(weight=0.6, due=False, apart=False, lesser=0.15))
 """Modes of long programs. Predicted cycles by the first mode, by both, and by two more modes:
 
 483,474, 475,101 and 475,101 of `encoder-768`; 577,455, 582,191 and 586,694 of `encoder-64` in 8
 sequences; 687,390, 650,358 and 650,358 of `tagger-64` in 8. More drafts, placements and orders of
 issue of each change less than 1 %.
 """
-LOADED = 0.1
-"""Ratio of memory-port cycles to multiplier cycles above which every mode is tried.
-
-Counted are the tensors that are given and stored, each once. With 0.2 the paper's order of `digits`
-lost 5 %.
-"""
-BLOCKED = 3
-"""Bodies of blocks for which whole programs are placed and timed.
-
-The rate of a few blocks does not tell which body is the fastest for all.
-"""
-CLOSE = 1.5
-"""Cycles of a program of blocks, relative to the multipliers' least, up to which no other is
-searched.
-
-This only holds where the scratchpad is short: other searches take longest there.
-"""
-SMALL = 1 / 1000
-"""Share of all multiply-accumulates below which operations are moved before all larger ones.
-
-A gradient of a bias needs all of a tensor that others take slices of.
-"""
-SHORT = (
+SHORT_MODES = (
     (
         # One array computes slices that the other one reads, or both compute some: factors are in
         # the scratchpad once.
@@ -103,26 +78,8 @@ SHORT = (
     (SearchMode(weight=0.6, due=False, apart=False, sliced=True, piped=True),),
 )
 """Modes where a tensor is many times as large as the scratchpad: the first group that fits."""
-SCARCE = tuple(tuple(replace(mode, large=True) for mode in modes) for modes in SHORT)
+SCARCE_MODES = tuple(tuple(replace(mode, large=True) for mode in modes) for modes in SHORT_MODES)
 """Modes where nothing else fits: also tensors that are only large are sliced."""
-MOST_SHORT = 9
-"""Programs that are timed where the scratchpad is short, as estimates tell little there."""
-PATIENCE = 3
-"""Programs timed in a row without a better one, after which a search in a short scratchpad ends.
-
-Searches for `fashion-conv`, and for `fashion` in 4,096 rows, find the same programs as with all
-nine, in half the time.
-"""
-MOST_ATTEMPT = 25_000
-"""Alternatives after which an attempt that has found no program ends, and the next one begins.
-
-The backward pass of `digits` on `lfe5u-25f` only fits by the sixth attempt. The first ones issued
-orders of 100 programs, for 17 s, none of which had the rows.
-"""
-HOPEFUL = 1.1
-"""Time a program only if its estimate is below this multiple of the fewest cycles timed so far."""
-MOST_TIMED = 3
-"""Programs that are placed and timed by the cycle model: the fastest by the estimate."""
 
 
 _Timed = tuple[int, Draft, Lowered]
@@ -142,7 +99,7 @@ def lower(spec: ProgramSpec) -> Lowered:
         is_spent()
         # Blocks of sequences are only tried where nothing else is likely to fit.
         or SEQUENCES in graph.sizes
-        or (sliced_axes(graph, p) and best[0] <= CLOSE * bound)
+        or (sliced_axes(graph, p) and best[0] <= TUNING.block.enough * bound)
     ):
         return best[2]
     timed += _whole(spec, problems)
@@ -154,7 +111,7 @@ def lower(spec: ProgramSpec) -> Lowered:
     # Only the winner is placed in random orders, too: placing and timing all of them would take
     # longer than it gains. Blocks are placed by other costs, so that this can find no room.
     with suppress(DoesNotFitError):
-        better = draft.placed(place(draft.issue, p, tries=PLACEMENTS))
+        better = draft.placed(place(draft.issue, p, tries=TUNING.place.random_orders))
         if alone(better, p, which) <= cycles:
             return better
     return program
@@ -166,7 +123,7 @@ def _whole(spec: ProgramSpec, problems: list[CompileError]) -> list[_Timed]:
         ordered = replace(spec, graph=ops, parted=() if short else spec.parted)
         before, timed = len(problems), list[_Timed]()
         # Estimates of long programs are off by more than the modes differ: time each one's choices.
-        for compared in [(mode,) for mode in modes] if modes is VARIED else [modes]:
+        for compared in [(mode,) for mode in modes] if modes is LONG_MODES else [modes]:
             timed += _compared(ordered, compared, problems, short=short)
             if not timed or is_spent():
                 break
@@ -180,7 +137,7 @@ def _compared(
 ) -> list[_Timed]:
     """Return the programs with the best estimates of all modes, placed and timed."""
     drafts = Drafts(spec, short=short, problems=problems)
-    with followed(rest(), hopeless=MOST_ATTEMPT):
+    with followed(rest(), hopeless=TUNING.effort.attempt):
         try:
             for number, chosen in enumerate(choose(spec, modes)):
                 if number and drafts.is_over:
@@ -201,26 +158,32 @@ def _timed(
     drafts: Sequence[Draft], spec: ProgramSpec, problems: list[CompileError], *, short: bool
 ) -> list[_Timed]:
     """Return programs of drafts, the best first, placed and timed."""
-    p, which, timed = spec.p, spec.which, list[_Timed]()
-    tried, since = drafts[: MOST_SHORT if short else None], 0
+    p, which, tune, timed = spec.p, spec.which, TUNING.lower, list[_Timed]()
+    tried = drafts[: tune.timed_tight] if short else drafts
+    worse_in_a_row = 0
     for number, draft in enumerate(tried, 1):
         enter_phase(f"{which} program: draft {number} of at most {len(tried)} placed and timed")
         least = min((cycles for cycles, *_ in timed), default=0)
-        if timed and draft.cycles > (least if short else HOPEFUL * least):
+        if timed and draft.cycles > (least if short else tune.timed_up_to * least):
             break  # drafts are sorted, so no later one is better
         try:
-            if short:
-                at = place(draft.issue, p, tries=PLACEMENTS, stores=True, waited=WAITED)
-            else:
-                at = place(draft.issue, p)
-            program = draft.placed(at)
+            program = draft.placed(_short_placed(draft, p) if short else place(draft.issue, p))
             timed.append((alone(program, p, which), draft, program))
-            since = since + 1 if short and timed[1:] and timed[-1][0] >= least else 0
+            is_worse = len(timed) > 1 and timed[-1][0] >= least
+            worse_in_a_row = worse_in_a_row + 1 if is_worse else 0
         except (CutError, DoesNotFitError, ResourceError) as error:
             problems.append(error)
-        if since == PATIENCE or (len(timed) == MOST_TIMED and not short) or (timed and is_spent()):
+        if (worse_in_a_row == tune.patience if short else len(timed) == tune.timed) or (
+            timed and is_spent()
+        ):
             break
     return timed
+
+
+def _short_placed(draft: Draft, p: AcceleratorParameters) -> Addresses:
+    """Place the pieces of a program in a short scratchpad. Raises ``DoesNotFitError``."""
+    tune = TUNING.place
+    return place(draft.issue, p, tries=tune.random_orders, stores=True, waited=tune.tight_wait)
 
 
 def _attempts(spec: ProgramSpec) -> Iterator[tuple[Graph, bool, Sequence[SearchMode]]]:
@@ -229,22 +192,22 @@ def _attempts(spec: ProgramSpec) -> Iterator[tuple[Graph, bool, Sequence[SearchM
     Each is an order of operations, whether the scratchpad is short for it, and search modes.
     """
     graph, p = spec.graph, spec.p
-    orders = urgent(graph, SMALL), graph
-    is_long = len(graph.ops) > LONG
+    orders = urgent(graph, TUNING.lower.urgent), graph
+    is_long = len(graph.ops) > TUNING.lower.long
     # Tensors in rows of a state are transposed first, which the ratio of loads does not tell.
     if is_long and not sliced_axes(graph, p):
-        yield from ((ops, False, VARIED) for ops in orders)
+        yield from ((ops, False, LONG_MODES) for ops in orders)
     for ops in orders:
         if sliced_axes(ops, p):
-            yield from ((ops, True, modes) for modes in SHORT)
+            yield from ((ops, True, modes) for modes in SHORT_MODES)
             continue
         named = (*spec.given, *spec.stored)
-        if not is_long and not spec.in_rows and _loaded(ops, named, p) < LOADED:
-            yield ops, False, BALANCED
+        if not is_long and not spec.in_rows and _loaded(ops, named, p) < TUNING.lower.loads:
+            yield ops, False, BALANCED_MODES
         yield ops, False, MODES
     for ops in orders:
         if not sliced_axes(ops, p) and sliced_axes(ops, p, large=True):
-            yield from ((ops, True, modes) for modes in SCARCE)
+            yield from ((ops, True, modes) for modes in SCARCE_MODES)
 
 
 def _loaded(graph: Graph, names: Collection[str], p: AcceleratorParameters) -> float:
@@ -268,7 +231,7 @@ def _blocked(blocks: Blocks) -> list[_Timed]:
             except CompileError as error:
                 blocks.problems.append(error)
         bodies += len(timed) > before
-        if bodies == BLOCKED or (bodies and (is_spent() or len(drafts) == 1)):
+        if bodies == TUNING.block.whole or (bodies and (is_spent() or len(drafts) == 1)):
             break
     return timed
 

@@ -19,6 +19,7 @@ from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed, is_spent
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.step.compile import StepPrograms, compile_network
 from trainwright.functions.record import FunctionKernel
 from trainwright.functions.saturation import warn_of_saturation
@@ -29,20 +30,6 @@ from trainwright.network.nodes import Dropout
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.native.cache import default_folder, least_recent
 from trainwright.support.waiting import waiting
-
-TRIAL_EFFORT = 40_000
-"""Alternatives of each pass after which the trial of a remedy ends; without a program by then the
-remedy counts as one that does not fit."""
-MOST_TRIALS = 100_000
-"""Alternatives after which no further remedy is tried.
-
-Each of seven remedies could take 120,000, so that `tagger-64` in 512 samples took 12 s of trials;
-with 150,000 in all, `tagger-64` in 777 samples took 24 s.
-"""
-MOST_BATCHES = 3
-"""Smaller batches that are tried, each four times the one before: 1 up to 16 in place of 64."""
-MOST_PRESETS = 2
-"""Presets that are tried, for an accelerator with a smaller scratchpad than theirs."""
 
 Trial = Callable[[int, AcceleratorParameters], object]
 """Compile for a batch and an accelerator; raises ``CompileError`` where that does not fit."""
@@ -58,11 +45,12 @@ _SUFFIX = ".step"
 
 def _batches(batch: int) -> Iterator[list[int]]:
     """Yield lists of smaller batches, the smallest first."""
-    smaller = [batch // 4**n for n in range(MOST_BATCHES, 0, -1)]
+    count = TUNING.effort.trial_batches
+    smaller = [batch // 4**n for n in range(count, 0, -1)]
     yield [n for n in smaller if n]
     # Where not even the smallest of these fits.
     least = smaller[0] or batch
-    yield [n for n in (4**k for k in range(MOST_BATCHES)) if n < least and n not in smaller]
+    yield [n for n in (4**k for k in range(count)) if n < least and n not in smaller]
 
 
 def _sizes(p: AcceleratorParameters) -> Iterator[AcceleratorParameters]:
@@ -102,7 +90,8 @@ def with_remedies(
         remedies.append(f"use a batch of {smaller[-1]}, which fits")
     if larger := next((q for q in _sizes(p) if fits(batch, q)), None):
         remedies.append(f"an accelerator with scratchpad_rows={larger.scratchpad_rows} fits")
-    if name := next((n for n in islice(_presets(p), MOST_PRESETS) if fits(batch, preset(n))), None):
+    presets = islice(_presets(p), TUNING.effort.trial_presets)
+    if name := next((n for n in presets if fits(batch, preset(n))), None):
         remedies.append(f"preset {name} fits")
     if not remedies and is_spent():
         remedies.append(
@@ -248,8 +237,8 @@ def cached_step(
         if not isinstance(error, DoesNotFitError):
             return error
         enter_phase("does not fit: smaller batches and larger scratchpads are tried")
-        most = min(effort, TRIAL_EFFORT)
-        with followed(MOST_TRIALS, hopeless=most):
+        most = min(effort, TUNING.effort.trial)
+        with followed(TUNING.effort.all_trials, hopeless=most):
             return with_remedies(error, batch, p, lambda n, q: compiled(n, q, most))
 
     if os.environ.get(SWITCH) == "0":

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
 
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.cut.slices import (
     Block,
     Stage,
@@ -50,9 +51,6 @@ from trainwright.graph.ir import Einsum, Graph, Kernel, Op, Unfold, View
 from trainwright.program.elementwise import SUM, ArrayBody
 from trainwright.program.engines import TRANSPOSER
 from trainwright.program.fields import Engine
-
-SMALL = 32
-"""Divisor of the scratchpad: smaller tensors are loaded whole and not in slices."""
 
 
 @dataclass(frozen=True)
@@ -257,8 +255,8 @@ class Tiler:
     def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
         """Return the values of a tensor that a piece should have, for one work of one slice."""
         tensor, ranges = self.graph.tensors[name], self.pieces.own_ranges(name, slice_)
-        small = self.graph.count(name) * tensor.digits * SMALL
-        if name in self.pieces.given and small <= self.p.lanes * self.p.scratchpad_rows:
+        small = TUNING.cut.whole_share * self.p.lanes * self.p.scratchpad_rows
+        if name in self.pieces.given and self.graph.count(name) * tensor.digits <= small:
             ranges = {}
         # If only this array reads the layout, nobody needs values outside its cut.
         if cut and cut[0] in tensor.axes and self.demands.cuts.get((name, lanes)) == {cut}:
