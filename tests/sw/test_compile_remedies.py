@@ -13,10 +13,10 @@ from trainwright import compile
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.base.progress import CompileProgress, count, followed, is_spent
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.step import blocks
 from trainwright.compiler.step.compile import compile_network
 from trainwright.compiler.step.stored import (
-    MOST_PRESETS,
     SWITCH,
     cached_step,
     with_remedies,
@@ -90,7 +90,7 @@ def test_remedies_that_all_fail_promise_nothing_after_bounded_trials():
     error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 4096, P, never)
     assert "scratchpad_rows" not in error.remedy
     assert [batch for batch, _ in tried[:2]] == [64, 1]
-    assert len(tried) == 2 + 2 + MOST_PRESETS
+    assert len(tried) == 2 + 2 + TUNING.effort.trial_presets
 
 
 def test_remedies_of_a_large_batch_are_tried_from_a_single_sample_upwards():

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from test_lowering import DEFAULT, LOW
 
+from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.choose.choose import Chooser
 from trainwright.compiler.choose.divisions import variants
 from trainwright.compiler.cut.slices import Stage
@@ -14,7 +15,7 @@ from trainwright.compiler.schedule import place as place_module
 from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.blocks import MODES as BLOCK_MODES
 from trainwright.compiler.step.compile import compile_network, with_ones
-from trainwright.compiler.step.lower import MODES, SMALL
+from trainwright.compiler.step.lower import MODES
 from trainwright.graph.ir import Einsum, urgent
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
@@ -95,7 +96,7 @@ def test_lowering_choices_worse_placement_is_taken_back(monkeypatch):
 
 def test_small_operations_come_before_large_ones():
     graph = program(load_network("fashion"), "backward")
-    names = [op.out for op in urgent(graph, SMALL).ops]
+    names = [op.out for op in urgent(graph, TUNING.lower.urgent).ops]
     assert sorted(names) == sorted(op.out for op in graph.ops)
     sums = names.index("l1.db")
     assert names.index("l1.dy") < sums < names.index("l1.x.dy")

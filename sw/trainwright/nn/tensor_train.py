@@ -138,8 +138,8 @@ class TensorTrain(torch.nn.Module):
         if (outputs is None) != (inputs is None) or (outputs is not None and order is not None):
             raise NetworkError("give outputs and inputs together, or order alone, or none of these")
         if outputs is None or inputs is None:
-            most, order = likely(rank, order)
-            outputs, inputs = factor_sizes(rows, columns, rank=most, order=order)
+            largest_rank, order = likely(rank, order)
+            outputs, inputs = factor_sizes(rows, columns, rank=largest_rank, order=order)
         self.outputs = check_sizes("outputs", outputs, rows)
         self.inputs = check_sizes("inputs", inputs, columns)
         layer = Layer(self.outputs, self.inputs, bond_ranks(rank, self.outputs, self.inputs))
@@ -300,8 +300,10 @@ class TensorTrain(torch.nn.Module):
         (``torch.manual_seed``).
         """
         layer = Layer(self.outputs, self.inputs, self.ranks, relu=self.relu)
-        real = (layer.input_size / self.columns) ** (0.5 / layer.order)
-        sigma = deviation(layer) * real
+        # ``deviation`` counts padding as inputs, which adds nothing: make up for it, each factor
+        # for its share.
+        padding = (layer.input_size / self.columns) ** (0.5 / layer.order)
+        sigma = deviation(layer) * padding
         with torch.no_grad():
             for factor in self.factors:
                 factor.copy_(of_deviation(factor.normal_(std=sigma), sigma))
@@ -373,7 +375,7 @@ class TensorTrain(torch.nn.Module):
         return contract(self.used_factors())
 
     def dense(self) -> torch.Tensor:
-        """Return W (rows, columns), dense and differentiable, in the type computed in."""
+        """Return W (rows, columns), dense and differentiable, in the type of the forward pass."""
         return self.matrix().dense()[: self.rows, : self.columns]
 
     @property
@@ -441,21 +443,21 @@ class TensorTrain(torch.nn.Module):
     def compute(self, x: torch.Tensor) -> torch.Tensor:
         """Compute ``forward`` in Python, whoever calls."""
         require_tensor(x)
-        result = self._output_dtype(x)
+        dtype = self._output_dtype(x)
         self._require_readable()
         self._require_settled()
-        measures = False
+        is_measured = False
         if self._is_rounded and not transforming():
             total = self.require_finite()
-            measures = self.output_loss.is_due(training=self.training, parameters=total)
+            is_measured = self.output_loss.is_due(training=self.training, parameters=total)
             if self.training and torch.is_grad_enabled():
                 warn_of_own_exponents(self, compiled=False)
         with without_autocast(x.device):
             y = self._outputs(x)
-            if measures:
+            if is_measured:
                 self.warn_of_zeros(self._title)
                 self.output_loss.measure(self._title, x, y, self.exact, self.sample_dims)
-            return refuse_cut_graph(y.to(result), self.all_factors)
+            return refuse_cut_graph(y.to(dtype), self.all_factors)
 
     def warn_of_zeros(self, name: str) -> None:
         """Warn if no factor of this layer, called ``name``, can get a gradient other than 0."""
@@ -497,7 +499,7 @@ class TensorTrain(torch.nn.Module):
         return total
 
     def _outputs(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the outputs of ``x``, in the type computed in."""
+        """Return the outputs of ``x``, in the type of the forward pass."""
         raise NotImplementedError
 
     def _output_dtype(self, x: torch.Tensor) -> torch.dtype:
@@ -556,7 +558,7 @@ class TensorTrain(torch.nn.Module):
         raise NotImplementedError
 
     def entered(self, x: torch.Tensor) -> torch.Tensor:
-        """Return a layer's input in its numbers, in the type computed in."""
+        """Return a layer's input in its numbers, in the type of the forward pass."""
         x = x.to(self._real)
         if self.factor_exponents.is_meta or not isinstance(self.quantise_input, InputQuantiser):
             return x
@@ -564,7 +566,7 @@ class TensorTrain(torch.nn.Module):
         return quantiser.unrounded(x) if elsewhere.exact else quantiser(x)
 
     def finished(self, y: torch.Tensor) -> torch.Tensor:
-        """Return a layer's output in its numbers; its gradient is rounded too."""
+        """Return a layer's output in its numbers; the gradient that comes back is rounded too."""
         if not self._is_rounded or elsewhere.exact:
             return y
         result = gradient_rounded(
@@ -573,8 +575,8 @@ class TensorTrain(torch.nn.Module):
             underflow=self._underflow("gradient"),
             overflowed=self._note_overflow,
         )
-        watched = self.gradient_columns.ended or transforming()
-        if self.training and result.requires_grad and not watched:
+        is_over = self.gradient_columns.ended or transforming()
+        if self.training and result.requires_grad and not is_over:
             untyped: Any = result
             untyped.register_hook(self._watch_gradient)
         return result
@@ -608,15 +610,15 @@ class TensorTrain(torch.nn.Module):
         matter next to their output's weights.
         """
         require_reals("weight", weight)
-        whole = weight.new_zeros(self.layer.output_size, self.layer.input_size)
+        padded = weight.new_zeros(self.layer.output_size, self.layer.input_size)
         if tuple(weight.shape) != (self.rows, self.columns):
             raise NetworkError(
                 f"the weight has shape {tuple(weight.shape)}, not {(self.rows, self.columns)}"
             )
-        whole[: self.rows, : self.columns] = weight.detach()
+        padded[: self.rows, : self.columns] = weight.detach()
         bounds = self.ranks if rank is None else bond_ranks(rank, self.outputs, self.inputs)
         train = tt_svd(
-            whole.cpu().double(), self.outputs, self.inputs, ranks=bounds, tolerance=tolerance
+            padded.cpu().double(), self.outputs, self.inputs, ranks=bounds, tolerance=tolerance
         )
         self.set_factors(balance(train))
         self._take_bias(bias, weight)
@@ -664,19 +666,19 @@ class TensorTrain(torch.nn.Module):
                 f"factors of shapes {[tuple(f.shape) for f in factors]} do not fit outputs "
                 f"{list(self.outputs)} and inputs {list(self.inputs)}"
             )
+        given = map(plain, () if exponents is None else exponents)
         # ``factor_exponents.tolist()`` has floats.
-        numbers = map(plain, () if exponents is None else exponents)
-        whole = [int(e) if isinstance(e, float) and e.is_integer() else e for e in numbers]
-        are_integers = all(is_size(exponent, -_MOST_EXPONENT) for exponent in whole)
-        if whole and not (are_integers and len(whole) == len(factors)):
+        integral = [int(e) if isinstance(e, float) and e.is_integer() else e for e in given]
+        are_integers = all(is_size(exponent, -_MOST_EXPONENT) for exponent in integral)
+        if integral and not (are_integers and len(integral) == len(factors)):
             raise NetworkError(
                 f"exponents must be {amount(len(factors), 'integer')}, one of each factor, not "
                 f"{exponents!r}"
             )
-        for own, given in zip(self.factors, factors, strict=True):
-            replace_data(own, given.detach().to(own).clone(memory_format=torch.contiguous_format))
-        if whole and not self.is_float:
-            self.factor_exponents.copy_(torch.tensor(whole))
+        for own, new in zip(self.factors, factors, strict=True):
+            replace_data(own, new.detach().to(own).clone(memory_format=torch.contiguous_format))
+        if integral and not self.is_float:
+            self.factor_exponents.copy_(torch.tensor(integral))
         elif self._is_rounded:
             self._suit_exponents()
         self.clip()
@@ -751,9 +753,11 @@ class TensorTrain(torch.nn.Module):
         if not self.is_float:
             text = json.dumps(self.numbers.stored_formats, sort_keys=True).encode()
             destination[prefix + FORMATS] = _codes(text)
-        if kept := {name: own for name, own in self.program_exponents.items() if own}:
-            # Of one size as a rule: the mean of several state_dicts, as of an EMA, can be taken.
-            text = json.dumps(kept, sort_keys=True).encode()
+        if calibrated := {name: exponents for name, exponents in self.program_exponents.items()
+                          if exponents}:  # fmt: skip
+            # Padded, so that most entries have one size and the mean of several state_dicts, as of
+            # an EMA, can be taken.
+            text = json.dumps(calibrated, sort_keys=True).encode()
             text = text.ljust(-(-len(text) // ENTRY_BYTES) * ENTRY_BYTES)
             destination[prefix + PROGRAM_EXPONENTS] = _codes(text)
 
@@ -769,9 +773,9 @@ class TensorTrain(torch.nn.Module):
                 stacklevel=2,
             )
         for name in {*self.program_exponents, *loaded}:
-            own = self.program_exponents.setdefault(name, {})
-            own.clear()
-            own.update(loaded.get(name, {}))
+            exponents = self.program_exponents.setdefault(name, {})
+            exponents.clear()
+            exponents.update(loaded.get(name, {}))
 
     def _suit_loaded(
         self, before: Mapping[str, str], state_dict: MutableMapping[str, torch.Tensor], prefix: str
@@ -781,27 +785,56 @@ class TensorTrain(torch.nn.Module):
         Each factor gets the exponent that loses least, as by ``set_numbers``.
         """
         formats, names = self.numbers.stored_formats, self.numbers.formats
-        # States of before have names of own formats without digests.
-        told = [f"{kind}={fmt} for {before[kind]}" for kind, fmt in formats.items()
-                if before.get(kind, fmt) not in (fmt, names[kind])]  # fmt: skip
-        if not told:
+        # Older states have names of a user's formats without digests of their definitions.
+        changed = [f"{kind}={fmt} for {before[kind]}" for kind, fmt in formats.items()
+                   if before.get(kind, fmt) not in (fmt, names[kind])]  # fmt: skip
+        if not changed:
             return
         warnings.warn(
-            f"a state_dict was loaded into layers of other numbers ({', '.join(told)}): they "
+            f"a state_dict was loaded into layers of other numbers ({', '.join(changed)}): they "
             "choose exponents anew",
             stacklevel=2,
         )
+        # Quantisers of zeros are not calibrated: the next batch does.
         for name, value in state_dict.items():
             if name.startswith(f"{prefix}quantise_"):
                 state_dict[name] = torch.zeros_like(value)
-        names = [f"{prefix}factors.{n}" for n in range(len(self.factors))]
-        fmt, given = self._factor_format(), [state_dict.get(name) for name in names]
+        fmt, factors = self._factor_format(), list(map(state_dict.get, self._factor_names(prefix)))
         if before.get("factor") not in (str(fmt), formats["factor"]) and all(
-            f is not None and not f.is_meta and bool(f.isfinite().all()) for f in given
+            f is not None and not f.is_meta and bool(f.isfinite().all()) for f in factors
         ):
-            exponents = [quantisation(f.detach().cpu(), fmt) for f in given if f is not None]
+            exponents = [quantisation(f.detach().cpu(), fmt) for f in factors if f is not None]
             name = prefix + "factor_exponents"
             state_dict[name] = self.factor_exponents.new_tensor(exponents)
+
+    def _factor_names(self, prefix: str) -> list[str]:
+        """Return the names of the factors in a ``state_dict``."""
+        return [f"{prefix}factors.{n}" for n in range(len(self.factors))]
+
+    def _take_ranks(
+        self, state_dict: Mapping[str, torch.Tensor], prefix: str, error_msgs: list[str]
+    ) -> None:
+        """Give the factors the ranks of those to be loaded, unless neighbours differ there."""
+        names = self._factor_names(prefix)
+        loaded = {
+            name: state_dict.get(name, factor)
+            for name, factor in zip(names, self.factors, strict=True)
+        }
+        shapes = {name: tuple(value.shape) for name, value in loaded.items()}
+        misfits = [
+            f"{left} {shapes[left]} and {right} {shapes[right]} differ in the rank between them"
+            for left, right in pairwise(names)
+            if shapes[left][3:] != shapes[right][:1]
+        ]
+        error_msgs += misfits
+        if misfits:
+            return
+        for value, factor, (_, j, i, _) in zip(
+            loaded.values(), self.factors, self.layer.factor_shapes, strict=True
+        ):
+            # torch reports any other shape.
+            if value.dim() == 4 and value.shape != factor.shape and value.shape[1:3] == (j, i):
+                replace_data(factor, factor.new_empty(value.shape))
 
     def _load_from_state_dict(
         self,
@@ -814,23 +847,7 @@ class TensorTrain(torch.nn.Module):
         error_msgs: list[str],
     ) -> None:
         """Take the ranks of what is loaded: a network whose ranks were cut loads into any."""
-        names = [f"{prefix}factors.{n}" for n in range(len(self.factors))]
-        loaded = zip(names, self.factors, strict=True)
-        shapes = {name: tuple(state_dict.get(name, factor).shape) for name, factor in loaded}
-        apart = [
-            f"{left} {shapes[left]} and {right} {shapes[right]} differ in the rank between them"
-            for left, right in pairwise(names)
-            if shapes[left][3:] != shapes[right][:1]
-        ]
-        error_msgs += apart
-        for name, factor, (_, j, i, _) in zip(
-            names if not apart else (), self.factors, self.layer.factor_shapes, strict=not apart
-        ):
-            given = state_dict.get(name)
-            if given is None or given.dim() != 4 or given.shape == factor.shape:
-                continue
-            if tuple(given.shape[1:3]) == (j, i):
-                replace_data(factor, factor.new_empty(given.shape))
+        self._take_ranks(state_dict, prefix, error_msgs)
         if f"{prefix}weight" in state_dict:  # with strict=False torch would load the bias alone
             error_msgs.append(
                 f"{prefix}weight is that of a dense layer, and {type(self).__name__} has factors: "
@@ -888,7 +905,11 @@ def _object_in(entry: torch.Tensor | None) -> dict[str, Any]:
 
 
 def _read_slices(size: int, sizes: Sequence[int]) -> list[int]:
-    """Return how many indices of each axis of ``sizes`` the first ``size`` places take."""
+    """Return how many indices of each axis the first ``size`` places of a tensor take.
+
+    The axes have ``sizes``, the last one changes fastest: the first 5 places of (3, 4) take 2
+    indices of the first axis, and all 4 of the second.
+    """
     strides = [prod(sizes[n:]) for n in range(1, len(sizes) + 1)]
     return [min(own, -(-size // stride)) for own, stride in zip(sizes, strides, strict=True)]
 
