@@ -218,6 +218,21 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, NumberOptions)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
     _accelerator_argument(parser)
+    _wiring_arguments(parser)
+    _route_arguments(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="default: build/BOARD, with -PRESET, -sdram and the fingerprint of sizes or formats "
+        "of your own behind it where these are chosen",
+    )
+    _append_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+
+
+def _wiring_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what is next to the accelerator: its memory, clock and host link."""
     parser.add_argument(
         "--memory",
         choices=MEMORIES,
@@ -238,6 +253,10 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         help="rate of the serial line (default: the fastest of the board's bridge); the host then "
         "takes --backend serial:PORT@N",
     )
+
+
+def _route_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of synthesis, placement and routing."""
     parser.add_argument("--seed", type=positive, metavar="N", help="of the placement (default: 1)")
     parser.add_argument(
         "--seeds",
@@ -273,15 +292,6 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not prove that what each change of the netlist leaves is the same machine",
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FOLDER",
-        help="default: build/BOARD, with -PRESET, -sdram and the fingerprint of sizes or formats "
-        "of your own behind it where these are chosen",
-    )
-    _append_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
 
 
 def _append_arguments(parser: argparse.ArgumentParser) -> None:

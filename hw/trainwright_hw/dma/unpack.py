@@ -61,6 +61,9 @@ class Unpack(wiring.Component):
         m = Module()
         m.submodules.locals = locals_ = LocalRuns()
         m.submodules.gearbox = gearbox = Gearbox(self.parameters)
+
+        # --- beats become items, each with the address of its row ---------------------------------
+
         held = Signal(TRANSFER_LAYOUT)
         fresh = Signal()
         # Queues decouple the beats from the scratchpad's arbiters, whose answer is late. An item
@@ -98,6 +101,9 @@ class Unpack(wiring.Component):
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += fresh.eq(1)
         self._shape(m, held, gearbox.shape, locals_.items)
+
+        # --- items wait for the scratchpad, or for the program memory -----------------------------
+
         of_program = held.target == Target.PROGRAM
         address, item, busy = locals_.address.payload, gearbox.o.payload, locals_.busy
         if self.parameters.sample_loads:
@@ -117,16 +123,22 @@ class Unpack(wiring.Component):
             contents.w_en.eq(load),
             contents.w_data.eq(item),
             contents.r_en.eq(taken),
+        ]
+        self._write(m, head, earlier, contents.r_data, valid=valid, ready=ready, taken=taken)
+        return m
+
+    def _write(self, m: Module, head, earlier, item, *, valid, ready, taken) -> None:
+        """Ask for the row of the first item, and write the one that was granted a cycle ago."""
+        m.d.comb += [
             ready.eq(head.of_program | self.scratchpad.request.ready),
             self.scratchpad.request.valid.eq(valid & ~head.of_program),
             self.scratchpad.request.payload.eq(head.address),
             self.scratchpad.banks.eq(head.banks),
-            self.scratchpad.row.eq(contents.r_data),
+            self.scratchpad.row.eq(item),
             self.program.request.valid.eq(taken & earlier.of_program),
             self.program.request.payload.address.eq(earlier.address),
-            self.program.request.payload.beat.eq(contents.r_data),
+            self.program.request.payload.beat.eq(item),
         ]
-        return m
 
     def _credit(self, m: Module, begun, ended) -> Signal:
         """Return whether another write may begin."""

@@ -331,11 +331,12 @@ def _spelled(text: str) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def _table_data(path: Path, options: OwnOptions) -> DataSet:
-    cells = _cells(path, to_train=True)
-    if not cells.columns:
-        raise DataError(f"{path} has no column with a name: give names in the first line")
-    target = _target(cells, options.target)
+def _input_columns(cells: Cells, target: str, options: OwnOptions) -> dict[str, bool]:
+    """Return the columns that a network reads, and whether each is made a category by an option.
+
+    Raises ``DataError`` for options that contradict each other, and for columns to read with a cell
+    that cannot be read.
+    """
     ignored = [_known(cells, "--ignore", name) for name in options.ignore]
     categories = [_known(cells, "--category", name) for name in options.category]
     for option, names in (("--ignore", ignored), ("--category", categories)):
@@ -353,49 +354,43 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
             raise DataError(complaint.replace(omit, remedy) if name == target else complaint)
     if not inputs:
         raise DataError(
-            f"{path} has no column next to the target {target!r}; commas, semicolons, tabs and "
-            "bars separate columns"
+            f"{cells.path} has no column next to the target {target!r}; commas, semicolons, tabs "
+            "and bars separate columns"
         )
+    return {name: name in categories for name in inputs}
+
+
+def _table_data(path: Path, options: OwnOptions) -> DataSet:
+    """Return the data set of a table: options, then columns, then rows as numbers, then notes."""
+    cells = _cells(path, to_train=True)
+    if not cells.columns:
+        raise DataError(f"{path} has no column with a name: give names in the first line")
+    target = _target(cells, options.target)
+    inputs = _input_columns(cells, target, options)
     order, test = cut_off_test(path, len(cells.places))
-    scale = None
+    train_rows, scale = order[:-test], None
     if _is_regression(cells, target, options.task):
-        classes, scale = [target], _target_scale(cells, target, order[:-test])
+        classes, scale = [target], _target_scale(cells, target, train_rows)
         aim = f"a regression of column {target!r}, {_TOLD[options.task is None]}"
     else:
         classes = _classes(cells, target)
         aim = f"{amount(len(classes), 'class')} from column {target!r}"
         if options.task is None and all(number(name) is not None for name in classes):
             aim += " (--task regression predicts the number)"
-    columns = [_column(cells, name, order[:-test], name in categories) for name in inputs]
+    columns = [_column(cells, name, train_rows, asked) for name, asked in inputs.items()]
     preparation = {"kind": "table", "columns": columns, "target": target, "classes": classes}
     if scale is not None:
         preparation["scale"] = list(scale)
     images, labels = _inputs(cells, preparation), _labels(cells, preparation)
     assert labels is not None
-    train, held = (Split(images[part], labels[part]) for part in (order[:-test], order[-test:]))
+    train, held = (Split(images[part], labels[part]) for part in (train_rows, order[-test:]))
     counts = ", ".join(f"{c['name']} ({c['type']})" for c in columns)
     notes = [
         f"{path}: {amount(len(cells.places), 'row')}, {amount(images.shape[2], 'input')} from "
         f"{counts}; {aim}"
     ]
     notes += cells.notes
-    notes += [note for name in inputs if (note := _gaps(cells, name))]
-    notes += _doubts(columns)
-    for column in columns:
-        if len(column.get("levels", ())) == len(order) - test > MANY_LEVELS:
-            notes.append(
-                f"column {column['name']!r} has a category of its own in each row, which teaches "
-                f"nothing about other rows: --ignore {column['name']}"
-            )
-    written = [(c["name"], "category") for c in columns if c["type"] == "category"]
-    written += [(target, "class")] if scale is None else []
-    notes += [note for name, what in written for note in _merged(cells, name, what)]
-    notes += [note for column in columns for note in _crowded(cells, column, order[:-test])]
-    for column in columns:
-        if column["type"] == "number":
-            notes += _number_notes(cells, column["name"])
-        elif column["type"] == "text" and (note := _wordless(cells, column["name"])):
-            notes.append(note)
+    notes += _column_notes(cells, columns, train_rows, None if scale else target)
     if scale is None:
         notes += _like_numbers(target, classes, "classes")
     else:
@@ -411,6 +406,30 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
         scale=scale,
         notes=tuple(notes),
     )
+
+
+def _column_notes(
+    cells: Cells, columns: Sequence[dict], train_rows: npt.NDArray[Any], classes: str | None
+) -> list[str]:
+    """Return what a user should know of the columns; ``classes`` is the column of the classes."""
+    notes = [note for column in columns if (note := _gaps(cells, column["name"]))]
+    notes += _doubts(columns)
+    for column in columns:
+        if len(column.get("levels", ())) == len(train_rows) > MANY_LEVELS:
+            notes.append(
+                f"column {column['name']!r} has a category of its own in each row, which teaches "
+                f"nothing about other rows: --ignore {column['name']}"
+            )
+    written = [(c["name"], "category") for c in columns if c["type"] == "category"]
+    written += [(classes, "class")] if classes is not None else []
+    notes += [note for name, what in written for note in _merged(cells, name, what)]
+    notes += [note for column in columns for note in _crowded(cells, column, train_rows)]
+    for column in columns:
+        if column["type"] == "number":
+            notes += _number_notes(cells, column["name"])
+        elif column["type"] == "text" and (note := _wordless(cells, column["name"])):
+            notes.append(note)
+    return notes
 
 
 _TOLD = (
@@ -815,14 +834,11 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
     if not path.is_dir():
         raise DataError(f"{path} is one picture: train on a folder with a subfolder for each class")
     parts = [path / name for name in SPLITS]
-    notes = []
+    unread: list[str] = []
     if all(part.is_dir() for part in parts):
         train = read_pictures(parts[0], options.image_size)
         test = read_pictures(parts[1], options.image_size, train.channels)
-        if unread := sorted({entry.name for entry in path.iterdir() if entry.is_dir()} - {*SPLITS}):
-            notes.append(
-                f"{path}: folders next to {' and '.join(SPLITS)} are not read: {', '.join(unread)}"
-            )
+        unread = sorted({entry.name for entry in path.iterdir() if entry.is_dir()} - {*SPLITS})
     else:
         train, test = read_pictures(path, options.image_size), None
     classes = sorted(set(train.classes or ()))
@@ -834,24 +850,9 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
             f"{path} has {amount(len(classes), 'folder')}, at most {MOST_CLASSES:,} are classes"
         )
     if test is None:
-        order, count = cut_off_test(path, len(train.images))
-        labels = _picture_labels(train, classes, path)
-        assert labels is not None
-        splits = [
-            Split(train.images[part], labels[part]) for part in (order[:-count], order[-count:])
-        ]
+        splits = _cut_pictures(path, train, classes)
     else:
-        if test.images.shape[1:] != train.images.shape[1:]:
-            raise DataError(
-                f"{parts[1]} has pictures of {test.size[0]} x {test.size[1]}, {parts[0]} of "
-                f"{train.size[0]} x {train.size[1]}: give --image-size ROWSxCOLUMNS"
-            )
-        splits = []
-        for part, pictures in zip(parts, (train, test), strict=True):
-            labels = _picture_labels(pictures, classes, part)
-            if labels is None:
-                raise DataError(f"{part} has no subfolders, which name the classes")
-            splits.append(Split(pictures.images, labels))
+        splits = _given_splits(parts, (train, test), classes)
     rows, columns = train.size
     preparation = {
         "kind": "pictures", "rows": rows, "columns": columns, "channels": train.channels,
@@ -860,10 +861,14 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
     colour = "grey" if train.channels == 1 else "RGB"
     count = sum(map(len, splits))
     images = {name: split.images for name, split in zip(SPLITS, splits, strict=True)}
-    note = (
+    notes = [
         f"{path}: {amount(count, f'{colour} picture')} of {rows} x {columns}, {len(classes)} "
         "classes"
-    )
+    ]
+    if unread:
+        notes.append(
+            f"{path}: folders next to {' and '.join(SPLITS)} are not read: {', '.join(unread)}"
+        )
     return DataSet(
         "pictures",
         splits[0],
@@ -872,8 +877,35 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
         tuple(classes),
         preparation=preparation,
         channels=train.channels,
-        notes=(note, *notes, *contrast_notes(path, images)),
+        notes=(*notes, *contrast_notes(path, images)),
     )
+
+
+def _cut_pictures(path: Path, pictures: Pictures, classes: Sequence[str]) -> list[Split]:
+    """Return a train and a test split of pictures that lie in one folder."""
+    order, count = cut_off_test(path, len(pictures.images))
+    labels = _picture_labels(pictures, classes, path)
+    assert labels is not None
+    return [Split(pictures.images[part], labels[part]) for part in (order[:-count], order[-count:])]
+
+
+def _given_splits(
+    parts: Sequence[Path], both: tuple[Pictures, Pictures], classes: Sequence[str]
+) -> list[Split]:
+    """Return the train and the test split that a user made, in the folders ``parts``."""
+    train, test = both
+    if test.images.shape[1:] != train.images.shape[1:]:
+        raise DataError(
+            f"{parts[1]} has pictures of {test.size[0]} x {test.size[1]}, {parts[0]} of "
+            f"{train.size[0]} x {train.size[1]}: give --image-size ROWSxCOLUMNS"
+        )
+    splits = []
+    for part, pictures in zip(parts, both, strict=True):
+        labels = _picture_labels(pictures, classes, part)
+        if labels is None:
+            raise DataError(f"{part} has no subfolders, which name the classes")
+        splits.append(Split(pictures.images, labels))
+    return splits
 
 
 def _picture_labels(

@@ -83,6 +83,8 @@ class OperandFetch(wiring.Component):
         connect(m, g_reader.port, flipped(self.g))
         self._take_command(m)
 
+        # --- a step leaves the nest: its rows are read, what else it has waits in a queue ---------
+
         step = nest.step.payload
         start = Signal()
         taken = Signal()
@@ -93,7 +95,8 @@ class OperandFetch(wiring.Component):
             depth=FETCH_DEPTH,
             counted=True,
         )
-        # kind of second operand: of the step at the output, and of the step taken a cycle ago
+        # Kind of second operand: of the step at the output, and of the step taken a cycle ago,
+        # whose rows leave the readers now.
         by_group, group_there = Signal(), Signal(max(1, self._group_bits))
         kinds = Cat(by_group, group_there[: self._group_bits])
         was_taken, was_by_group, was_group = Signal(), Signal(), Signal.like(group_there)
@@ -103,7 +106,7 @@ class OperandFetch(wiring.Component):
             nest.load.eq(self.load),
             nest.command.eq(self.command),
             self.free.eq(nest.free),
-            # all queues fill and empty together except for latency: one credit serves all
+            # All queues fill and empty together except for latency: one credit serves all.
             nest.step.ready.eq(x_reader.credit),
             start.eq(nest.step.valid & nest.step.ready),
             x_reader.start.eq(start),
@@ -127,6 +130,9 @@ class OperandFetch(wiring.Component):
             x_reader.ready.eq(was_taken),
             g_reader.ready.eq(was_taken),
         ]
+
+        # --- the rows of a step follow it by a cycle, as operands ---------------------------------
+
         m.submodules.operands = operands = Operands(parameters)
         m.d.comb += [
             operands.x.eq(x_reader.row),
@@ -145,6 +151,7 @@ class OperandFetch(wiring.Component):
         return m
 
     def _take_command(self, m: Module) -> None:
+        """Keep the settings of the command whose steps start next."""
         operation = self.command.operation
         is_contraction = reduce(
             or_, [operation == a.contraction for a in ARRAYS.values() if not a.along_lanes]
