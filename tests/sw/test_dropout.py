@@ -303,7 +303,7 @@ def test_micro_batches_with_dropout_draw_masks_of_their_own():
 
 def test_training_alone_with_dropout_equals_the_host_and_writes_nothing(monkeypatch):
     """Draw masks of two dropouts in several pieces; a test set comes between two epochs."""
-    monkeypatch.setattr(masks, "PIECE", 24)
+    monkeypatch.setattr(masks, "MOST_PASS_ROWS", 24)
     whole, network = load_data_set("digits"), of_digits(twice(0.3))
     data = replace(whole, train=whole.train.first(100), test=whole.test.first(40))
     prior = PriorSettings(weight=0.5, warmup=0.0, threshold=0.5, interval=2)

@@ -27,7 +27,7 @@ SAMPLES = "logits of a sample"
 GRADIENTS = "gradient of a sample"
 COUNTS = "classes of a sample"
 """Names of rows and passes, for people."""
-PIECE = 2
+MOST_PASS_BLOCKS = 2
 """Most blocks of a pass; a block has a sample in each lane. The first pass takes one, as nothing
 hides the transpose before it. The last pass takes one if the number of blocks is even."""
 
@@ -133,7 +133,7 @@ def _add_rows(
         # loss and gradient.
         work.clear(logits.stop, (lanes - head.outputs) * step)
         work.load(head.logits, first=first, rows=step, to=logits, levels=_levels(work, head, step))
-        spans = [*pairwise((first, *range(first + 1, stop, PIECE), stop))]
+        spans = [*pairwise((first, *range(first + 1, stop, MOST_PASS_BLOCKS), stop))]
         pieces: list[_Samples] = []
         for number in range(len(spans) + 2):
             if 1 <= number <= len(spans):

@@ -19,7 +19,7 @@ from trainwright.program.descriptors import Program
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright.program.vector import Stream
 
-PIECE = 128
+MOST_PASS_ROWS = 128
 """Rows of a mask that a pass writes at most: long enough that a command's start hardly counts."""
 
 
@@ -53,8 +53,8 @@ def _pieces(memory: ChipMemory, *, drawn: bool) -> Iterator[tuple[VectorPass, st
         rows = memory.everything[name].size // lanes
         options = {"probability": node.probability} if drawn else {}
         kernel = lower(draw_kernel if drawn else identity_kernel, **options)
-        for first in range(0, rows, PIECE):
-            yield kernel, name, key, first, min(PIECE, rows - first)
+        for first in range(0, rows, MOST_PASS_ROWS):
+            yield kernel, name, key, first, min(MOST_PASS_ROWS, rows - first)
         key += rows
         if key > 1 << LOCAL_WIDTH:
             raise CompileError(

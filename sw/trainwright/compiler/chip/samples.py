@@ -33,13 +33,13 @@ from trainwright.program.samples import Samples
 
 GROUPS = (16, 8, 4, 2, 1)
 """Samples that are fetched at a time: the most that there is room for."""
-TOGETHER = 14
+MOST_PIECE_ROWS = 14
 """Rows of pixels of a sample that are transposed at a time, at most."""
-PIECE = 7
+WHOLE_PIECE_ROWS = 7
 """Rows of pixels transposed at a time where all samples are in the scratchpad."""
-FEW = 3
+LEAST_PIECE_ROWS = 3
 """Rows of pixels in a piece below which one piece at a time is better than two smaller ones."""
-PLACES = 2
+BUFFERS = 2
 """Groups of samples, and pieces, that are in the scratchpad at once, at most."""
 
 
@@ -132,7 +132,7 @@ class _Batch(ABC):
         count = min(count, self._step.batch)
         places = [pad.allocate(SAMPLES_OUTSIDE, count * self._per)]
         # With two places a group is fetched while the one before is stored.
-        while len(places) < PLACES and pad.largest_gap >= places[0].count:
+        while len(places) < BUFFERS and pad.largest_gap >= places[0].count:
             places.append(pad.allocate(SAMPLES_OUTSIDE, places[0].count))
         self._fetch(count, [place.start for place in places])
         for place in places:
@@ -243,7 +243,7 @@ class _Images(_Batch):
         """Fetch all samples to regions of the scratchpad of one size, and store them to ``x.s``."""
         blocks, pad, rows = self._blocks, self.work.pad, self.lanes * self._per
         parts = [n for n in range(1, blocks + 1) if not blocks % n]
-        pieces = (min(len(self._columns), PIECE) * self._rows,) * PLACES
+        pieces = (min(len(self._columns), WHOLE_PIECE_ROWS) * self._rows,) * BUFFERS
         # As few regions as fit: free rows lie in gaps, and a region cannot span two of them.
         fitting = (n for n in parts if pad.has_room((*(blocks // n * rows,) * n, *pieces)))
         parted = next(fitting, parts[-1])
@@ -267,7 +267,9 @@ class _Images(_Batch):
             return
         batch, padded, work = self._step.batch, self._rows, self.work
         # Two places: PE1 fills one while the other is stored.
-        size, places = (min(len(self._columns), PIECE), PLACES) if whole else self._pieces()
+        size, places = (
+            (min(len(self._columns), WHOLE_PIECE_ROWS), BUFFERS) if whole else self._pieces()
+        )
         rows = size * padded
         results = [work.pad.allocate(SAMPLES_INSIDE, rows, top=True) for _ in range(places)]
         loaded = [work.rows(SAMPLES_OUTSIDE, rows, Bank.SAMPLES)
@@ -298,11 +300,11 @@ class _Images(_Batch):
         """Return the rows of pixels of a piece, and the pieces in the scratchpad at once.
 
         Two pieces as large as there is room for, so that one is loaded while the other is
-        transposed; one piece where two would be smaller than ``FEW`` rows.
+        transposed; one piece where two would be smaller than ``LEAST_PIECE_ROWS`` rows.
         """
         all_of_them, padded = len(self._columns), self._rows
-        for many, least in ((PLACES, FEW), (1, 1)):
-            count = min(all_of_them, TOGETHER)
+        for many, least in ((BUFFERS, LEAST_PIECE_ROWS), (1, 1)):
+            count = min(all_of_them, MOST_PIECE_ROWS)
             while count >= min(least, all_of_them):
                 many = min(many, -(-all_of_them // count))
                 if self.work.pad.has_room((count * padded,) * (2 * many)):
