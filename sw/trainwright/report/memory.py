@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from re import fullmatch
 
 from trainwright.compiler import CompiledStep
@@ -30,41 +31,54 @@ class MemoryItem:
     bits: int
 
 
+PROGRAMS, INPUTS = "programs", "inputs, as laid out"
 KEPT = "activations and partial results kept for backward"
-_BUFFERS = (
-    ("programs", r"program\..*|identity|ones|zeros"),
-    ("inputs, as laid out", r"x(\..*)?"),
-    (KEPT, r"l\d+\.a"),
-    ("gradients of the parameters", r"l\d+\.(dG\d+|db)"),
-    ("factors and biases, as laid out", r"l\d+\.(G\d+\W.*|b(\..*)?)"),
-    ("gradients between layers, intermediate results", r".*"),
-)
-"""Kinds of buffers in external memory, by what their names match first."""
+GRADIENTS, FACTORS = "gradients of the parameters", "factors and biases, as laid out"
+BETWEEN = "gradients between layers, intermediate results"
+_BUFFERS = PROGRAMS, INPUTS, KEPT, GRADIENTS, FACTORS, BETWEEN
+"""Kinds of buffers in external memory."""
+_STATE = "weights and moments", "prior's sums and coefficients, schedule"
+_RESIDENT = {
+    "state": _STATE[0], "factors": _STATE[0], "prior": _STATE[1], "schedule": _STATE[1],
+    "targets": INPUTS,
+}  # fmt: skip
+"""Kinds of the buffers that only a resident program has."""
 
 
-_RESIDENT = (
-    ("weights and moments", r"state|factors"),
-    ("prior's sums and coefficients, schedule", r"prior|schedule"),
-    ("programs", r"identity|zeros|bond \d+"),
-    ("inputs, as laid out", r"x\..*|targets"),
-    *_BUFFERS[2:],
-)
-"""Buffers of a resident program, by kind, with patterns of their names.
+def buffer_kind(name: str, network: Network) -> str:
+    """Return the kind of a buffer: one of the kinds in external memory, or of a resident program.
 
-It needs no coefficients outside. Buffers that the programs keep for each other have no names: they
-are the rest.
-"""
+    ``name`` is that of a tensor, ``PREFIX.PART.PART``, and of its layout behind a colon.
+    """
+    if name in _RESIDENT:
+        return _RESIDENT[name]
+    prefix, *parts = name.partition(":")[0].removesuffix(" copy").split(".")
+    known = {*network.prefixes, *network.prefixes.values()}
+    given = {node.name for node in network.nodes if not node.sources}
+    readers = {
+        network.prefixes[n.name] for n in network.nodes if n.sources and given >= {*n.sources}
+    }
+    if prefix in given or (prefix in readers and len(parts) == 1 and parts[0].startswith("x")):
+        return INPUTS
+    if prefix not in known and prefix.removeprefix("d") not in known:
+        return PROGRAMS  # the programs themselves, and zeros, ones or an identity that they read
+    if len(parts) == 1 and fullmatch(r"dG\d+|db", parts[0]):
+        return GRADIENTS
+    if parts and all(fullmatch(r"G\d+|b", part) for part in parts):
+        return FACTORS
+    of_gradients = prefix not in known or any(part.startswith("d") for part in parts)
+    return BETWEEN if of_gradients else KEPT
 
 
 def resident_memory(memory: ChipMemory, program: Program) -> list[MemoryItem]:
     """Return the bits that steps of a resident ``program`` keep, without the data set."""
-    bits = {name: 0 for name, _ in _RESIDENT}
-    bits["programs"] = 8 * DESCRIPTOR_BYTES * len(program.descriptors)
+    network = memory.step.network
+    bits = dict.fromkeys((*_STATE, *_BUFFERS), 0)
+    bits[PROGRAMS] = 8 * DESCRIPTOR_BYTES * len(program.descriptors)
     for buffer in {buffer.address: buffer for buffer in memory.everything.values()}.values():
         bits[KEPT] -= 8 * buffer.size
         if not buffer.name.startswith("program."):
-            kind = next(kind for kind, pattern in _RESIDENT if fullmatch(pattern, buffer.name))
-            bits[kind] += 8 * buffer.size
+            bits[buffer_kind(buffer.name, network)] += 8 * buffer.size
     bits[KEPT] += 8 * memory.size
     return _items(bits, memory.step.parameters)
 
@@ -74,10 +88,9 @@ def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
 
     As stored: padded, in whole bytes, a factor once for every layout in which a program reads it.
     """
-    bits = {name: 0 for name, _ in _BUFFERS}
+    bits = dict.fromkeys(_BUFFERS, 0)
     for buffer in step.buffers.values():
-        kind = next(kind for kind, pattern in _BUFFERS if fullmatch(pattern, buffer.name))
-        bits[kind] += 8 * buffer.size
+        bits[buffer_kind(buffer.name, step.network)] += 8 * buffer.size
     return _items(bits, step.parameters)
 
 
@@ -126,9 +139,10 @@ def float_memory(network: Network, batch: int, parameters: int) -> list[MemoryIt
 
     ``parameters`` counts the stored elements of W.
     """
-    kept = sum(layer.input_size for layer in network.layers)
-    widest = max(layer.output_size for layer in network.layers)
-    logits = network.output_size
+    sizes = {name: prod(shape) * network.rows_of(name) for name, shape in network.shapes.items()}
+    logits = sum(sizes[name] for name in network.heads)
+    kept = sum(sizes.values()) - logits
+    widest = max(sizes[node.name] for node in network.nodes if node.sources)
     return [
         MemoryItem("parameters", HOST, 32 * parameters),
         MemoryItem("Adam moments, float32", HOST, 64 * parameters),
