@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from trainwright.compiler import plans
 from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.chip import beside
 from trainwright.compiler.chip import resident as steps
-from trainwright.compiler.step import adapter
 from trainwright.data.idx import IMAGES, LABELS, STEMS
 from trainwright.driver import resident
 from trainwright.posit import native
@@ -51,13 +51,13 @@ def first_programs():
     compare plans cannot use it, as first programs of two plans may contract in different orders.
     Compiled steps are kept by effort, so that no test elsewhere is given these.
     """
-    compiled = adapter._compiled
+    compiled = plans.compiled
 
     def first(network, batch, p, plan, input_gradients, effort, own):
         return compiled(network, batch, p, plan, input_gradients, 1, own)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(adapter, "_compiled", first)
+        patched.setattr(plans, "compiled", first)
         yield
 
 
