@@ -73,7 +73,7 @@ def buffer_kind(name: str, network: Network) -> str:
 def resident_memory(memory: ChipMemory, program: Program) -> list[MemoryItem]:
     """Return the bits that steps of a resident ``program`` keep, without the data set."""
     network = memory.step.network
-    bits = dict.fromkeys((*_STATE, *_BUFFERS), 0)
+    bits: dict[str, int] = dict.fromkeys((*_STATE, *_BUFFERS), 0)
     bits[PROGRAMS] = 8 * DESCRIPTOR_BYTES * len(program.descriptors)
     for buffer in {buffer.address: buffer for buffer in memory.everything.values()}.values():
         bits[KEPT] -= 8 * buffer.size
@@ -88,7 +88,7 @@ def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
 
     As stored: padded, in whole bytes, a factor once for every layout in which a program reads it.
     """
-    bits = dict.fromkeys(_BUFFERS, 0)
+    bits: dict[str, int] = dict.fromkeys(_BUFFERS, 0)
     for buffer in step.buffers.values():
         bits[buffer_kind(buffer.name, step.network)] += 8 * buffer.size
     return _items(bits, step.parameters)
