@@ -265,7 +265,7 @@ def _splits(
                 _split(path, arrays, images, labels)
                 for images, labels in zip(names[::2], names[1::2], strict=True)
             ]
-            train, test = pairs if len(pairs) > 1 else _cut(path, pairs[0])
+            train, test = pairs if len(pairs) > 1 else divided(path, pairs[0])
             if len({split.labels.dtype.kind == "U" for split in (train, test)}) > 1:
                 raise DataError(f"{path}: labels are strings in one split and numbers in the other")
             return {"train": train, "test": test}, names
@@ -349,8 +349,8 @@ def _labels(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.astype(np.int64) if array.dtype.kind == "b" else array
 
 
-def cut_off_test(path: Path, samples: int) -> tuple[npt.NDArray[np.int64], int]:
-    """Return an order of ``samples`` samples, and how many at its end are the test split.
+def cut_off_test(path: Path, samples: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the numbers of training samples and of test samples, each in random order.
 
     Raises `DataError` where there are too few.
     """
@@ -359,14 +359,14 @@ def cut_off_test(path: Path, samples: int) -> tuple[npt.NDArray[np.int64], int]:
         raise DataError(
             f"{path} has {amount(samples, 'sample')}, at least {TEST_PART} are needed to split them"
         )
-    return np.random.RandomState(SPLIT_SEED).permutation(samples), test
+    order = np.random.RandomState(SPLIT_SEED).permutation(samples)
+    return order[:-test], order[-test:]
 
 
-def _cut(path: Path, whole: Split) -> list[Split]:
-    order, test = cut_off_test(path, len(whole))
-    return [
-        Split(whole.images[part], whole.labels[part]) for part in (order[:-test], order[-test:])
-    ]
+def divided(path: Path, whole: Split) -> list[Split]:
+    """Return the training split and the test split of data in one set. Raises `DataError`."""
+    parts = cut_off_test(path, len(whole))
+    return [Split(whole.images[part], whole.labels[part]) for part in parts]
 
 
 def _names(

@@ -45,7 +45,7 @@ from trainwright.data.dataset import (
     moments,
     standardised,
 )
-from trainwright.data.npz import FULL_SCALE, contrast_notes, cut_off_test
+from trainwright.data.npz import FULL_SCALE, contrast_notes, cut_off_test, divided
 from trainwright.data.picture_files import (
     PICTURES,
     SPLITS,
@@ -367,8 +367,8 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
         raise DataError(f"{path} has no column with a name: give names in the first line")
     target = _target(cells, options.target)
     inputs = _input_columns(cells, target, options)
-    order, test = cut_off_test(path, len(cells.places))
-    train_rows, scale = order[:-test], None
+    train_rows, test_rows = cut_off_test(path, len(cells.places))
+    scale = None
     if _is_regression(cells, target, options.task):
         classes, scale = [target], _target_scale(cells, target, train_rows)
         aim = f"a regression of column {target!r}, {_TOLD[options.task is None]}"
@@ -383,7 +383,7 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
         preparation["scale"] = list(scale)
     images, labels = _inputs(cells, preparation), _labels(cells, preparation)
     assert labels is not None
-    train, held = (Split(images[part], labels[part]) for part in (train_rows, order[-test:]))
+    train, held = (Split(images[part], labels[part]) for part in (train_rows, test_rows))
     counts = ", ".join(f"{c['name']} ({c['type']})" for c in columns)
     notes = [
         f"{path}: {amount(len(cells.places), 'row')}, {amount(images.shape[2], 'input')} from "
@@ -883,10 +883,9 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
 
 def _cut_pictures(path: Path, pictures: Pictures, classes: Sequence[str]) -> list[Split]:
     """Return a train and a test split of pictures that lie in one folder."""
-    order, count = cut_off_test(path, len(pictures.images))
     labels = _picture_labels(pictures, classes, path)
     assert labels is not None
-    return [Split(pictures.images[part], labels[part]) for part in (order[:-count], order[-count:])]
+    return divided(path, Split(pictures.images, labels))
 
 
 def _given_splits(

@@ -119,8 +119,8 @@ def load_sentences(path: Path) -> DataSet:
         train, test = (read_sentences(path, part) for part in PARTS)
     else:
         whole = read_sentences(path)
-        order, count = cut_off_test(path, len(whole.words))
-        train, test = (_chosen(whole, part) for part in (order[:-count], order[-count:]))
+        parts = cut_off_test(path, len(whole.words))
+        train, test = (_chosen(whole, part) for part in parts)
     if train.labels is None or test.labels is None:
         raise DataError(f"{path} has no labels: each line is a label, a tab and a text")
     counts = Counter(word for words in train.words for word in words)

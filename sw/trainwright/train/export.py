@@ -1,6 +1,5 @@
 """The trained model as a file: integers, exponents and the network description, nothing else."""
 
-import zlib
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import torch
 from msgspec import Meta
 
+from trainwright.data.dataset import Split
 from trainwright.data.npz import TEST_PART, cut_off_test
 from trainwright.driver import QuantisedModel
 from trainwright.driver.model import check_words
@@ -60,20 +60,14 @@ class Origin:
     """CRC-32 of the training split of such data, to know the same file again."""
 
 
-def samples_crc(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> int:
-    """Return the CRC-32 over samples and labels, by which a training split is known again."""
-    return zlib.crc32(labels.tobytes(), zlib.crc32(images.tobytes()))
-
-
 def held_back(
     path: Path, images: npt.NDArray[Any], labels: npt.NDArray[Any], data_crc: int | None
 ) -> npt.NDArray[np.int64] | None:
     """Return the samples that training held back, None if it read others than those of a file."""
     if len(labels) < TEST_PART:
         return None
-    order, count = cut_off_test(path, len(labels))
-    train, held = order[:-count], order[-count:]
-    return held if samples_crc(images[train], labels[train]) == data_crc else None
+    train, held = cut_off_test(path, len(labels))
+    return held if Split(images[train], labels[train]).crc == data_crc else None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from trainwright.support.settings import part_of, settings_of
 from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.batches import check_task, class_names, labelled_for
 from trainwright.train.checkpoint import load_checkpoint
-from trainwright.train.export import Origin, samples_crc
+from trainwright.train.export import Origin
 from trainwright.train.fitting import fitting_network
 from trainwright.train.logs import check_curves, own
 from trainwright.train.pretrained import Pretrained, load_pretrained, pretrained_model
@@ -101,7 +101,7 @@ class Job:
         """Plain data that the checkpoint stores of the job."""
         return {
             "options": asdict(self.options),
-            "data_crc": data_crc(self.data),
+            "data_crc": self.data.train.crc,
             "origin": asdict(self.origin),
             "seconds": self.seconds,
         }
@@ -118,7 +118,7 @@ class Job:
             accelerator=self.options.accelerator,
             pixels=self.state.settings.chip and self.state.settings.chip.pixels,
             preparation=None if self.data.preparation is None else dict(self.data.preparation),
-            data_crc=None if self.data.preparation is None else data_crc(self.data),
+            data_crc=None if self.data.preparation is None else self.data.train.crc,
         )
 
     @property
@@ -127,7 +127,7 @@ class Job:
         state, options = self.state, self.options
         return (
             state.network, state.settings, state.model.digest(), state.step,
-            sorted(state.scales.exponents.items()), data_crc(self.data), options.dataset,
+            sorted(state.scales.exponents.items()), self.data.train.crc, options.dataset,
             options.backend, options.plan, options.accelerator, options.test_samples,
             zlib.crc32(self.data.test.images.tobytes()),
         )  # fmt: skip
@@ -136,11 +136,6 @@ class Job:
     def resume_command(self) -> str:
         """The command line that goes on with this run."""
         return f"trainwright train --resume --out {shlex.quote(str(self.folder.path))}"
-
-
-def data_crc(data: DataSet) -> int:
-    """Return the CRC-32 over the training samples: a run goes on only with the same data."""
-    return samples_crc(data.train.images, data.train.labels)
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
@@ -357,7 +352,7 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
         print("note: with another accelerator the run may end with other bits", file=sys.stderr)
     _check_options(options, state.network, state.settings)
     data = labelled_for(state.network, _loader(args)(options))
-    if data_crc(data) != crc:
+    if data.train.crc != crc:
         raise OptionError(
             f"--resume: data set {options.dataset!r} has changed since the run began; give the "
             "files of then with --data, or start over with --force"
