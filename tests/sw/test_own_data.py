@@ -395,7 +395,12 @@ def test_train_option_for_tables_beside_a_known_data_set_is_refused(tmp_path, ca
     )
     network = ["--network", str(tmp_path / "n.toml"), "--out", str(tmp_path / "r")]
     assert main(["train", "--data", str(tmp_path / "a.xlsx"), *network]) == 2
-    assert "neither a file .npz, .csv, .tsv, .parquet, .txt nor a folder" in line(capsys)
+    assert "neither a file .npz, .csv, .tsv, .parquet, .txt nor a folder of" in line(capsys)
+    network[1] = "tagger-64"
+    assert main(["train", "--data", str(tmp_path), *network]) == 2
+    assert f"{str(tmp_path)!r} is neither a file .txt nor a folder with train.txt or" in line(
+        capsys
+    )
     assert not (tmp_path / "r").exists()
 
 

@@ -56,7 +56,7 @@ class DataOptions(SettingsModel):
 
     data: Annotated[str | None, Option(metavar="DIR")] = None
     """folder of the data set's files (default: TRAINWRIGHT_DATA), or data of your own: .npz, .csv,
-    .tsv, .parquet, .txt, a folder of pictures (docs/guide/data.md)"""
+    .tsv, .parquet, .txt, a folder of pictures or text (docs/guide/data.md)"""
     download: bool = False
     """fetch the data set's files where they are not"""
 

@@ -224,7 +224,7 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> RequestedRun:
         give = "--data with lines of text" if network.tokens > 1 else "--dataset"
         raise OptionError(
             f"network {network.name!r} names no data set: give {give}"
-            + ("" if args.data is None else f"; {_no_data(args.data)}")
+            + ("" if args.data is None else f"; {_no_data(args.data, network)}")
         )
     options = RunOptions(dataset=dataset, command=getattr(args, "command_line", ""), **given)
     settings = make_settings(args, dataset)
@@ -234,12 +234,14 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> RequestedRun:
     return RequestedRun(network, options, settings, accelerator, pretrained, data)
 
 
-def _no_data(path: str) -> str:
+def _no_data(path: str, network: Network) -> str:
     """Return the reason why a path is no data of a user's own."""
     if not Path(path).exists():
         return f"--data: there is no file or folder {path!r}"
-    kinds = ", ".join((".npz", *TABLE_SUFFIXES))
-    return f"--data: {path!r} is neither a file {kinds} nor a folder of pictures"
+    kinds, folder = ", ".join((".npz", *TABLE_SUFFIXES)), "of pictures"
+    if network.tokens > 1:
+        kinds, folder = ".txt", "with train.txt or train/seq.in"
+    return f"--data: {path!r} is neither a file {kinds} nor a folder {folder}"
 
 
 def _loader(args: argparse.Namespace) -> Load:

@@ -50,7 +50,7 @@ class RunOptions(OwnOptions):
     """data set (default: the network's own)"""
     data: Annotated[str | None, Option(metavar="DIR")] = None
     """folder of the data set's files (default: TRAINWRIGHT_DATA), or data of your own: .npz, .csv,
-    .tsv, .parquet, .txt, a folder of pictures (docs/guide/data.md)"""
+    .tsv, .parquet, .txt, a folder of pictures or text (docs/guide/data.md)"""
     backend: Annotated[str, Option(metavar="NAME")] = "golden"
     """golden (exact model) or rtl (hardware, simulated cycle by cycle)"""
     plan: str = "auto"
