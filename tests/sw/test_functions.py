@@ -578,6 +578,17 @@ ERRORS = {
     "return where(x.negative(), 0, x)": r"own.py:5: a condition has no \(\) .*without parentheses",
     "return 1 >> x": r"own.py:5: a value has no >> of a number .*k.constant\(number\) >> x",
     "return k.scaled(x, 0.5)": r"own.py:5: the bits below the point are a whole number, not 0.5",
+    "return x.clip(0, 1)": r"own.py:5: own: clip takes \(width\), .*at_least and at_most cut to a",
+    "return x.rounded(2)": r"own.py:5: own: rounded takes \(shift, rounding\), .*Rounding.EVEN; >>",
+    "return k.sum(x, axis=1)": r"own.py:5: own: sum takes \(value\), not the arguments of this",
+    "return where(x.negative, 0, 3)": r"own.py:5: a value .* is needed, not 3: .*constant\(3\)",
+    "return where(x.negative, 0)": r"own.py:5: own: where takes \(condition, new, old\), not the",
+    "return k.given(3)": r"own.py:5: own: given takes \(number, low, high\), not the arguments",
+    "return x + k.given(0, 0, 5)": r"own.py:5: k.given\(0, ..\) is a constant that the rule .*wr",
+    "return x >> k.given_shift(0)": r"own.py:5: given_shift is for vector kernels",
+    "k.preserve(3)": r"own.py:5: preserve is for vector kernels",
+    "return x + k.given": r"own.py:5: a kernel computes with whole numbers, not with <.{99,240}$",
+    "return len(3)": r"own.py:5: own: TypeError: object of type 'int' has no len\(\)",
     "return x == x": r"own.py:3: own must return a value of the kernel, not True",
     "return k.stored('stored', x)": r"own.py:5: stored is over a group; this kernel is",
     **{  # a packed row holds values of any samples
@@ -617,6 +628,30 @@ def test_kernel_that_cannot_be_names_file_and_line(tmp_path, registered, text):
     kernels = f'@trainwright.kernel(gradient="straight-through")\ndef own(k, x):\n    {text}\n'
     with pytest.raises(NetworkError, match=ERRORS[text]):
         described(tmp_path, kernels, "own")
+
+
+@pytest.mark.parametrize("part", ("kernel", "gradient"))
+@pytest.mark.parametrize("over", ((), "features"))
+def test_kernel_whose_global_variable_changes_is_refused(registered, part, over):
+    """A compiled program keeps the old value, and torch would compute with the new one."""
+    values = {"kernel": 3, "gradient": 3}
+    own = trainwright.kernel(
+        name="own", over=over, gradient=lambda k, upper: upper * values["gradient"]
+    )(lambda k, x: x.at_most(99 + values["kernel"]))
+    module = torch.nn.Sequential(
+        tnn.TTLinear(32, 32, rank=4), own.module(), tnn.TTLinear(32, 16, rank=4)
+    )
+    model, x = trainwright.compile(module, batch=16), torch.randn(16, 32)
+    for each in (module, model):
+        each(x).sum().backward()
+    for value in (5, 3):
+        values[part] = value
+        for each in (module, model):
+            if value == 3:
+                each(x).sum().backward()
+                continue
+            with pytest.raises(KernelError, match=r"test_functions.py:\d+: own.* that has changed"):
+                each(x).sum().backward()
 
 
 DECLARED = {

@@ -106,6 +106,10 @@ class Definition:
     """Attribute of the module, and argument of torch's function, that gives each parameter."""
     source: str = ""
     """File from which a network's ``kernels`` read the definition."""
+    recorded: "dict[tuple[FunctionKernel, tuple[int, ...], int], str]" = field(
+        default_factory=dict, init=False
+    )
+    """Text of each kernel as first recorded, for these bits of operands and of the result."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__name__", self.name)
@@ -160,6 +164,15 @@ class Definition:
         # lanes to 0 again.
         return function if _check(function) else function.sized(1)
 
+    def require_recorded(self) -> None:
+        """Raise ``KernelError`` if a kernel would compute something else than at its first use.
+
+        Compiled programs keep what a global variable was; integers in torch would follow it.
+        """
+        newest = {key[0].primed: key for key in self.recorded}
+        for kernel, widths, width in newest.values():
+            kernel.traced(widths, width)
+
     def module(
         self, *given: float, window: int | tuple[int, int] | None = None, **named: float
     ) -> "torch.nn.Module":
@@ -183,6 +196,7 @@ class Definition:
 
         function = self.make(*given, **named)
         if has_torch_function_unary(x):  # a compiled model, or a trace of one
+            self.require_recorded()
             sizes: Any = {} if window is None else {"window": window}
             return handle_torch_function(self, (x,), x, *function.given, **sizes)
         return function(x) if window is None else pooled(function, x, window)
@@ -393,12 +407,24 @@ class FunctionKernel:
 
     def traced(self, widths: Sequence[int], width: int) -> "Body":
         """Record the kernel for operands of ``widths`` bits and a result of ``width`` bits."""
+        from trainwright.kernels import KernelError
         from trainwright.kernels.trace import trace, trace_groups
 
+        own = self.function.definition
         options: dict[str, Any] = {"function": self, "widths": tuple(widths), "width": width}
         if self.group:
-            return trace_groups(function_pass, self.group, **options)
-        return trace(function_pass, **options)
+            body = trace_groups(function_pass, self.group, **options)
+        else:
+            body = trace(function_pass, **options)
+        if own.is_library:
+            return body
+        if own.recorded.setdefault((self, tuple(widths), width), body.text) != body.text:
+            raise KernelError(
+                f"{place_of(self.body)}: {self.text} computes something else than when it was "
+                "first used, as it reads a value of Python that has changed: make the value a "
+                "parameter, such as def own(k, x, slope=0.1), or define the kernel again"
+            )
+        return body
 
     def text_of(self, widths: Sequence[int], width: int) -> str:
         """Return what a kernel of the user's records, for caches; "" for one of the library.
@@ -432,6 +458,7 @@ class FunctionKernel:
 def located(body: Callable[..., Any], text: str) -> Generator[None]:
     """Convert errors of the body to ``KernelError`` with the kernel's file and line."""
     from trainwright.kernels import KernelError
+    from trainwright.kernels.trace import misused
 
     try:
         yield
@@ -446,6 +473,8 @@ def located(body: Callable[..., Any], text: str) -> Generator[None]:
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename == file:
                 place = f"{Path(file).name}:{frame.lineno}"
+        if isinstance(error, TypeError) and (wrong := misused(error)):
+            raise KernelError(f"{place}: {text}: {wrong}") from error
         if isinstance(error, ValueError):
             raise KernelError(f"{place}: {text}: {error}") from error
         raise KernelError(f"{place}: {text}: {type(error).__name__}: {error}") from error
@@ -525,6 +554,7 @@ def _check(function: Function) -> bool:
             given = (*widths, 16)[: kernel.operands]
             with located(kernel.body, kernel.text):
                 body = kernel.traced(given, width)
+                _require_constants(kernel, body)
                 if tuple(body.scales) != _scales(kernel):
                     raise KernelError(
                         "k.scaled is called with another number of bits below the point at "
@@ -532,6 +562,20 @@ def _check(function: Function) -> bool:
                     )
                 keeps = keeps and (function.group > 0 or _keeps_zero(kernel, body))
     return keeps
+
+
+def _require_constants(kernel: FunctionKernel, body: "Body") -> None:
+    """Raise ``KernelError`` for a constant that neither ``scaled`` nor the rule gives."""
+    from trainwright.kernels import KernelError
+
+    constants = kernel.bound((0,) * kernel.operands, body.bits, None).constants
+    for number, line in body.asked.items():
+        if number >= len(constants):
+            raise KernelError(
+                f"{line}: k.given({number}, ..) is a constant that the rule (scale= or "
+                "gradient_scale=) returns for each exponent, and none does: write the number, or "
+                "k.scaled(x, n) for an operand in units of 2^-n"
+            )
 
 
 def _keeps_zero(kernel: FunctionKernel, body: "Body") -> bool:

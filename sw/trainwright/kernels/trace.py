@@ -6,11 +6,13 @@ step proves by intervals that no bit is lost by accident: a sum beyond ``WIDTH``
 beyond ``FACTOR_WIDTH`` is an error that names the line of the kernel.
 """
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,7 +28,7 @@ from trainwright.program.vector import (
 )
 from trainwright.support.arguments import is_size
 from trainwright.support.errors import UserError
-from trainwright.support.text import suggestion
+from trainwright.support.text import shown, suggestion
 
 LANES = 16
 """Words of a row."""
@@ -231,7 +233,10 @@ class Value:
         return self.rounded(shift, Rounding.FLOOR)
 
     def rounded(self, shift: "int | Value | GivenShift", rounding: Rounding) -> "Value":
-        """Divide by 2^shift; of a register the lowest SHIFT_WIDTH bits are the shift."""
+        """Divide by 2^shift, in a rounding such as ``Rounding.EVEN``; ``>>`` rounds down.
+
+        The shift of a register is its lowest SHIFT_WIDTH bits.
+        """
         least, most = 0, MOST_SHIFT
         if not isinstance(rounding, Rounding):
             raise self.body.error(f"a rounding is one of {Rounding.__name__}, not {rounding!r}")
@@ -247,7 +252,7 @@ class Value:
         return self.body.step((low, high + up), a=self, shift=shift, rounding=rounding)
 
     def clip(self, width: int) -> "Value":
-        """Saturate to ``width`` bits, signed."""
+        """Saturate to ``width`` bits, signed; ``at_least`` and ``at_most`` cut to a range."""
         self.body.check_width(width)
         most = (1 << (width - 1)) - 1
         reach = max(min(self.low, most), -most - 1), min(max(self.high, -most - 1), most)
@@ -484,6 +489,8 @@ class Body:
     scales: list[tuple[str, int]] = field(default_factory=list)
     """Streams that are read in units of the kernel, and the right shift of each at exponent 0. The
     exponent file gives them as the first constants."""
+    asked: dict[int, str] = field(default_factory=dict)
+    """Line that asked for each constant of the exponent file first, by its number."""
 
     @property
     def text(self) -> str:
@@ -536,7 +543,8 @@ class Body:
         """Raise ``KernelError`` for what is no value, or one of another recording."""
         for value in values:
             if not isinstance(value, Value):
-                raise self.error(f"a value of the kernel is needed, not {value!r}")
+                remedy = f": write k.constant({value})" if is_size(value) else ""
+                raise self.error(f"a value of the kernel is needed, not {shown(value)}{remedy}")
             if value.body is not self:
                 raise self.error("a value of another kernel is used: read it in this one")
 
@@ -656,6 +664,7 @@ class Body:
 
     def preserve(self, *registers: Register) -> None:
         """Leave registers as they are: a later pass holds what an earlier one kept."""
+        self.require_rows("preserve")
         self.preserved.update(register.number for register in registers)
 
     def keep(self, register: Register, value: Value) -> None:
@@ -683,10 +692,12 @@ class Body:
     def given(self, number: int, low: int, high: int) -> Constant:
         """Name the pass's constant ``number``, which the exponent file gives, from low to high."""
         self.reserved = max(self.reserved, number + 1)
+        self.asked.setdefault(number, _line())
         return Constant(low, high, number)
 
     def given_shift(self, number: int) -> GivenShift:
         """Name the pass's shift ``number``, which the exponent file gives."""
+        self.require_rows("given_shift")
         return GivenShift(number)
 
     def total(self, value: Value) -> None:
@@ -735,7 +746,7 @@ def _range(value: "Value | Constant | int") -> Range:
         if not isinstance(value, float):
             remedy = "give a whole number of Python, int(c), or a value of the kernel"
         raise KernelError(
-            f"{_line()}: a kernel computes with whole numbers, not with {value!r}: {remedy}"
+            f"{_line()}: a kernel computes with whole numbers, not with {shown(value)}: {remedy}"
         )
     return (value, value) if isinstance(value, int) else (value.low, value.high)
 
@@ -747,6 +758,22 @@ def _unknown(what: str, owner: type, name: str) -> AttributeError:
     return AttributeError(
         f"{what} has no {name!r}; there are {', '.join(known)}{suggestion(name, known)}"
     )
+
+
+def misused(error: TypeError) -> str:
+    """Say what a value, a body or `where` takes that was called otherwise; "" of other errors."""
+    called = re.match(r"(?:(Value|Body)\.)?(\w+)\(\) ", str(error))
+    owners = {"Value": Value, "Body": Body, None: type("", (), {"where": where})}
+    method = getattr(owners[called[1]], called[2], None) if called else None
+    if not called or method is None:
+        return ""
+    takes = [
+        f"{p.name}={p.default}" if p.default is not p.empty else p.name
+        for p in signature(method).parameters.values()
+        if p.name != "self"
+    ]
+    what = (method.__doc__ or "").splitlines()[0].replace("``", "")
+    return f"{called[2]} takes ({', '.join(takes)}), not the arguments of this call: {what}"
 
 
 def _constant(value: Constant | int) -> Constant:

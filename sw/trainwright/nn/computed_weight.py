@@ -1,15 +1,16 @@
 """Dense weights that are computed from factors: they read like tensors and refuse to be written."""
 
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from inspect import currentframe
 from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
 
 _torch: Any = torch  # names below are not in its stubs
+_LOOKING_UP = {parametrize.register_parametrization.__code__}
 _GRADIENT = _torch.Tensor.grad.__get__
 
 
@@ -81,8 +82,9 @@ class LayerParameters(dict[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         """Raise ``ValueError`` if ``parametrize`` looks for the weight: the layer has none."""
-        # The name first: torch.compile cannot trace the rest.
-        if name == "weight" and sys._getframe(1).f_globals is vars(parametrize):
+        # The name first: torch.compile cannot trace frames.
+        asking = currentframe() if name == "weight" else None
+        if asking and asking.f_back and asking.f_back.f_code in _LOOKING_UP:
             raise ValueError(self._reason)
         return super().__contains__(name)
 
