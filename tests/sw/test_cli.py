@@ -844,3 +844,17 @@ def test_option_of_another_part_of_a_command_is_refused(capsys, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert only in complaint(capsys, *argv)
     assert not list(tmp_path.iterdir())
+
+
+def test_warning_of_a_run_is_one_line_without_a_place_in_the_source(tmp_path):
+    code = (
+        "import sys; from trainwright.fixed.health import TensorHealth; "
+        "TensorHealth.observe = lambda *_, **__: iter(['l1 is lost']); "
+        "from trainwright.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["train", "--network", "digits", "--steps", "1", "--out", str(tmp_path / "run")]
+    run = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+    assert "trainwright: warning: l1 is lost" in run.stderr.splitlines()
+    assert ".py" not in run.stderr

@@ -451,3 +451,29 @@ def test_pages_convolutions_are_one_program():
     exec(code, names)
     assert {layer.where for layer in names["model"].report().layers} == {"program 1"}
     assert trace(names["model"].module) and len(names["model"].chains) == 1
+
+
+def test_single_image_without_a_batch_axis_has_the_outputs_of_its_batch():
+    model = compile(
+        torch.nn.Sequential(
+            tnn.TTConv2d(1, 16, 3, padding=1, numbers=WIDE), torch.nn.ReLU(),
+            torch.nn.AvgPool2d(2),
+            tnn.TTConv2d(16, 16, 3, padding=1, numbers=WIDE),
+        ),
+        batch=2,
+    )  # fmt: skip
+    x = torch.randn(4, 1, 8, 8)
+    model(x).square().mean().backward()
+    model.eval()
+    whole, single = x.clone().requires_grad_(), x[2].clone().requires_grad_()
+    batch, alone = model(whole), model(single)
+    assert alone.shape == (16, 4, 4)
+    batch[2].sum().backward()
+    alone.sum().backward()
+    assert single.grad.shape == single.shape
+    for own, other in ((alone, batch[2]), (single.grad, whole.grad[2])):
+        assert float((own - other).detach().norm() / other.detach().norm()) < 0.005
+    with pytest.raises(ValueError, match=r"\(2, 8, 8\), .* or one image \(1, rows, columns\)"):
+        model(torch.randn(2, 8, 8))
+    with pytest.raises(ValueError, match=r"takes images \(n, 1, rows, columns\)"):
+        model(torch.randn(8, 8))

@@ -1,9 +1,11 @@
 """Networks as data: the built-in ones to the digit, a user's own, and every complaint."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from trainwright.compiler import compile_step
@@ -266,3 +268,18 @@ def test_layers_without_bias_count_none():
     assert layer.bias_parameters == 0
     assert layer.factor_parameters == 2 * 2 * 3 + 3 * 16 * 16
     assert replace(layer, bias=True).bias_parameters == 32
+
+
+def test_network_of_sizes_of_numpy_is_that_of_python():
+    n = np.int64
+    layers = [
+        {"outputs": (n(4), n(8)), "inputs": np.array([4, 8]), "ranks": [n(4)], "relu": np.True_},
+        {"outputs": [2, 8], "inputs": [n(4), 8], "ranks": np.array([2])},
+    ]
+    own = network_from_dict({"classes": n(3), "image": np.array([2, 16]), "layers": layers})
+    plain = [
+        {"outputs": [4, 8], "inputs": [4, 8], "ranks": [4], "relu": True},
+        {"outputs": [2, 8], "inputs": [4, 8], "ranks": [2]},
+    ]
+    assert own == network_from_dict({"classes": 3, "image": [2, 16], "layers": plain})
+    json.dumps(own.to_dict())

@@ -14,6 +14,7 @@ from trainwright.network.network import Network
 from trainwright.network.nodes import straight_line
 from trainwright.network.numbers import Widths
 from trainwright.network.tables import format_digests, kernel_digests, pair, table, texts, wired
+from trainwright.support.arguments import plain_data
 from trainwright.support.text import shown, suggestion
 
 BUILT_IN = (
@@ -58,7 +59,7 @@ def network_from_dict(description: Mapping[str, Any], folder: Path | None = None
     Files of ``kernels``, which are executed, are looked up in ``folder``. Raises ``NetworkError``
     naming the key and the value that is wrong.
     """
-    top = table(description, "network", _NETWORK_KEYS, ("classes", "image", "layers"))
+    top = table(plain_data(description), "network", _NETWORK_KEYS, ("classes", "image", "layers"))
     widths = table(top.get("widths", {}), "widths", _WIDTH_KEYS, ())
     image = pair(top["image"], "image")
     name = top.get("name", "network")

@@ -186,16 +186,24 @@ class Chain:
         return tuple(y.reshape(*x.shape[:-1], y.shape[-1] // tokens) for y in flat)
 
     def takes(self, x: torch.Tensor) -> bool:
-        """Return whether inputs are sequences of at least two tokens, if the stretch attends."""
+        """Return whether inputs are images in a batch, or sequences of at least two tokens.
+
+        Inputs of a stretch without images and attention may have any shape.
+        """
+        if self.stretch.channels:
+            return x.dim() != 3
         return not self.stretch.attends or (x.dim() > 2 and x.shape[-2] > 1)
 
     def _images(self, x: torch.Tensor, *, input_gradients: bool) -> tuple[torch.Tensor, ...]:
         channels = self.stretch.channels
-        if x.dim() != 4 or x.shape[1] != channels:
+        if x.dim() not in (3, 4) or x.shape[-3] != channels:
             raise ValueError(
                 f"inputs have the shape {tuple(x.shape)}, the first layer takes images "
-                f"(n, {channels}, rows, columns)"
+                f"(n, {channels}, rows, columns), or one image ({channels}, rows, columns)"
             )
+        if x.dim() == 3:
+            outputs = self._images(x.unsqueeze(0), input_gradients=input_gradients)
+            return tuple(y.squeeze(0) for y in outputs)
         self._latest = self.segment((x.shape[2], x.shape[3]), input_gradients=input_gradients)
         return _run(self._latest, x)
 

@@ -41,6 +41,17 @@ def plain_sizes(value: Any) -> Any:
     return value.tolist() if is_array else plain(value)
 
 
+def plain_data(value: Any) -> Any:
+    """Return nested tables with lists for tuples and arrays, and Python's numbers for numpy's.
+
+    >>> plain_data({"ranks": ((True, "text"), 3)})
+    {'ranks': [[True, 'text'], 3]}
+    """
+    if isinstance(value, Mapping):
+        return {key: plain_data(part) for key, part in value.items()}
+    return list(map(plain_data, value)) if type(value) in (list, tuple) else plain_sizes(value)
+
+
 def takes_numpy_sizes(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """Let a function take numpy's numbers and arrays as Python's (``plain_sizes``)."""
 
