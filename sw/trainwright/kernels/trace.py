@@ -761,7 +761,7 @@ def _unknown(what: str, owner: type, name: str) -> AttributeError:
 
 
 def misused(error: TypeError) -> str:
-    """Say what a value, a body or `where` takes that was called otherwise; "" of other errors."""
+    """Describe what a misused method of values takes; return "" for other errors."""
     called = re.match(r"(?:(Value|Body)\.)?(\w+)\(\) ", str(error))
     owners = {"Value": Value, "Body": Body, None: type("", (), {"where": where})}
     method = getattr(owners[called[1]], called[2], None) if called else None
