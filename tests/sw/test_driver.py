@@ -20,6 +20,8 @@ from trainwright.program.descriptors import Loop, Transfer
 from trainwright.program.fields import Operation
 from trainwright.tt import to_matrix
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 P = AcceleratorParameters()
 DIGITS = load_network("digits")
 
