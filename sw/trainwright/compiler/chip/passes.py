@@ -63,11 +63,10 @@ class Passes:
         """
         p, within = self.p, None
         if bank is not None:
-            size = p.scratchpad_rows // p.scratchpad_banks
             # Accelerators with fewer banks share them: then engines may wait for each other, but
             # nothing breaks.
-            first = bank % p.scratchpad_banks * size
-            within = range(first, first + size)
+            first = bank % p.scratchpad_banks * p.bank_rows
+            within = range(first, first + p.bank_rows)
         return self.pad.allocate(name, count, within=within)
 
     def buffer(self, name: str) -> Buffer:

@@ -237,13 +237,14 @@ class _Images(_Batch):
         # once.
         first = read.start // self._blocks // self.lanes
         self._columns = range(first, -(-read.stop // self._blocks // self.lanes))
+        self._whole_piece = min(len(self._columns), WHOLE_PIECE_ROWS)
         self._sample_bytes = work.buffer(SAMPLES_OUTSIDE).size // step.batch
 
     def fetch_whole(self) -> list[Region]:
         """Fetch all samples to regions of the scratchpad of one size, and store them to ``x.s``."""
         blocks, pad, rows = self._blocks, self.work.pad, self.lanes * self._per
         parts = [n for n in range(1, blocks + 1) if not blocks % n]
-        pieces = (min(len(self._columns), WHOLE_PIECE_ROWS) * self._rows,) * BUFFERS
+        pieces = (self._whole_piece * self._rows,) * BUFFERS
         # As few regions as fit: free rows lie in gaps, and a region cannot span two of them.
         fitting = (n for n in parts if pad.has_room((*(blocks // n * rows,) * n, *pieces)))
         parted = next(fitting, parts[-1])
@@ -267,9 +268,7 @@ class _Images(_Batch):
             return
         batch, padded, work = self._step.batch, self._rows, self.work
         # Two places: PE1 fills one while the other is stored.
-        size, places = (
-            (min(len(self._columns), WHOLE_PIECE_ROWS), BUFFERS) if whole else self._pieces()
-        )
+        size, places = (self._whole_piece, BUFFERS) if whole else self._pieces()
         rows = size * padded
         results = [work.pad.allocate(SAMPLES_INSIDE, rows, top=True) for _ in range(places)]
         loaded = [work.rows(SAMPLES_OUTSIDE, rows, Bank.SAMPLES)
