@@ -58,9 +58,9 @@ def record_type(kind: type[Described]) -> np.dtype[Any]:
     return np.dtype(types)
 
 
-def record_words(kinds: Sequence[type[Described]] = KINDS) -> int:
+def record_words() -> int:
     """Return the integers of the longest record."""
-    return max(record_type(kind).itemsize for kind in kinds) // np.dtype(np.int64).itemsize
+    return max(record_type(kind).itemsize for kind in KINDS) // np.dtype(np.int64).itemsize
 
 
 def record_column(kind: type[Described], name: str) -> int:

@@ -15,7 +15,7 @@ from trainwright.train.model import Model
 from trainwright.train.pretrained import Pretrained, pretrained_model
 from trainwright.train.state import TrainingState, initial_state
 from trainwright.train.trainer import Trainer
-from trainwright.tt import Numbers, balance, ranks_of, tt_round
+from trainwright.tt import balance, ranks_of, tt_round
 
 TOLERANCES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 """Tolerances that are tried in addition to the one asked for."""
@@ -35,12 +35,10 @@ class Rounded:
     """Accuracy after further training at these ranks; None where there was none."""
 
 
-def rounded_model(
-    model: Model | ChipModel, tolerance: float, numbers: Numbers | None = None
-) -> Model:
+def rounded_model(model: Model | ChipModel, tolerance: float) -> Model:
     """Return the quantised layers rounded to ``tolerance`` in the balanced gauge, quantised again.
 
-    Moments start at 0. The arithmetic is that of ``numbers`` (default: float64).
+    Moments start at 0. The arithmetic is float64.
     """
     # Round the quantised factors, not the master weights: the accuracy that is known is theirs, and
     # a user with only the model file has no others.
@@ -55,7 +53,7 @@ def rounded_model(
             values = [dequantise(*operands) for operands in words]
         # The balanced gauge gives neighbouring factors equal norms; rounding alone leaves all of
         # the norm in one factor, whose few levels would then have to span it.
-        layers.append(balance(tt_round(values, tolerance=tolerance, numbers=numbers or Numbers())))
+        layers.append(balance(tt_round(values, tolerance=tolerance)))
     network = model.network.with_ranks([ranks_of(layer) for layer in layers])
     biases = [None if b is None else b.to(torch.float32) for b in quantised.biases]
     return pretrained_model(
@@ -81,7 +79,6 @@ def round_trained(
     tolerances: Sequence[float],
     *,
     epochs: int = 0,
-    numbers: Numbers | None = None,
     test_samples: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     stop: Callable[[], bool] = lambda: False,
@@ -96,7 +93,7 @@ def round_trained(
     for number, tolerance in enumerate(tolerances, 1):
         if stop():
             break
-        model = rounded_model(trained.model, tolerance, numbers)
+        model = rounded_model(trained.model, tolerance)
         ranks = model.network.ranks
         if ranks not in by_ranks:
             state = _state(trained, model, epochs)

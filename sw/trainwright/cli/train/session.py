@@ -3,8 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -103,15 +102,6 @@ def _facts(job: Job) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _as_option_error() -> Iterator[None]:
-    """Tell settings that the chip's programs do not compute as errors of their options."""
-    try:
-        yield
-    except ValueError as error:
-        raise error if isinstance(error, UserError) else OptionError(str(error)) from error
-
-
 def _train(
     job: Job, args: argparse.Namespace, interrupts: Interrupts, workers: Workers
 ) -> Summary | None:
@@ -129,7 +119,7 @@ def _train(
         ) if first else nullcontext([]) as logs,
     ):  # fmt: skip
         progress = _progress(job, workers)
-        with _as_option_error():
+        try:
             trainer = Trainer(
                 state,
                 job.data,
@@ -140,6 +130,9 @@ def _train(
                 save_seconds=args.checkpoint_seconds,
                 stop=stop,
             )
+        except ValueError as error:
+            # Settings that the chip's programs do not compute are errors of their options.
+            raise error if isinstance(error, UserError) else OptionError(str(error)) from error
         if not args.resume:
             workers.together(lambda: job.folder.begin(force=args.force) if first else None)
         # A step that one worker abandons is lost to all: together they finish it.
