@@ -125,6 +125,26 @@ def _naming_layers(method: Callable[Given, Result]) -> Callable[Given, Result]:
     return named
 
 
+@dataclass(frozen=True)
+class _PassSetup:
+    """Common setup of a call's forward passes, of which only samples and scales differ."""
+
+    driver: Driver
+    model: QuantisedModel
+    exponent: int
+    """Exponent of the inputs."""
+    masks: int | None = None
+    """Seed of the masks of dropout."""
+
+    @classmethod
+    def of(
+        cls, driver: Driver, model: QuantisedModel, exponent: int, masks: int | None = None
+    ) -> "_PassSetup":
+        """Return the setup of these, and give the driver the exponent of its inputs."""
+        driver.input_exponent = exponent
+        return cls(driver, model, exponent, masks)
+
+
 class Segment:
     """Layers that run as the programs of one training step, for inputs of one size.
 
@@ -300,15 +320,14 @@ class Segment:
         network, model = driver.network, self._model(driver.network, factors)
         occupied = self._occupied(x)
         # A checkpoint computes a pass again in the backward pass: with the same exponents.
-        again = self._passes.again(x)
+        remembered = self._passes.again(x)
         masks = _mask_seed(network) if first.training and settling is None else None
         if settling is not None:
-            driver.input_exponent = exponent = self._calibrated_input(x)
-            done = settling.forward(driver, self._operands(samples, exponent, model, self.scales))
-        elif again is not None:
-            driver.input_exponent = again.exponent
-            operands = self._operands(samples, again.exponent, model, again.scales, masks)
-            done = self.runner.forward(operands)
+            setup = _PassSetup.of(driver, model, self._calibrated_input(x))
+            done = settling.forward(driver, self._operands(setup, samples, self.scales))
+        elif remembered is not None:
+            setup = _PassSetup.of(driver, model, remembered.exponent, masks)
+            done = self.runner.forward(self._operands(setup, samples, remembered.scales))
         else:
             done = self._computed(driver, samples, whole, model, masks, follows=follows)
             exponent = done.input_exponent
@@ -338,18 +357,13 @@ class Segment:
         """
         with self.unchanged_if_refused():
             exponent = self._input_exponent(whole.values, follows=follows)
-            driver.input_exponent = exponent
-
-            def computed(scales: Scales) -> Pass[Driver]:
-                return self._pass(
-                    driver, samples, whole, exponent, model, scales, masks=masks, follows=follows
-                )
-
+            setup = _PassSetup.of(driver, model, exponent, masks)
             try:
-                return computed(self.scales)
+                return self._pass(setup, samples, whole, self.scales, follows=follows)
             except AlignmentError:
                 # Exponents of 1e30 leave no shift for values of 1: begin as a fresh model does.
-                return computed(Scales(self.scales.ranges))
+                fresh = Scales(self.scales.ranges)
+                return self._pass(setup, samples, whole, fresh, follows=follows)
 
     @contextmanager
     def unchanged_if_refused(self) -> Generator[None]:
@@ -366,17 +380,15 @@ class Segment:
             raise
 
     def _pass(
-        self, driver: Driver, samples: CallSamples, whole: CallSamples, exponent: int,
-        model: QuantisedModel, scales: Scales, *, masks: int | None, follows: bool,
+        self, setup: _PassSetup, samples: CallSamples, whole: CallSamples, scales: Scales,
+        *, follows: bool,
     ) -> Pass[Driver]:  # fmt: skip
         """Run a forward pass with these exponents, or others if values are lost with them."""
         training = self.layers[self.stretch.first].training
         if not self.runner.is_calibrated(scales):
             stays = follows and bool(whole.values.any())
-            scales = self._chosen(
-                driver, whole, exponent, model, scales if stays else self._copied(scales)
-            )
-        given = self._operands(samples, exponent, model, scales, masks)
+            scales = self._chosen(setup, whole, scales if stays else self._copied(scales))
+        given = self._operands(setup, samples, scales)
         done = self.runner.forward(given)
         counted = self._of_samples(self._occupied(samples.values), done.result.statistics)
         lost = bool(given.inputs.any()) and self._is_astray(counted)
@@ -385,22 +397,19 @@ class Segment:
         elif lost:
             # The values have moved further than exponents follow in one step.
             scales = self._copied(scales, held=scales.held)
-            scales = self._chosen(driver, whole, exponent, model, scales)
+            scales = self._chosen(setup, whole, scales)
             done = self.runner.forward(replace(given, scales=scales))
         return done
 
-    def _operands(
-        self, samples: CallSamples, exponent: int, model: QuantisedModel, scales: Scales,
-        masks: int | None = None,
-    ) -> ForwardOperands:  # fmt: skip
+    def _operands(self, setup: _PassSetup, samples: CallSamples, scales: Scales) -> ForwardOperands:
         """Return the operands of a pass; repeated samples fill up the batch."""
         places = torch.arange(self.batch) % max(1, len(samples.values))
         attended = {
             node.name: mask[places]
             for node, mask in zip(self.stretch.masked, samples.masks, strict=True)
         }
-        words = self._words(samples.values, exponent)
-        return ForwardOperands(words, model, scales, masks=masks, attended=attended)
+        words = self._words(samples.values, setup.exponent)
+        return ForwardOperands(words, setup.model, scales, masks=setup.masks, attended=attended)
 
     @property
     def _quantiser(self) -> InputQuantiser:
@@ -435,18 +444,16 @@ class Segment:
             self._quantiser.follow(exponent, greatest)
         return exponent
 
-    def _chosen(
-        self, driver: Driver, whole: CallSamples, exponent: int, model: QuantisedModel,
-        scales: Scales,
-    ) -> Scales:  # fmt: skip
+    def _chosen(self, setup: _PassSetup, whole: CallSamples, scales: Scales) -> Scales:
         """Let the exponents of a forward pass jump to suit samples drawn from the whole call."""
         batch = self.batch
         every = -(-len(whole.values) // batch)  # evenly from all parts of the call
         drawn = CallSamples(whole.values[::every], tuple(mask[::every] for mask in whole.masks))
-        given = self._operands(drawn, exponent, model, scales)
+        # Without masks: exponents suit all values, also those that dropout drops.
+        given = self._operands(replace(setup, masks=None), drawn, scales)
         occupied = self._occupied(drawn.values)
         with Settling() as own:
-            own.repeat(lambda: own.forward(driver, given, samples=occupied))
+            own.repeat(lambda: own.forward(setup.driver, given, samples=occupied))
         return scales
 
     def _occupied(self, x: torch.Tensor) -> int:
@@ -506,18 +513,12 @@ class Segment:
         follows = call.follows and bool(whole.any()) and not few
         if call.follows:
             self._watch_gradients(gradients)
-        step = self._step
-        scales = self.scales
-        if step.begun:
-            scales = self._copied(scales)
-            scales.exponents.update(step.begun)
+        step, scales = self._step, self._step_scales()
         known = {str(end) for end in ends} <= self._ends.keys()
         chosen = follows and step.chosen_by not in (None, call.whole)
         if few or chosen or not (known and self.runner.is_calibrated(scales)):
             if not follows or step.begun:
-                forward = done.result.statistics.keys()
-                kept = {n: e for n, e in done.operands.scales.exponents.items() if n in forward}
-                scales = Scales(self.scales.ranges, kept)
+                scales = self._forward_scales(done)
             self._settle(call, whole, scales)
             if follows:
                 self._mark(ends)
@@ -536,6 +537,19 @@ class Segment:
         elif call.follows:
             self._follow(call, {})
         return self._given(call, back, self.stretch.reaching(ends))
+
+    def _step_scales(self) -> Scales:
+        """Return the scales of a step: with those it has begun with, in a copy, once it has."""
+        if not self._step.begun:
+            return self.scales
+        scales = self._copied(self.scales)
+        scales.exponents.update(self._step.begun)
+        return scales
+
+    def _forward_scales(self, done: Pass[Driver]) -> Scales:
+        """Return scales that have only the exponents of a forward pass's own tensors."""
+        exponents, own = done.operands.scales.exponents, done.result.statistics.keys()
+        return Scales(self.scales.ranges, {n: e for n, e in exponents.items() if n in own})
 
     def _watch_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Warn where outputs have gradients of far different sizes."""

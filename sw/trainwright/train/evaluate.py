@@ -138,6 +138,22 @@ def outside_of(names: Sequence[str]) -> int:
     return names.index(OUTSIDE) if OUTSIDE in names else 0
 
 
+@dataclass(frozen=True)
+class LabelKinds:
+    """Names of the classes of a data set, or the scale of its numbers."""
+
+    names: Sequence[str] = ()
+    """Classes of samples, or of words where these have labels."""
+    line_names: Sequence[str] = ()
+    """Classes of lines, where both lines and words have labels."""
+    scale: tuple[float, float] | None = None
+    """Mean and deviation of the targets of a regression."""
+
+    def line_name(self, number: int) -> str:
+        """Return the name of a class of lines; a network may have more classes than the data."""
+        return self.line_names[number] if number < len(self.line_names) else str(number)
+
+
 def evaluate(
     driver: StepDriver,
     model: Model | ChipModel | QuantisedModel,
@@ -146,21 +162,18 @@ def evaluate(
     split: Split,
     batch: int,
     *,
-    scale: tuple[float, float] | None = None,
-    names: Sequence[str] = (),
-    line_names: Sequence[str] = (),
+    labels: LabelKinds | None = None,
     progress: Callable[[int, int], None] = lambda done, samples: None,
 ) -> Evaluation:
     """Classify every sample of a split; the last batch is filled up with blank images.
 
     Words are classified where labels are (samples, words), and lines as well where the network has
-    heads of both; ``names`` and ``line_names`` are those of the classes. Words behind the last
-    token of the network count as predicted outside of any span.
-
-    With the ``scale`` of a regression's targets the first output is the number predicted.
+    heads of both. Words behind the last token of the network count as predicted outside of any
+    span. In a regression the first output is the number predicted.
 
     Neither the model nor the scales change.
     """
+    labels = labels or LabelKinds()
     quantised = model if isinstance(model, QuantisedModel) else operands_of(model)
     scales, network = scales.copy(), model.network
     counters, seconds = Counters(), 0.0
@@ -169,7 +182,7 @@ def evaluate(
         inputs, real = quantiser.padded_batch(split, start, batch)
         result = driver.forward(inputs, quantised, scales)
         logits = result.logits[:real]
-        if scale is not None:
+        if labels.scale is not None:
             by_batch.append(logits[:, 0].numpy())
         elif split.labels.ndim == 1:
             by_batch.append(_best(logits, network.classes))
@@ -183,27 +196,27 @@ def evaluate(
         counters, seconds = counters + result.counters, seconds + result.seconds
         progress(start + real, len(split))
     predictions = np.concatenate(by_batch)
-    if scale is not None:
-        mean, deviation = scale
+    if labels.scale is not None:
+        mean, deviation = labels.scale
         predicted = mean + deviation * predictions.astype(np.float64)
         values = Regression(predicted, mean + deviation * split.labels)
         nothing = np.zeros(len(split), np.int64)
         return Evaluation(nothing, nothing, counters, seconds, values)
-    labels, lines = split.labels.astype(np.int64), None
-    if labels.ndim == 1:
-        return Evaluation(predictions, labels, counters, seconds)
+    targets, lines = split.labels.astype(np.int64), None
+    if targets.ndim == 1:
+        return Evaluation(predictions, targets, counters, seconds)
     if network.is_joint:
         best = np.concatenate(lines_by_batch)
-        named = [line_names[n] if n < len(line_names) else str(n) for n in map(int, best)]
-        right = best == network.labels_of(network.sequence_head, labels)
-        lines, labels = LineLabels(named, float(right.mean())), labels[:, 1:]
+        right = best == network.labels_of(network.sequence_head, targets)
+        lines = LineLabels([*map(labels.line_name, best.tolist())], float(right.mean()))
+        targets = targets[:, 1:]
     # Words behind the network's last token are not predicted.
-    whole = np.full_like(labels, outside_of(names))
-    tokens = min(predictions.shape[1], labels.shape[1])
+    whole = np.full_like(targets, outside_of(labels.names))
+    tokens = min(predictions.shape[1], targets.shape[1])
     whole[:, :tokens] = predictions[:, :tokens]
-    kept = labels >= 0
-    words = WordLabels(_names_of(whole, kept, names), _names_of(labels, kept, names))
-    return Evaluation(whole[kept], labels[kept], counters, seconds, words=words, lines=lines)
+    kept = targets >= 0
+    words = WordLabels(*(_names_of(classes, kept, labels.names) for classes in (whole, targets)))
+    return Evaluation(whole[kept], targets[kept], counters, seconds, words=words, lines=lines)
 
 
 def _best(logits: torch.Tensor, classes: int) -> npt.NDArray[np.int64]:

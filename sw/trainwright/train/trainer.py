@@ -26,7 +26,7 @@ from trainwright.train.batches import (
 )
 from trainwright.train.chip_update import ChipModel, ChipUpdate, ranks_left
 from trainwright.train.engine import StepEngine, StepResult, TrainingTask
-from trainwright.train.evaluate import Evaluation, evaluate, outside_of
+from trainwright.train.evaluate import Evaluation, LabelKinds, evaluate, outside_of
 from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
 from trainwright.train.host_update import HostUpdate
 from trainwright.train.interfaces import Observer, Update
@@ -195,9 +195,11 @@ class Trainer:
                 self._quantiser,
                 self._test,
                 self.state.settings.batch,
-                scale=self._data.scale,
-                names=class_names(self.state.network, self._data),
-                line_names=self._data.line_names,
+                labels=LabelKinds(
+                    class_names(self.state.network, self._data),
+                    self._data.line_names,
+                    self._data.scale,
+                ),
                 progress=self._evaluating,
             )
         self._evaluated(result.accuracy)

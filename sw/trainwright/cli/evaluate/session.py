@@ -15,7 +15,7 @@ from trainwright.driver import Driver, StepDriver
 from trainwright.report.classes import class_results, class_table
 from trainwright.support.text import amount
 from trainwright.train.batches import check_fit, class_names, data_notes, input_quantiser
-from trainwright.train.evaluate import Evaluation, evaluate
+from trainwright.train.evaluate import Evaluation, LabelKinds, evaluate
 from trainwright.train.export import Origin, TrainedModel, held_back
 from trainwright.train.float_driver import FloatDriver
 from trainwright.train.stored import load_trained
@@ -111,8 +111,8 @@ def _classify(
     def classify(driver: StepDriver) -> Evaluation:
         quantiser = input_quantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
         return evaluate(
-            driver, trained.model, trained.scales, quantiser, test, origin.batch, scale=data.scale,
-            names=data.class_names, line_names=data.line_names,
+            driver, trained.model, trained.scales, quantiser, test, origin.batch,
+            labels=LabelKinds(data.class_names, data.line_names, data.scale),
             progress=teller(f"classifying test {data.samples_are}"),
         )  # fmt: skip
 
