@@ -63,7 +63,7 @@ def results(capsys):
 def test_profile_of_step_alone_has_cycles_of_the_model(part, results):
     program = part.program.descriptors
     cycles = [predict(program, P, step=FIRST).cycles]
-    cycles += [predict(program, P, step=FIRST + n, again=True).cycles for n in range(1, STEPS)]
+    cycles += [predict(program, P, step=FIRST + n, repeated=True).cycles for n in range(1, STEPS)]
     whole, step = results["totals"]
     assert (whole["part"], whole["cycles"]) == ("8 steps", sum(cycles))
     assert (step["part"], step["cycles"]) == ("step", round(sum(cycles) / STEPS))

@@ -79,7 +79,7 @@ def test_graph_order_that_fills_the_arrays_is_better_than_one_of_fewer_products(
 def test_graph_stored_tensor_is_not_recomputed():
     step = step_graph(load_network("fashion").with_ranks(((14, 10, 15), (12,))), 64)
     order = orders(step, held=HELD)[0]
-    assert order.again == 0 and order.cost == order.macs
+    assert order.recomputed == 0 and order.cost == order.macs
     tensors = {op.out: op.operands for op in order.products}
     assert "l1.G1.G2.x" in tensors["l1.y"] and "l1.G1.G2.x" in tensors["l1.G1.G2.x.dy"]
     assert order.graph.count("l1.G1.G2.x") > HELD

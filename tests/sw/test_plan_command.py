@@ -102,7 +102,7 @@ def test_why_an_order_of_a_graph_is_dropped():
     assert _why(as_dear, best, None) == (
         "as many multiply-accumulates: the first order found was chosen"
     )
-    again = replace(as_dear, cost=best.cost + 5, again=5)
+    again = replace(as_dear, cost=best.cost + 5, recomputed=5)
     assert _why(again, best, None).startswith("5 multiply-accumulates to recompute")
     slower = replace(as_dear, cost=best.cost + 7)
     assert _why(slower, best, None).startswith("fills the arrays less: costs the time of 7")

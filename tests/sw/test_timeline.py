@@ -134,7 +134,7 @@ def test_descriptors_of_the_next_time_are_fetched_few_ahead():
     """Up to the end as many descriptors are there as fit, of the next time at most AHEAD."""
     for asked, ahead in ((500, P.program_depth), (600, AHEAD)):
         for number, loads in ((ahead - MOST_REFILL + 1, 0), (ahead - MOST_REFILL, 1)):
-            engines, fetch = machine(1.0), _Fetch(600, P, again=True)
+            engines, fetch = machine(1.0), _Fetch(600, P, repeated=True)
             fetch.asked = asked
             fetch.before(asked - number, engines)
             assert len(engines.running[Engine.LOAD]) == loads

@@ -62,9 +62,9 @@ def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
     more = order.macs - chosen.macs
     if more > 0:
         return f"{more:,} more multiply-accumulates"
-    if order.again > chosen.again:
-        again = f"{order.again:,.0f} multiply-accumulates"
-        return f"{again} to recompute what is neither held nor sliced"
+    if order.recomputed > chosen.recomputed:
+        recomputed = f"{order.recomputed:,.0f} multiply-accumulates"
+        return f"{recomputed} to recompute what is neither held nor sliced"
     if order.cost > chosen.cost:
         lost = f"{order.cost - chosen.cost:,.0f} multiply-accumulates"
         return f"fills the arrays less: costs the time of {lost} more"

@@ -67,7 +67,7 @@ class Settling:
         counted = {n: s.of_samples(samples or batch, batch) for n, s in statistics.items()}
         self.moved += scales.jump(counted)
 
-    def again(self, done: Pass[Driver]) -> Pass[Driver]:
+    def on_twin(self, done: Pass[Driver]) -> Pass[Driver]:
         """Run a pass of a driver again on its twin, with the exponents it had."""
         return self._run(done.driver, done.input_exponent, done.operands)
 

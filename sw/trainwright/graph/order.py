@@ -152,7 +152,7 @@ class Site:
 
         return self.cost.arrays.fill(sizes(a - b), sizes(b - a), sizes((a & b) - kept))
 
-    def again(self, tree: Tree) -> float:
+    def recomputed(self, tree: Tree) -> float:
         """Return the cost of partial results that further readers compute again.
 
         A partial result is computed again if it neither fits the scratchpad nor can be consumed in
@@ -195,7 +195,7 @@ class Site:
 
     def total(self, tree: Tree) -> float:
         """Return the cost of all partial results of a tree."""
-        return sum(self.cost_of(a, b) for a, b in tree.values()) + self.again(tree)
+        return sum(self.cost_of(a, b) for a, b in tree.values()) + self.recomputed(tree)
 
     def splits(self, mask: int) -> Iterable[tuple[int, int]]:
         """Yield every division of a set of leaves in two."""
@@ -303,7 +303,7 @@ class Order:
     products: tuple[Einsum, ...]
     """Products in an order in which they can be computed."""
     cost: float
-    again: float = 0.0
+    recomputed: float = 0.0
     """Part of ``cost`` for partial results that are computed again."""
 
     @property
@@ -479,7 +479,7 @@ def order_of(site: Site, tree: Tree, *, word: int = 16, accumulator: int = 48) -
         products.append(Einsum(tensor.name, (names.of(first), names.of(second)), name))
     new = Graph(graph.sizes, tensors, tuple(products), graph.given, graph.results)
     new = narrowed(new, set(graph.tensors), accumulator)
-    return Order(name, new, tuple(products), site.total(tree), site.again(tree))
+    return Order(name, new, tuple(products), site.total(tree), site.recomputed(tree))
 
 
 def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:

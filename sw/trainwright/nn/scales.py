@@ -83,7 +83,7 @@ class RecentPasses(Generic[Used]):
     def __init__(self) -> None:
         self._used: dict[tuple[object, ...], Used] = {}
 
-    def again(self, values: torch.Tensor) -> Used | None:
+    def remembered(self, values: torch.Tensor) -> Used | None:
         """Return what the pass of ``values`` used, if a checkpoint computes the pass again."""
         return self._used.get(_pass_key(values)) if in_backward() else None
 
@@ -156,7 +156,7 @@ class _Quantiser(torch.nn.Module):
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Round to multiples of 2^exponent; the gradient passes straight through."""
         follows = self.training and torch.is_grad_enabled()
-        exponent = self._passes.again(values) if follows else None
+        exponent = self._passes.remembered(values) if follows else None
         if exponent is not None:
             # A checkpoint computes a pass again: with the same exponent, which stays.
             return straight_through(values, exponent, self.fmt, underflow=self.underflow)

@@ -204,15 +204,15 @@ class _Elsewhere(threading.local):
 
 
 elsewhere = _Elsewhere()
-again: WeakKeyDictionary[torch.nn.Module, Callable[[], Any]] = WeakKeyDictionary()
+last_computed_by: WeakKeyDictionary[torch.nn.Module, Callable[[], Any]] = WeakKeyDictionary()
 """Weak references to what computed a layer last in a compiled model, and has ``compute_alone``."""
 
 
 def computed_again(layer: torch.nn.Module, x: Any) -> torch.Tensor | None:
     """Compute a layer in a backward pass where a checkpoint's first pass did; None for torch."""
-    if not again or torch._C._current_graph_task_id() == -1:  # pyright: ignore
+    if not last_computed_by or torch._C._current_graph_task_id() == -1:  # pyright: ignore
         return None
-    place = again.get(layer)
+    place = last_computed_by.get(layer)
     plan = None if place is None else place()
     return None if plan is None else plan.compute_alone(layer, x)
 

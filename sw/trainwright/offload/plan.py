@@ -17,7 +17,7 @@ from torch import fx
 from trainwright.compiler import CompileError
 from trainwright.network.nodes import IMAGE, layer_name
 from trainwright.nn import TensorTrain, TTConv2d
-from trainwright.nn.untyped import again, named_modules, saving_hooks
+from trainwright.nn.untyped import last_computed_by, named_modules, saving_hooks
 from trainwright.offload.chain import Chain
 from trainwright.offload.heads import join_heads
 from trainwright.offload.regions import regions
@@ -192,7 +192,7 @@ class Session:
 
     def apply(self, layer: TensorTrain, x: Any) -> torch.Tensor:
         """Return the outputs of a layer that the module calls."""
-        again[layer] = ref(self._plan)
+        last_computed_by[layer] = ref(self._plan)
         operation = "layer", layer
         result = self._going_on(operation, x)
         if result is not None:

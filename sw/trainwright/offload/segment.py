@@ -320,7 +320,7 @@ class Segment:
         network, model = driver.network, self._model(driver.network, factors)
         occupied = self._occupied(x)
         # A checkpoint computes a pass again in the backward pass: with the same exponents.
-        remembered = self._passes.again(x)
+        remembered = self._passes.remembered(x)
         masks = _mask_seed(network) if first.training and settling is None else None
         if settling is not None:
             setup = _PassSetup.of(driver, model, self._calibrated_input(x))
@@ -449,8 +449,7 @@ class Segment:
         batch = self.batch
         every = -(-len(whole.values) // batch)  # evenly from all parts of the call
         drawn = CallSamples(whole.values[::every], tuple(mask[::every] for mask in whole.masks))
-        # Without masks: exponents suit all values, also those that dropout drops.
-        given = self._operands(replace(setup, masks=None), drawn, scales)
+        given = self._operands(setup, drawn, scales)
         occupied = self._occupied(drawn.values)
         with Settling() as own:
             own.repeat(lambda: own.forward(setup.driver, given, samples=occupied))
@@ -564,7 +563,7 @@ class Segment:
         """Let the exponents of a backward pass jump on the golden model until none moves."""
         with Settling() as own:
             given, samples = BackwardOperands(whole, scales), _filled(whole)
-            own.repeat(lambda: own.backward(own.again(call.done), given, samples=samples))
+            own.repeat(lambda: own.backward(own.on_twin(call.done), given, samples=samples))
 
     def _warn_of_frozen(self, statistics: Mapping[str, TensorStatistics]) -> None:
         """Warn if evaluation saturates a tensor; zeros give no warning, as a ReLU may make them."""

@@ -96,18 +96,18 @@ MOST, FIRST = "most", "first"
 
 
 def decide_kernel(
-    k: Body, distance: int, row: int = 0, rows: int = 1, *, again: bool = False
+    k: Body, distance: int, row: int = 0, rows: int = 1, *, second_sweep: bool = False
 ) -> None:
     """Change the flags of a bond's columns in a step that looks, and count the columns left.
 
     A bond may have several ``rows`` of a column a lane, a pass for each. Two sweeps take all of
-    them: only the second, which comes ``again``, knows what all rows have in common.
+    them: only the second one knows what all rows have in common.
     """
 
     def joint(name: str, value: Value) -> Value:
         """Return the greatest value of all rows so far."""
         if rows > 1:
-            value = value.at_least(k.read(name)) if row or again else value
+            value = value.at_least(k.read(name)) if row or second_sweep else value
             k.write(name, value)
         return value
 

@@ -58,7 +58,7 @@ def predicted_steps(
     """Return the commands of a program that one start runs in all ``steps``, and its cycles."""
     commands, begin = [], 0
     for step in steps:
-        timeline = predict(descriptors, p, step=step, again=begin > 0)
+        timeline = predict(descriptors, p, step=step, repeated=begin > 0)
         commands += predicted(timeline, begin)
         begin += timeline.cycles
     return tuple(commands), begin

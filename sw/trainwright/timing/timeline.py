@@ -298,7 +298,7 @@ class _Fetch:
 
     length: int
     parameters: AcceleratorParameters
-    again: bool = False
+    repeated: bool = False
     """Whether the program is repeated: its first descriptors are already in the program memory, and
     the last load brings those of the next repetition."""
     asked: int = 0
@@ -313,7 +313,7 @@ class _Fetch:
         depth = self.parameters.program_depth
         self.asked = min(self.length, depth)
         self.own = self.length
-        if self.again and self.length > depth:
+        if self.repeated and self.length > depth:
             self.asked = min(AHEAD, depth)
             self.length += self.asked
 
@@ -340,16 +340,16 @@ def predict(
     timing: MemoryTiming | None = None,
     step: int | None = None,
     *,
-    again: bool = False,
+    repeated: bool = False,
 ) -> Timeline:
     """Predict the run of a program's descriptors.
 
     ``step`` is the number of a step: descriptors of other steps are skipped; None executes all.
-    With ``again`` the program has run in the step before and runs in the next.
+    With ``repeated`` the program has run in the step before and runs in the next.
     """
     timing = timing or MemoryTiming.of(parameters)
     timeline = Timeline(step=step)
-    fetch = _Fetch(len(program), parameters, again)
+    fetch = _Fetch(len(program), parameters, repeated)
 
     def run(first: int, stop: int, now: float, times: int) -> float:
         """Execute descriptors ``first`` to ``stop``, ``times`` times alike; return the end."""
@@ -391,7 +391,7 @@ def predict(
         return machine.now
 
     now = 0.0
-    if not again:
+    if not repeated:
         work = program_work(fetch.asked, parameters)
         now = FETCH + work.cycles / transfer_speed(work, timing)
     timeline.bytes_moved = len(program) * DESCRIPTOR_BYTES

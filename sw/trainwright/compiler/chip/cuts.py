@@ -69,11 +69,11 @@ class Cuts:
         rows = self._layout.line_rows
         # The strongest column of a bond decides about all. If columns take several rows, a first
         # sweep finds the strongest one, and the flags of that sweep do not count.
-        for again in (False, True)[:rows]:
+        for second_sweep in (False, True)[:rows]:
             for row in range(rows):
                 decide = lower(by.decide_kernel, distance=distance, row=row, rows=rows,
-                               lanes=self._work.p.lanes, again=again)  # fmt: skip
-                self._decide_row(decide, bond, row, final=again or rows == 1)
+                               lanes=self._work.p.lanes, second_sweep=second_sweep)  # fmt: skip
+                self._decide_row(decide, bond, row, final=second_sweep or rows == 1)
 
     def _decide_row(self, decide: VectorPass, bond: int, row: int, *, final: bool) -> None:
         lanes, identity = self._work.p.lanes, Stream(self._identity, 1)

@@ -48,7 +48,7 @@ class Resident:
         """Return the cycles of a step between others that renews no coefficients, by the model."""
         # Step 5 of eight: neither a renewal nor a step before one, as most steps are.
         step = EIGHTH // 2 + 1
-        return predict(self.program.descriptors, parameters, step=step, again=True).cycles
+        return predict(self.program.descriptors, parameters, step=step, repeated=True).cycles
 
 
 def resident_step(
