@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 import numpy as np
@@ -79,7 +79,6 @@ def load_npz(
     channels = 3 if colours == {True} else 1
     parts = [splits[part].labels for part in ("train", "test")]
     values: npt.NDArray[Any] = np.concatenate(parts)
-    scale: tuple[float, float] | None = None
     if preparation is not None:
         task = REGRESSION if "scale" in preparation else CLASSIFICATION
         class_names = _known_names(path, arrays, preparation)
@@ -92,35 +91,60 @@ def load_npz(
     if task is None:
         notes += _task_notes(path, values, is_regression=is_regression)
     if is_regression:
-        preparation = preparation or {"kind": "npz", "scale": _scale(path, parts[0])}
-        names, scale = ("number",), tuple(preparation["scale"])
         notes += _lost_integers(path, values)
-        labels = [
-            np.array([standardised(value, *scale) for value in part.astype(np.float64).tolist()])
-            for part in parts
-        ]
+        targets = _amounts(path, parts, preparation)
     elif values.dtype.kind == "U":
-        preparation = preparation or {"kind": "npz", "classes": sorted(set(values.tolist()))}
-        names = tuple(preparation["classes"])
-        labels = [_places(path, part, names) for part in parts]
+        targets = _texts(path, parts, preparation)
     else:
         labels = [_numbered(path, part) for part in parts]
-        names, preparation = tuple(class_names or _names(path, arrays, labels)), None
+        names = tuple(class_names or _names(path, arrays, labels))
         most = max(len(names), *(int(part.max()) + 1 for part in labels if part.size))
-        labels = [part.astype(label_type(most)) for part in labels]
-    if scale is None and not 2 <= len(names) <= MOST_CLASSES:
+        targets = _Targets(names, [part.astype(label_type(most)) for part in labels], None)
+    if targets.scale is None and not 2 <= len(targets.names) <= MOST_CLASSES:
         raise DataError(
-            f"{path} has {amount(len(names), 'class')}: 2 to {MOST_CLASSES:,} can be learnt"
+            f"{path} has {amount(len(targets.names), 'class')}: 2 to {MOST_CLASSES:,} can be learnt"
         )
     train, test = (
         Split(splits[part].images, values)
-        for part, values in zip(("train", "test"), labels, strict=True)
+        for part, values in zip(("train", "test"), targets.labels, strict=True)
     )
     with errors_as(str(path), DataError, DataError):
         return DataSet(
-            name, train, test, FULL_SCALE, names, preparation, channels=channels, scale=scale,
-            notes=notes,
+            name, train, test, FULL_SCALE, targets.names, targets.preparation, channels=channels,
+            scale=targets.scale, notes=notes,
         )  # fmt: skip
+
+
+class _Targets(NamedTuple):
+    """Labels of both splits as a network learns them, and how they were made."""
+
+    names: tuple[str, ...]
+    labels: list[npt.NDArray[Any]]
+    preparation: Mapping[str, Any] | None
+    scale: tuple[float, float] | None = None
+
+
+def _amounts(
+    path: Path, parts: Sequence[npt.NDArray[Any]], preparation: Mapping[str, Any] | None
+) -> _Targets:
+    """Return the numbers of a regression, by the mean and deviation of the training split."""
+    preparation = preparation or {"kind": "npz", "scale": _scale(path, parts[0])}
+    mean, deviation = preparation["scale"]
+    labels = [
+        np.array([standardised(value, mean, deviation) for value in part.tolist()])
+        for part in (part.astype(np.float64) for part in parts)
+    ]
+    return _Targets(("number",), labels, preparation, (mean, deviation))
+
+
+def _texts(
+    path: Path, parts: Sequence[npt.NDArray[Any]], preparation: Mapping[str, Any] | None
+) -> _Targets:
+    """Return the classes that texts name: those of a model, or all of the file, sorted."""
+    texts = sorted({text for part in parts for text in part.tolist()})
+    preparation = preparation or {"kind": "npz", "classes": texts}
+    names = tuple(preparation["classes"])
+    return _Targets(names, [_places(path, part, names) for part in parts], preparation)
 
 
 def _is_regression(path: Path, values: npt.NDArray[Any], task: str | None) -> bool:

@@ -62,10 +62,9 @@ def load_data_set(
     ``digits`` needs no files and takes no ``root``; ``npz`` is any user's, read from the file
     ``root``. The others are read from ``root``/``name`` or ``root`` itself, or from an ``.npz``;
     without ``root`` the environment variable TRAINWRIGHT_DATA names it, or else the user's cache
-    folder does. With
-    ``fetch`` files that are not there are downloaded first. An ``.npz`` is read with the classes
-    or the scale of a model's ``preparation``. Raises ``DataError`` in one line for an
-    unknown name, a missing folder or file, and a file that is not sound.
+    folder does. With ``fetch`` files that are not there are downloaded first. An ``.npz`` is read
+    with the classes or the scale of a model's ``preparation``. Raises ``DataError`` in one line for
+    an unknown name, a missing folder or file, and a file that is not sound.
     """
     if name not in DATA_SETS:
         raise DataError(
@@ -77,15 +76,7 @@ def load_data_set(
             f"--download fetches {' and '.join(SOURCES)}, {name!r} is none of them: omit it"
         )
     if name in OWN:
-        kind = None if root is None else own_kind(Path(root), sequences=name == "text")
-        if root is None or kind != name:
-            what = f"--data {str(root)!r} is none" if root else "give it with --data"
-            wanted = {
-                "table": f"a file {', '.join(TABLE_SUFFIXES)}",
-                "text": f"a file {TEXT}, or a folder with train{TEXT} or train/seq.in,",
-            }.get(name, "a folder")
-            raise DataError(f"data set {name!r} is {wanted} of your own: {what}")
-        return load_own(Path(root), own or OwnOptions(), name)
+        return _load_own_kind(name, root, own or OwnOptions())
     if root is not None and not is_npz(root) and Path(root).is_file():
         if own_kind(Path(root)) is not None:
             raise DataError(f"--data {root} is data of your own, not {name!r}: omit --dataset")
@@ -118,6 +109,19 @@ def load_data_set(
     if train.images.shape[1:] != test.images.shape[1:]:
         raise DataError(f"{folder}: train and test images differ in size")
     return DataSet(name, train, test, full_scale=255, class_names=_CLASS_NAMES[name])
+
+
+def _load_own_kind(name: str, root: str | os.PathLike[str] | None, own: OwnOptions) -> DataSet:
+    """Load data of a user's own; ``DataError`` unless ``root`` is of the kind ``name``."""
+    kind = None if root is None else own_kind(Path(root), sequences=name == "text")
+    if root is None or kind != name:
+        what = f"--data {str(root)!r} is none" if root else "give it with --data"
+        wanted = {
+            "table": f"a file {', '.join(TABLE_SUFFIXES)}",
+            "text": f"a file {TEXT}, or a folder with train{TEXT} or train/seq.in,",
+        }.get(name, "a folder")
+        raise DataError(f"data set {name!r} is {wanted} of your own: {what}")
+    return load_own(Path(root), own, name)
 
 
 def _folder(name: str, root: str | os.PathLike[str] | None, *, fetch: bool) -> Path:

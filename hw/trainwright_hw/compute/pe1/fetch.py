@@ -86,6 +86,8 @@ class StepFetch(wiring.Component):
         connect(m, reader.port, flipped(self.x))
         connect(m, entries.g, flipped(self.g))
 
+        # --- settings of the command whose steps start --------------------------------------------
+
         last_rows, stride = Signal(ROWS_WIDTH), Signal(LOCAL_WIDTH)
         context = Signal()
         # Follow the offered command while free: that a command is loaded is known late in a cycle.
@@ -95,6 +97,9 @@ class StepFetch(wiring.Component):
                 stride.eq(self.command.x_row_stride),
                 context.eq(self.command_context),
             ]
+
+        # --- a row of the tile is requested in every cycle ----------------------------------------
+
         # The first address of a step comes from the nest; later ones add the row stride.
         step = nest.step.payload
         row, address, start = Signal(range(rows)), Signal(LOCAL_WIDTH), Signal()
@@ -117,6 +122,8 @@ class StepFetch(wiring.Component):
                 is_first.eq(row == rows - 1),
                 address.eq(now + Mux(self._more(m, tile_rows, start, is_first), stride, 0)),
             ]
+
+        # --- the step waits in a queue until all of its entries are there -------------------------
 
         entry = data.View(self.step.shape(), steps.w_data)
         copied = ("z", "first", "last", "final", *(["digit"] if self._parameters.narrow else []))

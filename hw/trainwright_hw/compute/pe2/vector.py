@@ -60,6 +60,9 @@ class VectorUnit(wiring.Component):
         m, arithmetic = Module(), self._arithmetic
         cycles = arithmetic.product_cycles
         is_mask = self.command.operation == Operation.MASK
+
+        # --- settings of the command, by context --------------------------------------------------
+
         # A shift is a product with a power of two, which reuses the multipliers. Only the sign of
         # the mask's operand matters, so its factor is 0.
         fields = {
@@ -81,6 +84,9 @@ class VectorUnit(wiring.Component):
                 m, lambda context: Mux(masked(context), 0, C(1) << g_shift(context)), "g_factor"
             ),
         }
+
+        # --- what belongs to a step, delayed to its words: lane n is n cycles late ----------------
+
         context = delay_line(m, self.context, cycles + 1, "context")
         valid = delay_line(m, self.valid, cycles + self._lanes, "valid", reset_less=False)
         last: list[Value] = []
@@ -99,6 +105,9 @@ class VectorUnit(wiring.Component):
             m.d.comb += factor.eq(settings[f"{name}_factor"](context[0]))
             factors[name] = delay_line(m, factor, self._lanes, f"{name}_factor")
             rows[name] = skew(m, list(row), f"{name}_row", together=together)
+
+        # --- a lane: two products, their sum, and what the mask or the rectifier leaves of it -----
+
         for lane in range(self._lanes):
             words = {name: arithmetic.operand(row[lane]) for name, row in rows.items()}
             for name, of_lane in products.items():
