@@ -9,6 +9,7 @@ from trainwright.cli.train.job import RunOptions, load_data
 from trainwright.data import DataSet
 from trainwright.data.prepared import save_prepared
 from trainwright.data.registry import OWN
+from trainwright.support.memo import CachedMethod
 
 
 class DataShelf:
@@ -17,8 +18,6 @@ class DataShelf:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: dict[str, DataSet] = {}
-        self._written: dict[str, Path] = {}
-        self._digests: dict[str, str] = {}
 
     def load(self, options: RunOptions) -> DataSet:
         """Return the data set of a trial. Raises ``DataError``."""
@@ -34,26 +33,28 @@ class DataShelf:
         """
         if options.dataset not in (*OWN, "npz"):
             return trial
+        self.load(options)
         key = _reading(options)
-        if key not in self._digests:
-            self._digests[key] = _digest(self.load(options))
-        folder = trial.folder.with_name(f"{trial.folder.name}-{self._digests[key]}")
+        folder = trial.folder.with_name(f"{trial.folder.name}-{self._digest(key)}")
         trial = replace(trial, folder=folder)
-        if trial.finished:
-            return trial
-        if key not in self._written:
-            digest = hashlib.sha256(key.encode()).hexdigest()[:8]
-            self._written[key] = (self._folder / f"data-{digest}.safetensors").absolute()
-            save_prepared(self._written[key], self.load(options))
-        return replace(trial, prepared=self._written[key])
+        return trial if trial.finished else replace(trial, prepared=self._file(key))
 
+    @CachedMethod
+    def _digest(self, key: str) -> str:
+        """Return a digest of all arrays of data that were read."""
+        digest = hashlib.sha256()
+        for part in self._read[key].splits:
+            for array in (part.images, part.labels, part.tags):
+                digest.update(b"" if array is None else array.tobytes())
+        return digest.hexdigest()[:8]
 
-def _digest(data: DataSet) -> str:
-    digest = hashlib.sha256()
-    for part in data.splits:
-        for array in (part.images, part.labels, part.tags):
-            digest.update(b"" if array is None else array.tobytes())
-    return digest.hexdigest()[:8]
+    @CachedMethod
+    def _file(self, key: str) -> Path:
+        """Write data that were read, and return their file. Raises ``OptionError``."""
+        digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+        path = (self._folder / f"data-{digest}.safetensors").absolute()
+        save_prepared(path, self._read[key])
+        return path
 
 
 def _reading(options: RunOptions) -> str:
