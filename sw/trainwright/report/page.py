@@ -8,6 +8,7 @@ from trainwright.network import Network, UserNames
 from trainwright.report.memory import MemoryItem
 from trainwright.report.summary import Summary, summary_rows
 from trainwright.support.text import amount, plural
+from trainwright.train.state import TrainingState
 
 
 def _figures(s: Summary) -> list[tuple[str, str, str]]:
@@ -29,8 +30,9 @@ def _figures(s: Summary) -> list[tuple[str, str, str]]:
     return boxes
 
 
-def _layers(now: Network, then: Network) -> list[tuple[str, ...]]:
-    names = UserNames.of_network(now)
+def _layers(before: Network, after: Network) -> list[tuple[str, ...]]:
+    """Return the rows of the table of layers, with the ranks before and after training."""
+    names = UserNames.of_network(after)
     return [
         (
             names.layers[f"l{number}"].removeprefix("layer "),
@@ -42,7 +44,7 @@ def _layers(now: Network, then: Network) -> list[tuple[str, ...]]:
             f"{layer.factor_parameters:,}",
             f"{layer.matrix_parameters:,}",
         )
-        for number, (layer, first) in enumerate(zip(now.layers, then.layers, strict=True), 1)
+        for number, (layer, first) in enumerate(zip(after.layers, before.layers, strict=True), 1)
     ]
 
 
@@ -66,10 +68,8 @@ def _numbers(network: Network) -> str:
 
 def render_page(
     summary: Summary,
+    state: TrainingState,
     *,
-    now: Network,
-    then: Network,
-    batch: int,
     settings: Mapping[str, object],
     memory: Sequence[MemoryItem],
     pictures: Mapping[str, bytes],
@@ -77,7 +77,7 @@ def render_page(
     command: str,
     in_colour: bool,
 ) -> str:
-    """Return the page. ``now`` has the ranks after training, ``then`` those before.
+    """Return the page of a trained state, with the ``settings`` that a user gave.
 
     ``source`` names the data's file, ``command`` repeats the run; either may be "". Samples that
     are ``in_colour`` keep their colours on a dark page.
@@ -85,19 +85,20 @@ def render_page(
     # Loaded here, as a run needs it once, at its end.
     from jinja2 import Environment, PackageLoader
 
+    network = state.model.network
     template = Environment(
         loader=PackageLoader("trainwright.report", ""), autoescape=True, keep_trailing_newline=True
     ).get_template("page.html")
     return template.render(
         summary=summary,
         data=f"{summary.dataset} ({source})" if source else summary.dataset,
-        numbers=_numbers(now),
+        numbers=_numbers(network),
         figures=_figures(summary),
         result=summary_rows(summary),
         pictures=[(name, base64.b64encode(png).decode()) for name, png in pictures.items()],
         in_colour=in_colour,
-        layers=_layers(now, then),
-        batch=batch,
+        layers=_layers(state.network, network),
+        batch=state.settings.batch,
         memory=[
             *((m.name, m.place, f"{m.bits:,}") for m in memory),
             ("together", "", f"{sum(m.bits for m in memory):,}"),

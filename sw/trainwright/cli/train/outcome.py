@@ -53,9 +53,7 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: figures.Summary) ->
         folder.write(f"{PICTURES}/{name}", png)
     page = render_page(
         summary,
-        now=state.model.network,
-        then=state.network,
-        batch=state.settings.batch,
+        state,
         settings=_settings(job),
         memory=memory,
         pictures=pictures,
