@@ -9,6 +9,8 @@ import torch
 import trainwright
 import trainwright.nn as tnn
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "pytorch.md"
 
 

@@ -14,6 +14,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 P = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, wide_tensors=True,
     scratchpad_rows=8192,

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from trainwright.compiler import plans
 from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.chip import beside
 from trainwright.compiler.chip import resident as steps
@@ -41,24 +40,6 @@ def drawing():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pictures, "draw_all", lambda *_: {})
         yield drawing
-
-
-@pytest.fixture(scope="module")
-def first_programs():
-    """Compile networks to the first programs that fit, in half the time that the best ones take.
-
-    For files whose tests hold for every program: the search took half of their time. Tests that
-    compare plans cannot use it, as first programs of two plans may contract in different orders.
-    Compiled steps are kept by effort, so that no test elsewhere is given these.
-    """
-    compiled = plans.compiled
-
-    def first(network, batch, p, plan, input_gradients, effort, own):
-        return compiled(network, batch, p, plan, input_gradients, 1, own)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(plans, "compiled", first)
-        yield
 
 
 @pytest.fixture(scope="module")
