@@ -387,7 +387,7 @@ class Segment:
         training = self.layers[self.stretch.first].training
         if not self.runner.is_calibrated(scales):
             stays = follows and bool(whole.values.any())
-            scales = self._chosen(setup, whole, scales if stays else self._copied(scales))
+            scales = self._chosen(setup, whole, scales if stays else scales.copy())
         given = self._operands(setup, samples, scales)
         done = self.runner.forward(given)
         counted = self._of_samples(self._occupied(samples.values), done.result.statistics)
@@ -396,7 +396,7 @@ class Segment:
             self._warn_of_frozen(counted)
         elif lost:
             # The values have moved further than exponents follow in one step.
-            scales = self._copied(scales, held=scales.held)
+            scales = replace(scales.copy(), held=scales.held)
             scales = self._chosen(setup, whole, scales)
             done = self.runner.forward(replace(given, scales=scales))
         return done
@@ -466,11 +466,6 @@ class Segment:
         rows = x.flatten(1).any(1)
         return batch if bool(rows.all()) else max(1, int(rows.sum()) * batch // len(rows))
 
-    @staticmethod
-    def _copied(scales: Scales, held: dict[str, int] | None = None) -> Scales:
-        """Return a copy of scales, so that moving its exponents does not move the originals."""
-        return Scales(scales.ranges, dict(scales.exponents), {} if held is None else held)
-
     def _count_saturated(
         self, x: torch.Tensor, exponent: int, trained: torch.Tensor | None
     ) -> None:
@@ -525,7 +520,7 @@ class Segment:
         back = self.runner.backward(done, BackwardOperands(whole, scales))
         counted = self._of_samples(_filled(whole), back.statistics)
         if bool(whole.any()) and self._is_astray(counted):
-            scales = self._copied(scales, held=self.scales.held if follows else None)
+            scales = replace(scales.copy(), held=self.scales.held if follows else {})
             self._settle(call, whole, scales)
             back = self.runner.backward(done, BackwardOperands(whole, scales))
         if call.follows and not step.counted:
@@ -541,7 +536,7 @@ class Segment:
         """Return the scales of a step: with those it has begun with, in a copy, once it has."""
         if not self._step.begun:
             return self.scales
-        scales = self._copied(self.scales)
+        scales = self.scales.copy()
         scales.exponents.update(self._step.begun)
         return scales
 
