@@ -21,7 +21,7 @@ from trainwright.network import load_network, network_from_dict
 from trainwright.onchip.layout import make_layout
 from trainwright.parameters import AcceleratorParameters
 
-pytestmark = pytest.mark.usefixtures("programs_once")
+pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")
 LARGEST = AcceleratorParameters(
     vector_engine=1, exponents=MOST_EXPONENTS, statistics_depth=1024, sample_loads=1
 )
