@@ -24,6 +24,49 @@ class TensorClass(StrEnum):
     GRADIENT = "gradient"
 
 
+# Rules of exponents. They belong neither to the machine nor to the search of the compiler: another
+# value changes the exponents that training chooses, and so its bits.
+
+MOST_SATURATED = 1 / 64
+"""``ScaleRanges.coded_saturated`` of compiled models, and of trainers of coded factors."""
+MEANS_HIGH = 1 / 4
+"""Greatest mean of coded words, as a fraction of full scale, where means alone move exponents."""
+CODED_HIGH = 7 / 8
+"""Mean of coded words, as a fraction of full scale, above which a tensor is astray."""
+LOST_SHARE = 0.25
+"""Share of saturated values above which a mean says little. ``Scales.jump`` uses it; a layer in
+torch or a compiled model then chooses the exponent anew, instead of moving it by one."""
+LOST_JUMP = 8
+"""Bits by which calibration lowers the exponent of a tensor that is all zeros."""
+SATURATED_ENERGY = 1 / 2
+"""``ScaleRanges.saturated_energy`` of layers in torch and of compiled models. Saturated values may
+have any size, and a few of them can dominate a gradient. At a mean of a fortieth of full scale one
+saturated value in a thousand has half of the energy: networks of the trainer do so in first steps.
+"""
+GROWN_ENERGY = 1 / 64
+"""Share of the sum of squares above which saturated values make a tensor astray if its mean is
+above its scale range, too: it grew in one step. Without this rule a loss, or inputs, 4 to 16 times
+as large as in the step before changed gradients by up to 40 %."""
+HELD_STEPS = 32
+"""Steps for which an exponent does not go down after too many values saturated: at worst one step
+of 33 saturates."""
+UNCOUNTED_WIDTH = 15
+"""Bits from which the range of uncounted tensors holds: narrower words would round to few steps."""
+FAINT_WORDS = 2
+"""Mean of |q|, in quantisation steps, below which rounding changes a tensor by over a sixth. Such a
+tensor is astray if its mean is also more than FAINT_BELOW times below its scale range."""
+FAINT_BELOW = 4
+"""Ratio of the scale range's lower end to a mean above which the mean is too low."""
+FINE_WORDS = 64
+"""Mean of |q|, in quantisation steps, above which a bit more of headroom costs little: rounding
+then changes a tensor by at most 0.7 %. Such tensors may saturate in less than others."""
+FINE_ENERGY = 1 / 1024
+"""Share of the sum of squares of a tensor of fine words above which saturated values raise its
+exponent. Above ``GROWN_ENERGY`` it is astray. A few values of a softmax are far above the mean:
+with ``saturated_energy`` alone 6 of 4,096 saturated, and outputs of the next layer were 25 % off.
+"""
+
+
 @dataclass(frozen=True)
 class ScaleRange:
     """Range of the mean of |q|, as fractions of full scale 2^(width - 1)."""
@@ -108,10 +151,6 @@ class ScaleRanges:
         return self.uncounted if wide and self.uncounted else self.of(s.kind, s.format)
 
 
-MEANS_HIGH = 1 / 4
-"""Greatest mean of coded words, as a fraction of full scale, where means alone move exponents."""
-MOST_SATURATED = 1 / 64
-"""``ScaleRanges.coded_saturated`` of compiled models, and of trainers of coded factors."""
 _PAPER = ScaleRange(0.1, 0.3)
 PRESETS: dict[str, ScaleRanges] = {
     "default": ScaleRanges(),
@@ -121,45 +160,11 @@ PRESETS: dict[str, ScaleRanges] = {
 that saturate still pass gradients straight through; factors then grow and saturate more of them."""
 
 
-LOST_SHARE = 0.25
-"""Share of saturated values above which a mean says little. ``Scales.jump`` uses it; a layer in
-torch or a compiled model then chooses the exponent anew, instead of moving it by one."""
-
-
-SATURATED_ENERGY = 1 / 2
-"""``ScaleRanges.saturated_energy`` of layers in torch and of compiled models. Saturated values may
-have any size, and a few of them can dominate a gradient. At a mean of a fortieth of full scale one
-saturated value in a thousand has half of the energy: networks of the trainer do so in first steps.
-"""
 UNCOUNTED = ScaleRange(0.001, 0.004)
 """``ScaleRanges.uncounted`` of compiled models: full scale is 250 to 1,000 times the mean.
 
 Gradients of a norm's scale have values of 74 times their mean, and lost 28 % by these in the range
 of their class. A mean of 33 words loses 1 % in rounding."""
-UNCOUNTED_WIDTH = 15
-"""Bits from which the range of uncounted tensors holds: narrower words would round to few steps."""
-GROWN_ENERGY = 1 / 64
-"""Share of the sum of squares above which saturated values make a tensor astray if its mean is
-above its scale range, too: it grew in one step. Without this rule a loss, or inputs, 4 to 16 times
-as large as in the step before changed gradients by up to 40 %."""
-FINE_WORDS = 64
-"""Mean of |q|, in quantisation steps, above which a bit more of headroom costs little: rounding
-then changes a tensor by at most 0.7 %. Such tensors may saturate in less than others."""
-FINE_ENERGY = 1 / 1024
-"""Share of the sum of squares of a tensor of fine words above which saturated values raise its
-exponent. Above ``GROWN_ENERGY`` it is astray. A few values of a softmax are far above the mean:
-with ``saturated_energy`` alone 6 of 4,096 saturated, and outputs of the next layer were 25 % off.
-"""
-FAINT_WORDS = 2
-"""Mean of |q|, in quantisation steps, below which rounding changes a tensor by over a sixth. Such a
-tensor is astray if its mean is also more than FAINT_BELOW times below its scale range."""
-FAINT_BELOW = 4
-"""Ratio of the scale range's lower end to a mean above which the mean is too low."""
-CODED_HIGH = 7 / 8
-"""Mean of coded words, as a fraction of full scale, above which a tensor is astray."""
-HELD_STEPS = 32
-"""Steps for which an exponent does not go down after too many values saturated: at worst one step
-of 33 saturates."""
 
 
 @dataclass(frozen=True)
@@ -224,10 +229,6 @@ class TensorStatistics:
     def mean_fraction(self) -> float:
         """Mean of |q| as a fraction of full scale; of a coded format q is the word."""
         return self.total / self.count / (1 << (self.width - 1))
-
-
-LOST_JUMP = 8
-"""Bits by which calibration lowers the exponent of a tensor that is all zeros."""
 
 
 def _coded_jump(mean: float, allowed: ScaleRange) -> int:
