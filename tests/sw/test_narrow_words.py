@@ -33,6 +33,8 @@ from trainwright.program.errors import ProgramError
 from trainwright.program.fields import Operation
 from trainwright.program.validation import check_program
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 P = AcceleratorParameters(word_width=8)
 FORMATS = {
     "fixed": "factor=fixed(4),activation=fixed(8),intermediate=fixed(8),gradient=fixed(8)",

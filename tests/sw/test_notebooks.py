@@ -19,6 +19,8 @@ from tour_output import ROOT
 from trainwright.accelerator import backend_names
 from trainwright.cli import main
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 FOLDER = ROOT / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LONG = "gallery"
