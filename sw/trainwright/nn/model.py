@@ -102,15 +102,21 @@ def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
             modules.append(node.function.module())
             continue
         assert isinstance(node, Apply)
-        layer, own = network.layers[node.layer], factors[node.layer]
-        module = TTLinear(
-            layer.input_size, layer.output_size, rank=layer.ranks, outputs=layer.outputs,
-            inputs=layer.inputs, bias=layer.bias, relu=layer.relu,
-            numbers=NumberFormats(network.widths, network.coded, network.underflow),
-        )  # fmt: skip
-        module.set_factors([factor.value for factor in own], exponents[node.layer])
-        modules += [module, torch.nn.ReLU()] if layer.relu else [module]
+        module = _linear(network, node.layer)
+        own = [factor.value for factor in factors[node.layer]]
+        module.set_factors(own, exponents[node.layer])
+        modules += [module, torch.nn.ReLU()] if module.relu else [module]
     return torch.nn.Sequential(*modules)
+
+
+def _linear(network: Network, number: int, out_features: int | None = None) -> TTLinear:
+    """Return a fresh module for a layer of a network, in the network's numbers."""
+    layer = network.layers[number]
+    return TTLinear(
+        layer.input_size, out_features or layer.output_size, rank=layer.ranks,
+        outputs=layer.outputs, inputs=layer.inputs, bias=layer.bias, relu=layer.relu,
+        numbers=NumberFormats(network.widths, network.coded, network.underflow),
+    )  # fmt: skip
 
 
 def load(path: str | PathLike[str]) -> torch.nn.Sequential:
@@ -130,14 +136,8 @@ def load(path: str | PathLike[str]) -> torch.nn.Sequential:
     trained, _ = load_trained(Path(path))
     network = trained.model.network
     parts = list(from_network(network))
-    last = network.layers[-1]
-    head = TTLinear(
-        last.input_size, network.classes, rank=last.ranks, outputs=last.outputs,
-        inputs=last.inputs, bias=last.bias, relu=last.relu,
-        numbers=NumberFormats(network.widths, network.coded, network.underflow),
-    )  # fmt: skip
     place = max(n for n, part in enumerate(parts) if isinstance(part, TTLinear))
-    parts[place] = head
+    parts[place] = _linear(network, -1, network.classes)
     if network.padded != network.image:  # zeros on the right and below
         rows, columns = (
             whole - size for whole, size in zip(network.padded, network.image, strict=True)
