@@ -580,6 +580,7 @@ ERRORS = {
     "return k.scaled(x, 0.5)": r"own.py:5: the bits below the point are a whole number, not 0.5",
     "return x.clip(0, 1)": r"own.py:5: own: clip takes \(width\), .*at_least and at_most cut to a",
     "return x.rounded(2)": r"own.py:5: own: rounded takes \(shift, rounding\), .*Rounding.EVEN; >>",
+    "return x.rounded(2, Rounding.RANDOM)": r"own.py:5: a function has no random bits: round by Ro",
     "return k.sum(x, axis=1)": r"own.py:5: own: sum takes \(value\), not the arguments of this",
     "return where(x.negative, 0, 3)": r"own.py:5: a value .* is needed, not 3: .*constant\(3\)",
     "return where(x.negative, 0)": r"own.py:5: own: where takes \(condition, new, old\), not the",

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from function_networks import kernels_dropped
 from group_cases import (
     CASES,
     between,
@@ -16,6 +17,7 @@ from group_cases import (
     softmax,
 )
 
+import trainwright
 from trainwright.compiler.base.errors import CompileError
 from trainwright.functions import definition_of
 from trainwright.functions.groups import product
@@ -23,7 +25,7 @@ from trainwright.functions.library import gelu
 from trainwright.golden import vector as golden_vector
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.state import MachineState
-from trainwright.kernels import Body, KernelError, evaluate
+from trainwright.kernels import Body, KernelError, Rounding, evaluate
 from trainwright.kernels.phases import STORED, GroupLayout, Role, lower_groups
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.vector import THREADS, Kind, Stream, Total
@@ -233,6 +235,25 @@ def test_passes_of_a_group_kernel_equal_its_reference(function, across, joined):
         words, total = engine.run(operands, scaling.constants)
         np.testing.assert_array_equal(words, reference)
         assert total == np.abs(reference).sum()
+
+
+@pytest.mark.parametrize("second", range(3))
+@pytest.mark.parametrize("first", range(3))
+@pytest.mark.parametrize("rounding", (Rounding.EVEN, Rounding.FLOOR))
+def test_roundings_one_after_the_other_equal_their_reference(first, second, rounding):
+    """A shift of 0, as of ``k.fixed`` in the result's own units, lost the shift before it."""
+
+    def body(k, x):
+        return (x * 5).rounded(first, rounding).rounded(second, Rounding.EVEN)
+
+    with kernels_dropped():
+        kernel = trainwright.kernel(name="own", over="features")(body).make().sized(32).forward
+        x = np.random.default_rng(7).integers(-4096, 4096, (128, 32))
+        layout = GroupLayout(across=False, joined=True)
+        words = Engine(kernel, (16,), 16, layout).run([x], ())[0]
+    down = np.floor if rounding is Rounding.FLOOR else np.rint
+    exact = np.rint(down(x * 5 / 2**first) / 2**second)
+    np.testing.assert_array_equal(words, np.clip(exact, -32768, 32767))
 
 
 def sweeps(kernel, widths, result, *, joined=True):

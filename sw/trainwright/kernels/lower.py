@@ -167,7 +167,8 @@ class _Lowering:
         )
         if not adds:
             step.c, step.sign, step.k = producer.c, producer.sign, producer.k
-        if not step.is_shifted and step.rounding is Rounding.FLOOR:
+        # A shift of 0 has a rounding, too: k.fixed of a value in the result's units.
+        if not step.is_shifted and (producer.is_shifted or step.rounding is Rounding.FLOOR):
             step.shift, step.rounding = producer.shift, producer.rounding
         if producer.width < WIDTH or producer.wraps:
             step.width, step.wraps = producer.width, producer.wraps

@@ -240,6 +240,11 @@ class Value:
         least, most = 0, MOST_SHIFT
         if not isinstance(rounding, Rounding):
             raise self.body.error(f"a rounding is one of {Rounding.__name__}, not {rounding!r}")
+        if self.body.in_network and rounding >= Rounding.RANDOM:
+            raise self.body.error(
+                "a function has no random bits: round by Rounding.EVEN, Rounding.UP or "
+                "Rounding.FLOOR"
+            )
         if not isinstance(shift, Value | GivenShift):
             if not is_size(shift, 0) or shift > MOST_SHIFT:
                 raise self.body.error(f"a shift is 0 to {MOST_SHIFT} or a value, not {shift!r}")
