@@ -477,3 +477,8 @@ def test_single_image_without_a_batch_axis_has_the_outputs_of_its_batch():
         model(torch.randn(2, 8, 8))
     with pytest.raises(ValueError, match=r"takes images \(n, 1, rows, columns\)"):
         model(torch.randn(8, 8))
+    head = torch.nn.Sequential(
+        tnn.TTConv2d(1, 16, 3, padding=1), torch.nn.Flatten(), tnn.TTLinear((16, 8, 8), 10)
+    )
+    with pytest.raises(ValueError, match="inputs have 64 features, the first layer takes 1024"):
+        compile(head, batch=2)(x[0])  # of one image torch's Flatten makes 16 rows of pixels, too
