@@ -23,6 +23,7 @@ from trainwright.compiler.step import stored
 from trainwright.compiler.step.compile import StepPrograms
 from trainwright.compiler.step.stored import SWITCH, StepCache, cached_step
 from trainwright.formats import base, parse_format
+from trainwright.kernels import KernelError
 from trainwright.network import Widths, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.waiting import waiting
@@ -299,17 +300,20 @@ def test_edited_kernel_under_its_name_gives_outputs_of_the_new_text(linear, regi
     assert torch.linalg.norm(half - 4 * eighth) < 0.01 * torch.linalg.norm(half)
 
 
-def test_kernel_reading_a_changed_name_gives_outputs_of_its_new_value(linear, registered):
+def test_kernel_reading_a_changed_name_is_refused_until_it_is_defined_again(linear, registered):
     layers, x = linear
     shift = [1]
 
-    @trainwright.kernel(gradient="straight-through")
     def shifted(k, value):
         return value >> shift[0]
 
-    half = outputs_with(shifted, layers, x)
+    first = trainwright.kernel(gradient="straight-through")(shifted)
+    half = outputs_with(first, layers, x)
     shift[0] = 3
-    eighth = outputs_with(shifted, layers, x)
+    with pytest.raises(KernelError, match="reads a value of Python that has changed: make"):
+        outputs_with(first, layers, x)
+    second = trainwright.kernel(gradient="straight-through")(shifted)
+    eighth = outputs_with(second, layers, x)
     assert torch.linalg.norm(half - 4 * eighth) < 0.01 * torch.linalg.norm(half)
 
 
