@@ -14,6 +14,10 @@
 #include <immintrin.h>
 #else
 #define WIDEST 64 /* 128 would take all registers of AVX2 */
+#if defined(__AVX2__) && defined(__FMA__) && !defined(DOUBLE)
+#define SHUFFLED 1
+#include <immintrin.h>
+#endif
 #endif
 
 /* Constants for the quick rounding; numbers are twice their value, so that the exponent field of one
@@ -26,6 +30,10 @@ typedef struct {
 #ifdef TABLED
     uint16_t table[64]; /* upper halves of c by the last 6 bits of x's exponent field: looked_up */
     float one;          /* 1, which the compiler must not know: see block_tabled */
+#endif
+#ifdef SHUFFLED
+    int shuffled;     /* whether block_shuffled serves */
+    uint8_t lost[32]; /* fraction bits lost, by the last 4 bits of the regime; the same 16 twice */
 #endif
 } quick;
 
@@ -51,6 +59,16 @@ static quick quick_of(int n, int es) {
         const int bits = bits_at(scale, n, es);
         const float c = real_of((INT)(127 + scale + FRACTION - (bits < 0 ? 0 : bits)) << FRACTION);
         q.table[(scale + 127) & 63] = (uint16_t)(bits_of(1.5f * c) >> 16);
+    }
+#endif
+#ifdef SHUFFLED
+    q.shuffled = es == 2 && n % 2 == 0; /* n even: regime 0 loses an even number of bits */
+    if (q.shuffled) { /* sums are multiples of the last digit of the smallest product */
+        while (q.lowest < 0 && q.lowest - bits_at(q.lowest, n, es) < q.high - 64) q.lowest++;
+        for (int scale = q.high - 64; scale < q.high; scale += 4) {
+            const int bits = bits_at(scale, n, es), at = (scale >> es) & 15;
+            q.lost[at] = q.lost[at + 16] = (uint8_t)(FRACTION - (bits < 0 ? 0 : bits));
+        }
     }
 #endif
     return q;
@@ -154,6 +172,44 @@ static inline void block_tabled(float *restrict sums, const float *restrict a,
     for (int j = 0; j < vectors; j++) _mm512_storeu_ps(sums + 16 * j, kept[j]);
 }
 #define QUICKLY(width) block_tabled(sums, a, panel, depth, width / 16, q)
+#elif defined(SHUFFLED)
+/* The number c of quickly for es = 2: a shuffle takes the bits that 16 regimes lose. The regime is in
+   the lowest byte of a lane; what the bytes above it take leaves the lane by the shift, all but the
+   last bit of the number of regime 0, which is 0. */
+static inline __m256 shuffled(__m256 x, __m256i lost) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i more = _mm256_shuffle_epi8(lost, _mm256_srli_epi32(bits, FRACTION + 2));
+    const __m256i power = _mm256_and_si256(bits, _mm256_set1_epi32(~(EXPONENT_ONE - 1)));
+    return _mm256_castsi256_ps(_mm256_add_epi32(power, _mm256_slli_epi32(more, FRACTION)));
+}
+
+/* block for the quick way, in vectors of 8 sums; sums and factors are doubled as there. */
+static inline void block_shuffled(float *restrict sums, const float *restrict a,
+                                  const float *restrict panel, int depth, const int vectors,
+                                  const quick *q) {
+    const __m256i lost = _mm256_loadu_si256((const __m256i *)q->lost);
+    const __m256 two = _mm256_set1_ps(2), half = _mm256_set1_ps(0.5f);
+    __m256 kept[WIDEST / 8];
+    for (int j = 0; j < vectors; j++) kept[j] = _mm256_mul_ps(two, _mm256_loadu_ps(sums + 8 * j));
+    for (int k = 0; k < depth; k++) {
+        const __m256 factor = _mm256_set1_ps(2 * a[k]);
+        for (int j = 0; j < vectors; j++) {
+            const __m256 b = _mm256_loadu_ps(panel + 8 * (k * vectors + j));
+            const __m256 c = shuffled(_mm256_mul_ps(factor, b), lost);
+            /* The product is exact, so that its sum with c may be fused. */
+            const __m256 x = _mm256_sub_ps(_mm256_fmadd_ps(factor, b, c), c);
+            const __m256 sum = _mm256_add_ps(kept[j], x);
+            const __m256 d = shuffled(sum, lost);
+            kept[j] = _mm256_sub_ps(_mm256_add_ps(sum, d), d);
+        }
+    }
+    for (int j = 0; j < vectors; j++) _mm256_storeu_ps(sums + 8 * j, _mm256_mul_ps(half, kept[j]));
+}
+#define QUICKLY(width)                                                                            \
+    do {                                                                                          \
+        if (q->shuffled) block_shuffled(sums, a, panel, depth, width / 8, q);                     \
+        else block(sums, a, panel, depth, width, QUICK, g, q);                                    \
+    } while (0)
 #else
 #define QUICKLY(width) block(sums, a, panel, depth, width, QUICK, g, q)
 #endif
