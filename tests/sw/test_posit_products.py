@@ -203,7 +203,7 @@ def test_sequential_sums_that_leave_the_quick_range_within_a_block(posit_path):
         assert torch.equal(posit.matmul(a, b, fmt, "sequential"), total)
 
 
-QUICK = [P16, PositFormat(16, 1), PositFormat(12, 1), PositFormat(13, 0)]
+QUICK = [P16, PositFormat(15, 2), PositFormat(16, 1), PositFormat(12, 1), PositFormat(13, 0)]
 
 
 def odd_matrices(scale, depth, fmt):
