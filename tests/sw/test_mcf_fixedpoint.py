@@ -1,6 +1,7 @@
 """Large matrix products of expansions, through integers: against exact rational numbers."""
 
 import math
+import time
 from fractions import Fraction
 
 import pytest
@@ -185,8 +186,15 @@ def test_fixedpoint_product_in_blocks_has_the_same_bits(monkeypatch):
 def test_fixedpoint_product_without_exact_int8_units_has_the_same_bits(monkeypatch):
     x, y = _drawn((9, 1100), F32, 3, 16), _drawn((1100, 8), F32, 3, 17)
     computed = fixedpoint.product(x, y)
-    monkeypatch.setattr(residues, "_exact_int8", lambda: False)
-    assert torch.equal(fixedpoint.product(x, y), computed)
+    for serves in (False, residues._exact_int8()):
+        monkeypatch.setattr(residues, "_int8_serves", lambda serves=serves: serves)
+        assert torch.equal(fixedpoint.product(x, y), computed)
+
+
+@pytest.mark.parametrize(("seconds", "serves"), [(0.0, False), (0.1, residues._exact_int8())])
+def test_int8_units_serve_if_float32_is_not_faster(monkeypatch, seconds, serves):
+    monkeypatch.setattr(residues, "_by_float32", lambda a, b: time.sleep(seconds))
+    assert residues._int8_serves.__wrapped__() == serves
 
 
 def test_residues_of_long_sums_are_added_in_parts(monkeypatch):

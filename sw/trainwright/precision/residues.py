@@ -10,6 +10,8 @@ square. Source: Ozaki, Uchino and Imamura, *Ozaki Scheme II* (2025).
 """
 
 import ctypes
+import time
+from collections.abc import Callable
 from functools import cache
 from math import gcd, log2, prod
 from pathlib import Path
@@ -38,6 +40,8 @@ _INT32_TERMS = 1 << 16
 """Products of two int8 that an int32 accumulator holds."""
 _FLOAT_TERMS = 1 << 10
 """Products of two int8 that float32 sums exactly."""
+_TIMED = 192
+"""Rows of the product that tells the faster way: large enough for both, a few milliseconds."""
 _GPU_ALIGNMENT = 16
 """Elements that rows are filled up to: cuBLAS needs 16 bytes for its fast kernels."""
 
@@ -281,8 +285,12 @@ def int8_product(a: Tensor, b: Tensor) -> Tensor:
     """Multiply int8 (m, k) by (k, n), k at most 2^16, to int32, exactly."""
     if a.is_cuda:
         return _on_gpu(a, b)
-    if _exact_int8():
+    if _int8_serves():
         return torch.ops.aten._int_mm(a, b)
+    return _by_float32(a, b)
+
+
+def _by_float32(a: Tensor, b: Tensor) -> Tensor:
     total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.int32, device=a.device)
     for begin in range(0, a.shape[1], _FLOAT_TERMS):
         left, right = a[:, begin : begin + _FLOAT_TERMS], b[begin : begin + _FLOAT_TERMS]
@@ -302,6 +310,27 @@ def _on_gpu(a: Tensor, b: Tensor) -> Tensor:
 
 
 @cache
+def _int8_serves() -> bool:
+    """Return whether the processor's int8 products are exact, and no slower than float32's.
+
+    Without instructions for them (VNNI) torch multiplies int8 in a loop, which takes fifty times as
+    long as float32's product. Both ways give the same integers, so a time may decide.
+    """
+    if not _exact_int8():
+        return False
+    a = torch.ones(_TIMED, _TIMED, dtype=torch.int8)
+
+    def least(multiply: Callable[[Tensor, Tensor], Tensor]) -> int:
+        times: list[int] = []
+        for _ in range(3):  # the first call prepares
+            begin = time.perf_counter_ns()
+            multiply(a, a)
+            times.append(time.perf_counter_ns() - begin)
+        return min(times)
+
+    return least(torch.ops.aten._int_mm) <= least(_by_float32)
+
+
 def _exact_int8() -> bool:
     """Return whether the processor's int8 products are exact.
 
