@@ -140,7 +140,7 @@ class _PassSetup:
     def of(
         cls, driver: Driver, model: QuantisedModel, exponent: int, masks: int | None = None
     ) -> "_PassSetup":
-        """Return the setup of these, and give the driver the exponent of its inputs."""
+        """Return the setup, after giving the driver the exponent of its inputs."""
         driver.input_exponent = exponent
         return cls(driver, model, exponent, masks)
 

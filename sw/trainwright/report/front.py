@@ -64,7 +64,7 @@ def pareto(costs: Sequence[Sequence[float]]) -> list[bool]:
 def table(settings: Sequence[Setting], *, bar: str = "|") -> str:
     """Return a table of the settings, the front first, by falling accuracy.
 
-    ``bar`` stands for a bar in a value, such as ranks of ``16|8``: Markdown needs one escaped.
+    ``bar`` replaces a bar in a value such as ranks of ``16|8``; in Markdown it has to be escaped.
     """
     spelt = {"cycles": "cycles a step", "luts": "LUTs"}
     shown = [name for name in spelt if any(getattr(s, name) for s in settings)]

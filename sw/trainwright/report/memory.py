@@ -36,17 +36,17 @@ KEPT = "activations and partial results kept for backward"
 GRADIENTS, FACTORS = "gradients of the parameters", "factors and biases, as laid out"
 BETWEEN = "gradients between layers, intermediate results"
 _BUFFERS = PROGRAMS, INPUTS, KEPT, GRADIENTS, FACTORS, BETWEEN
-"""Kinds of buffers in external memory."""
+"""Contents of the buffers of two programs, in the order of a report."""
 _STATE = "weights and moments", "prior's sums and coefficients, schedule"
 _RESIDENT = {
     "state": _STATE[0], "factors": _STATE[0], "prior": _STATE[1], "schedule": _STATE[1],
     "targets": INPUTS,
 }  # fmt: skip
-"""Kinds of the buffers that only a resident program has."""
+"""Contents of the buffers that only a resident program has, by the names of the buffers."""
 
 
 def buffer_kind(name: str, network: Network) -> str:
-    """Return the kind of a buffer: one of the kinds in external memory, or of a resident program.
+    """Return what a buffer holds, by the names that a report has for parts of external memory.
 
     ``name`` is that of a tensor, ``PREFIX.PART.PART``, and of its layout behind a colon.
     """

@@ -127,7 +127,7 @@ class History:
 
     @property
     def counts(self) -> list[int]:
-        """Steps that each record has, in order."""
+        """Number of steps of each record."""
         return [b - a for a, b in pairwise([0, *(record.step for record in self.steps)])]
 
     def epochs(self) -> Iterator[tuple[int, float, float]]:

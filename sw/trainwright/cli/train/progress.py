@@ -33,7 +33,7 @@ class Progress(Observer):
         self.network: Network | None = None
         self.recent: list[StepRecord] = []
         self.before = 0
-        """Step before those of the last record."""
+        """Number of the last step before the last record."""
         self.test: EvaluationRecord | None = None
         self.classified = (0, 0)
         """Test samples classified so far, and all of them."""
