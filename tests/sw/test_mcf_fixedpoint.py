@@ -191,9 +191,13 @@ def test_fixedpoint_product_without_exact_int8_units_has_the_same_bits(monkeypat
         assert torch.equal(fixedpoint.product(x, y), computed)
 
 
-@pytest.mark.parametrize(("seconds", "serves"), [(0.0, False), (0.1, residues._exact_int8())])
-def test_int8_units_serve_if_float32_is_not_faster(monkeypatch, seconds, serves):
-    monkeypatch.setattr(residues, "_by_float32", lambda a, b: time.sleep(seconds))
+@pytest.mark.parametrize(
+    ("multiply", "serves"),
+    [(lambda a, b: None, False), (lambda a, b: time.sleep(0.1), residues._exact_int8())],
+    ids=["at once", "slowly"],
+)
+def test_int8_units_serve_if_float32_is_not_faster(monkeypatch, multiply, serves):
+    monkeypatch.setattr(residues, "_by_float32", multiply)
     assert residues._int8_serves.__wrapped__() == serves
 
 
