@@ -93,14 +93,14 @@ def matmul(
 def _sequential(
     a: Tensor, b: Tensor, fmt: PositFormat, start: Tensor | None, shape: tuple[int, ...]
 ) -> Tensor:
-    total = a.new_zeros(shape) if start is None else start
+    lines = torch.contiguous_format
+    total = a.new_zeros(shape) if start is None else start.clone(memory_format=lines)
     small = math.prod(shape[-2:]) < _SMALLEST <= math.prod(shape[:-2])
     if native.usable(a, b) and not small:
         return _sequential_native(a, b, fmt, total)
     gpu = _gpu_kernels(a)
     if gpu is not None and products_round_once(fmt) and total.numel() and a.shape[-1]:
         left, right = (t.expand(*shape[:-2], *t.shape[-2:]) for t in (a, b))
-        total = total.clone(memory_format=torch.contiguous_format)
         gpu.sequential(*(t.reshape(-1, *t.shape[-2:]) for t in (left, right, total)), fmt)
         return total
     for k in range(a.shape[-1]):
@@ -119,11 +119,11 @@ def _gpu_kernels(x: Tensor) -> Any:
 
 
 def _sequential_native(a: Tensor, b: Tensor, fmt: PositFormat, total: Tensor) -> Tensor:
-    """Run the kernel, which vectorises over columns; transpose the product if columns are few."""
+    """Return total + a b by the kernel, which may overwrite ``total``; few columns become rows."""
     to_odd = not products_round_once(fmt)
     if total.shape[-1] < min(_SMALLEST, total.shape[-2]):
         return _sequential_native(b.mT, a.mT, fmt, total.mT).mT
-    total = total.clone(memory_format=torch.contiguous_format)
+    total = total.contiguous()
     if b.dim() == 2 and total.is_contiguous() and a.shape[:-2] == total.shape[:-2]:
         native.sequential(a.flatten(0, -2), b, total.flatten(0, -2), fmt, to_odd=to_odd)
     else:

@@ -113,6 +113,14 @@ static int stays(extent a, extent b, extent c, const quick *q) {
 
 enum { RULE, QUICK, TO_ODD };
 
+/* DEPTH x WIDTH numbers of B, in lines of whole vectors. */
+typedef struct {
+    _Alignas(64) REAL values[DEPTH * WIDEST];
+#ifdef TABLED
+    int32_t keys[DEPTH * WIDEST];
+#endif
+} panel;
+
 /* sums[j] += a[k] panel[k][j], width and way constants. Quick: a and sums are doubled. */
 static inline void block(REAL *restrict sums, const REAL *restrict a,
                                const REAL *restrict panel, int depth, const int width,
@@ -145,22 +153,42 @@ static inline __m512 looked_up(__m512i index, __m512i low, __m512i high) {
     return _mm512_castsi512_ps(_mm512_permutex2var_epi16(low, index, high));
 }
 
-/* block for the quick way, in vectors of 16 sums. Ten instructions for a product and a sum, spread
-   over all ports: one index by a shift and one by a multiplication, one sum on the multipliers. */
+/* Set the keys of a panel's numbers: exponent fields in the lower bits of upper halves, and below
+   them the 16 upper bits of fractions. */
+static void set_keys(panel *p, int count) {
+    for (int i = 0; i < count; i++) p->keys[i] = bits_of(p->values[i]) >> (FRACTION - 16);
+}
+
+/* Number that makes the key of b the index of factor b: the exponent of factor, and a fraction that
+   carries into the exponent field where the significands' product is 2 or more. Fractions have 11
+   bits, as products have 24 digits: no quotient is rounded down to an integer. */
+static inline int32_t scale_of(float factor) {
+    const INT bits = bits_of(factor);
+    const float significand = real_of((bits & (EXPONENT_ONE - 1)) | bits_of(1));
+    const int carry = 4096 - (int)ceilf(4096 / significand);
+    return ((bits >> (FRACTION - 16)) & ~0xffff) - (127 << 16) + (carry << 5);
+}
+
+/* block for the quick way, in vectors of 16 sums. Nine instructions for a product and a sum, spread
+   over all ports: an index by a sum of keys and one by a multiplication, one sum on the multipliers.
+   Scales are ready before the loop: each would wait for a move between kinds of registers. */
 static inline void block_tabled(float *restrict sums, const float *restrict a,
-                                const float *restrict panel, int depth, const int vectors,
+                                const panel *restrict p, int depth, const int vectors,
                                 const quick *q) {
     const __m512i low = _mm512_loadu_si512(q->table), high = _mm512_loadu_si512(q->table + 32);
     const __m512 one = _mm512_set1_ps(q->one);
     const __m512i shift = _mm512_set1_epi16(1 << (32 - FRACTION));
     __m512 kept[WIDEST / 16];
+    int32_t scales[DEPTH];
+    for (int k = 0; k < depth; k++) scales[k] = scale_of(a[k]);
     for (int j = 0; j < vectors; j++) kept[j] = _mm512_loadu_ps(sums + 16 * j);
     for (int k = 0; k < depth; k++) {
         const __m512 factor = _mm512_set1_ps(a[k]);
+        const __m512i scale = _mm512_set1_epi32(scales[k]);
         for (int j = 0; j < vectors; j++) {
-            const __m512 b = _mm512_loadu_ps(panel + 16 * (k * vectors + j));
-            const __m512i product = _mm512_castps_si512(_mm512_mul_ps(factor, b));
-            const __m512 c = looked_up(_mm512_srli_epi32(product, FRACTION - 16), low, high);
+            const __m512 b = _mm512_load_ps(p->values + 16 * (k * vectors + j));
+            const __m512i key = _mm512_load_si512(p->keys + 16 * (k * vectors + j));
+            const __m512 c = looked_up(_mm512_add_epi32(scale, key), low, high);
             /* The product is exact, so that its sum with c may be fused. */
             const __m512 x = _mm512_sub_ps(_mm512_fmadd_ps(factor, b, c), c);
             const __m512 sum = _mm512_add_ps(kept[j], x);
@@ -171,7 +199,7 @@ static inline void block_tabled(float *restrict sums, const float *restrict a,
     }
     for (int j = 0; j < vectors; j++) _mm512_storeu_ps(sums + 16 * j, kept[j]);
 }
-#define QUICKLY(width) block_tabled(sums, a, panel, depth, width / 16, q)
+#define QUICKLY(width) block_tabled(sums, a, p, depth, width / 16, q)
 #elif defined(SHUFFLED)
 /* The number c of quickly for es = 2: a shuffle takes the bits that 16 regimes lose. The regime is in
    the lowest byte of a lane; what the bytes above it take leaves the lane by the shift, all but the
@@ -207,22 +235,22 @@ static inline void block_shuffled(float *restrict sums, const float *restrict a,
 }
 #define QUICKLY(width)                                                                            \
     do {                                                                                          \
-        if (q->shuffled) block_shuffled(sums, a, panel, depth, width / 8, q);                     \
-        else block(sums, a, panel, depth, width, QUICK, g, q);                                    \
+        if (q->shuffled) block_shuffled(sums, a, p->values, depth, width / 8, q);                 \
+        else block(sums, a, p->values, depth, width, QUICK, g, q);                                \
     } while (0)
 #else
-#define QUICKLY(width) block(sums, a, panel, depth, width, QUICK, g, q)
+#define QUICKLY(width) block(sums, a, p->values, depth, width, QUICK, g, q)
 #endif
 
 #define WAYS(width)                                                                               \
     case width:                                                                                   \
-        if (way == QUICK) QUICKLY(width);                                                    \
-        else if (way == RULE) block(sums, a, panel, depth, width, RULE, g, q);              \
-        else block(sums, a, panel, depth, width, TO_ODD, g, q);                             \
+        if (way == QUICK) QUICKLY(width);                                                         \
+        else if (way == RULE) block(sums, a, p->values, depth, width, RULE, g, q);                \
+        else block(sums, a, p->values, depth, width, TO_ODD, g, q);                               \
         break;
 
 static void any_block(REAL *restrict sums, const REAL *restrict a,
-                            const REAL *restrict panel, int depth, int width, int way,
+                            const panel *restrict p, int depth, int width, int way,
                             grid g, const quick *q) {
     switch (width) {
 #ifdef TABLED
@@ -238,7 +266,8 @@ static void any_block(REAL *restrict sums, const REAL *restrict a,
 /* c (m, n) += a (m, k) b (k, n), row-major. c holds what the sums start from. */
 static void product(const REAL *a, const REAL *b, REAL *c, int64_t m, int64_t depth,
                           int64_t columns, int to_odd, grid g, const quick *q) {
-    REAL panel[DEPTH * WIDEST], sums[WIDEST];
+    panel p;
+    REAL sums[WIDEST];
     for (int64_t j = 0; j < columns;) {
         const int64_t left = columns - j;
         /* 128 sums take less time than twice 64, from 97 columns on. */
@@ -246,10 +275,13 @@ static void product(const REAL *a, const REAL *b, REAL *c, int64_t m, int64_t de
         const int used = left < width ? (int)left : width;
         for (int64_t k = 0; k < depth; k += DEPTH) {
             const int steps = depth - k < DEPTH ? (int)(depth - k) : DEPTH;
-            memset(panel, 0, sizeof panel);
+            memset(p.values, 0, sizeof p.values);
             for (int r = 0; r < steps; r++)
-                memcpy(panel + r * width, b + (k + r) * columns + j, used * sizeof(REAL));
-            const extent of_panel = extent_of(panel, (int64_t)steps * width);
+                memcpy(p.values + r * width, b + (k + r) * columns + j, used * sizeof(REAL));
+#ifdef TABLED
+            set_keys(&p, steps * width);
+#endif
+            const extent of_panel = extent_of(p.values, (int64_t)steps * width);
             memset(sums, 0, sizeof sums);
             for (int64_t i = 0; i < m; i++) {
                 const REAL *row = a + i * depth + k;
@@ -258,7 +290,7 @@ static void product(const REAL *a, const REAL *b, REAL *c, int64_t m, int64_t de
                 if (!to_odd && stays(extent_of(sums, width),
                                            extent_of(row, steps), of_panel, q))
                     way = QUICK;
-                any_block(sums, row, panel, steps, width, way, g, q);
+                any_block(sums, row, &p, steps, width, way, g, q);
                 memcpy(c + i * columns + j, sums, used * sizeof(REAL));
             }
         }
