@@ -1,6 +1,7 @@
 """LayerNorm and softmax in PyTorch, and in the programs of compiled models."""
 
 import re
+import warnings
 from copy import deepcopy
 from pathlib import Path
 
@@ -231,6 +232,8 @@ FUNCTIONS = {
     "in float64": (lambda x: torch.softmax(x, -1, dtype=torch.float64).to(x), 2),
     "scaled norm": (torch.nn.LayerNorm(32), 2),
     "two axes": (lambda x: torch.nn.functional.layer_norm(x, x.shape), 2),
+    "large epsilon": (torch.nn.LayerNorm(32, eps=0.5, elementwise_affine=False), 2),
+    "functional epsilon": (lambda x: torch.nn.functional.layer_norm(x, (32,), eps=0.5), 2),
 }
 
 
@@ -245,6 +248,30 @@ def test_compiled_function_over_features_follows_torch(name):
     own, real = gradients(compiled, x, weights), real_gradients(model, x, weights)
     for mine, other in zip(own, real, strict=False):
         assert (mine - other).norm() < 0.01 * other.norm()
+
+
+def test_compiled_layer_norm_of_values_near_its_epsilon_warns():
+    torch.manual_seed(3)
+    norm = torch.nn.LayerNorm(32, elementwise_affine=False)
+    compiled, x = (
+        trainwright.compile(Between(norm), batch=16, accelerator=ENGINE),
+        torch.randn(16, 32),
+    )
+    real = compiled.to_torch()
+    with pytest.warns(UserWarning, match="first, second: a LayerNorm of a program adds no epsilon"):
+        y = compiled(0.004 * x)
+    assert (y - real(0.004 * x)).norm() > 0.2 * y.norm()
+    compiled = trainwright.compile(Between(norm), batch=16, accelerator=ENGINE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(x)
+
+
+def test_from_torch_leaves_layer_norm_with_a_large_epsilon_dense():
+    norms = torch.nn.Sequential(torch.nn.LayerNorm(64, eps=0.1), torch.nn.LayerNorm(64, eps=1e-5))
+    tt = trainwright.from_torch(norms, norms=True)
+    assert isinstance(tt[0], torch.nn.LayerNorm) and isinstance(tt[1], tnn.TTLayerNorm)
+    assert "eps=0.1 changes results" in str(tt.trainwright_summary)
 
 
 def test_compiled_softmax_over_tokens_leaves_the_program():

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.nn.parameter import is_lazy
 
-from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLayerNorm, TTLinear
+from trainwright.nn.layers import MOST_EPSILON, TTConv2d, TTEmbedding, TTLayerNorm, TTLinear
 from trainwright.nn.multihead import PROJECTIONS, TTMultiheadAttention
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 from trainwright.nn.untyped import named_modules, require_module
@@ -214,6 +214,8 @@ def _unsupported(module: torch.nn.Module) -> str:
         return f"groups={module.groups}: a tensor-train kernel joins all channels"
     if isinstance(module, torch.nn.LayerNorm) and len(module.normalized_shape) > 1:
         return f"it is over {len(module.normalized_shape)} axes: TTLayerNorm is over the last one"
+    if isinstance(module, torch.nn.LayerNorm) and module.eps > MOST_EPSILON:
+        return f"eps={module.eps:g} changes results: TTLayerNorm has no epsilon"
     if not isinstance(module, torch.nn.Embedding):
         return ""
     if module.max_norm is not None:

@@ -395,6 +395,10 @@ class TTLayerNorm(TensorTrain):
         return dense
 
 
+MOST_EPSILON = 1e-5
+"""Epsilon of torch's LayerNorm up to which a norm without epsilon replaces it: torch's default.
+
+A variance of 1 then differs by 0.0005 %, a deviation of 0.01 by 5 %."""
 _LEAST_VARIANCE = 1e-30
 """Stands for no epsilon: it keeps the gradient of equal features finite."""
 

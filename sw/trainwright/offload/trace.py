@@ -23,6 +23,7 @@ from trainwright.network import NetworkError, Window
 from trainwright.network.network import MOST_DROPPED
 from trainwright.nn import TensorTrain, TTConv2d, TTLayerNorm
 from trainwright.nn.attention import attend
+from trainwright.nn.layers import MOST_EPSILON
 from trainwright.offload.stretch import ProgramLayer, window_of
 
 _pytree_of: Any = _pytree  # its functions have no types
@@ -539,17 +540,20 @@ def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
 
 
 def _over_features(kind: str, given: Mapping[str, Any]) -> Operation | None:
-    """Return torch's softmax or LayerNorm over the last axis; None for another axis or a scale."""
-    x = given.get("input")
+    """Return torch's softmax or LayerNorm over the last axis.
+
+    None for another axis, a scale, or an epsilon that programs cannot leave out.
+    """
+    x, options = given.get("input"), tuple[Any, ...]()
     if kind == "layer_norm":
         scaled = given.get("weight") is not None or given.get("bias") is not None
-        shape = given["normalized_shape"]
+        shape, eps = given["normalized_shape"], given.get("eps", MOST_EPSILON)
         fits = not scaled and type(shape) in (list, tuple, torch.Size) and len(shape) == 1
-        options: tuple[Any, ...] = (given.get("eps", 1e-5),)
+        fits, options = fits and eps <= MOST_EPSILON, (eps,)
     else:
         # A trace does not know how many axes a value has: two in most models.
         last = x.dim() - 1 if isinstance(x, torch.Tensor) else 1
-        fits, options = given.get("dim") in (-1, last) and given.get("dtype") is None, ()
+        fits = given.get("dim") in (-1, last) and given.get("dtype") is None
     function = definition_of(kind).make()
     return ("function", function, "torch", *options) if fits else None
 

@@ -1,5 +1,6 @@
 """Values inside of a running program: tensors that the accelerator has and torch does not."""
 
+import warnings
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -324,8 +325,23 @@ class Route:
             given = [values[operand] for operand in operands_of(node)]
             if node in masks:
                 given.append(masks[node])
-            values[node] = _applied(self.operations[node], given, TensorTrain.exact)
+            operation = self.operations[node]
+            if len(operation) > 3 and operation[0] == "function":
+                self._warn_of_epsilon(given[0], operation[3])
+            values[node] = _applied(operation, given, TensorTrain.exact)
         return values[end]
+
+    def _warn_of_epsilon(self, x: torch.Tensor, epsilon: float) -> None:
+        """Warn if the epsilon of torch's LayerNorm of ``x`` counts: programs add none."""
+        variance = float(x.var(-1, correction=0).median())
+        if 0 < variance < 10 * epsilon:  # torch's results would be 5 % smaller, or more
+            warnings.warn(
+                f"{', '.join(self.region.stretch.names)}: a LayerNorm of a program adds no "
+                f"epsilon, and its values have variances near {variance:.1g}, next to which the "
+                f"epsilon of {epsilon:g} counts: scale the values, give eps=0 for the same results "
+                "in torch, or give the norm a scale, so that torch computes it",
+                stacklevel=2,
+            )
 
     def begins_with(self, layer: TensorTrain) -> bool:
         """Return whether a call of a layer begins the program."""
