@@ -34,7 +34,14 @@ from trainwright.cli.options import accelerator_parameters
 from trainwright.compiler import compile_step
 from trainwright.compiler.base.errors import CompileError
 from trainwright.fixed.health import LostTensorWarning
-from trainwright.functions import FunctionError, entries, function_names, function_of
+from trainwright.functions import (
+    FunctionError,
+    Scale,
+    Scaling,
+    entries,
+    function_names,
+    function_of,
+)
 from trainwright.functions.groups import avg_pool, max_pool
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.step import step_graph
@@ -653,6 +660,22 @@ def test_kernel_whose_global_variable_changes_is_refused(registered, part, over)
                 continue
             with pytest.raises(KernelError, match=r"test_functions.py:\d+: own.* that has changed"):
                 each(x).sum().backward()
+
+
+@pytest.mark.parametrize("part", ("scale", "gradient_scale"))
+def test_kernel_whose_rule_reads_a_changed_variable_is_refused(registered, part):
+    raised = [0]
+    rule = Scale(lambda e, *_: Scaling(e[0] + raised[0], e[0] + raised[0], ()))
+    own = trainwright.kernel(name="own", gradient=lambda k, upper: upper * 1, **{part: rule})(
+        lambda k, x: x.at_most(99)
+    )
+    x = torch.tensor([[0.5, -0.25]], requires_grad=True)
+    y = own(x)
+    y.sum().backward()
+    assert torch.equal(y, x) and torch.equal(x.grad, torch.ones(1, 2))
+    raised[0] = 1
+    with pytest.raises(KernelError, match=r"test_functions.py:\d+: own.* that has changed"):
+        own(x).sum().backward()
 
 
 DECLARED = {

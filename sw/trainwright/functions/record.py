@@ -28,6 +28,8 @@ LIBRARY = "trainwright."
 """First part of the names of the library's modules."""
 MOST_SHIFT = 63
 """Greatest shift of an instruction."""
+_SAMPLED = -40, -12, -5, 0, 24
+"""Exponents of operands at which a rule is compared with that of the kernel's first use."""
 STRAIGHT_THROUGH = "straight-through"
 """Gradient of a function that passes the gradient of its result on unchanged."""
 AXES = ("features", "rows", "columns", "channels", "tokens", "window")
@@ -109,7 +111,7 @@ class Definition:
     recorded: "dict[tuple[FunctionKernel, tuple[int, ...], int], str]" = field(
         default_factory=dict, init=False
     )
-    """Text of each kernel as first recorded, for these bits of operands and of the result."""
+    """Text and rule of each kernel as first used, for these bits of operands and of the result."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__name__", self.name)
@@ -418,7 +420,11 @@ class FunctionKernel:
             body = trace(function_pass, **options)
         if own.is_library:
             return body
-        if own.recorded.setdefault((self, tuple(widths), width), body.text) != body.text:
+        text = body.text
+        if self._scale is not None:
+            given = [(exponent,) * self.operands for exponent in _SAMPLED]
+            text += repr([self.bound(each, width, None) for each in given])
+        if own.recorded.setdefault((self, tuple(widths), width), text) != text:
             raise KernelError(
                 f"{place_of(self.body)}: {self.text} computes something else than when it was "
                 "first used, as it reads a value of Python that has changed: make the value a "
