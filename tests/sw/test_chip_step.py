@@ -117,6 +117,13 @@ def test_chip_step_takes_batches_that_fill_no_row(network, batch):
     assert outcome.comparison.mismatches == {} and outcome.host_writes == 0
 
 
+def test_chip_step_in_narrow_fixed_point_equals_the_definitions():
+    layer = {"outputs": [10], "inputs": [8], "ranks": []}
+    network = network_from_dict({"classes": 10, "image": [1, 8], "layers": [layer]})
+    narrow = network.with_formats("gradient=fixed(12),intermediate=fixed(8)")
+    assert check_training(narrow, 4, Other(), steps=1).comparison.mismatches == {}
+
+
 def test_chip_step_wrong_word_of_the_state_is_found():
     class Flipping(Other):
         def write(self, address, data):

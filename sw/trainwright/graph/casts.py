@@ -1,4 +1,4 @@
-"""Fixed point around functions, in networks whose tensors have coded formats.
+"""Fixed point around functions, in networks whose tensors have coded or narrow formats.
 
 Functions are passes of the vector engine, which reads and writes integers of 16 bits. So every
 tensor that a function reads or makes is in fixed point of 16 bits: what makes it rounds to that
@@ -27,6 +27,22 @@ def with_casts(whole: Graph, fixed: Collection[str] = ()) -> Graph:
     """
     plain = _fixed(whole, fixed)
     return _Casts(whole, plain, _coded(whole, fixed)).graph() if plain else whole
+
+
+def in_words(whole: Graph, names: Collection[str]) -> Graph:
+    """Return a step whose fixed-point tensors among ``names`` have words of 16 bits.
+
+    Loss and update on the accelerator read and write two bytes for each of their values.
+    """
+    origins = whole.origins
+    wide, groups = {origins[name] for name in names}, [_alike(whole, op) for op in whole.ops]
+    origins_alike = [{origins[name] for name in group} for group in groups]
+    while more := {n for group in origins_alike if group & wide for n in group} - wide:
+        wide |= more
+    return replace(whole, tensors={
+        name: t if t.format.coded or origins[name] not in wide else replace(t, format=WORD)
+        for name, t in whole.tensors.items()
+    })  # fmt: skip
 
 
 def _coded(graph: Graph, names: Collection[str]) -> set[str]:

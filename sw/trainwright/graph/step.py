@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.fixed.scale import TensorClass
-from trainwright.graph.casts import with_casts
+from trainwright.graph.casts import in_words, with_casts
 from trainwright.graph.differentiate import differentiate
 from trainwright.graph.ir import Einsum, Graph, needed
 from trainwright.graph.network import class_tensor, host_operands, network_graph, upper_names
@@ -81,4 +81,4 @@ def step_graph(
         (*forward.results, *backward.results),
     )
     fixed = (*forward.results, *uppers, *backward.results) if passes else ()
-    return split(with_casts(whole, fixed), forward.results, backward.results)
+    return split(with_casts(in_words(whole, fixed), fixed), forward.results, backward.results)

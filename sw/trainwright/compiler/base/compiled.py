@@ -220,8 +220,7 @@ class CompiledStep:
     @property
     def upper_format(self) -> Format:
         """Format in which programs read the gradients of the logits."""
-        fmt = self.network.format("gradient")
-        return WORD if fmt.coded and self.plan in FOLLOWED else fmt
+        return WORD if self.plan in FOLLOWED else self.network.format("gradient")
 
     @property
     def programs(self) -> dict[str, CompiledProgram]:
