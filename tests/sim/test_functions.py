@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from accelerators import ALONE
 
 from trainwright.check.step import check_step
 from trainwright_sim.backend import RtlAccelerator
@@ -20,7 +21,6 @@ from function_networks import (
     with_functions,
 )
 from graph_cases import colour_network, graph_network
-from test_vector import P
 
 NEAR = 0.05
 """Part of the measured cycles by which the cycle model may be wrong."""
@@ -28,7 +28,7 @@ NEAR = 0.05
 
 @pytest.fixture(scope="module")
 def rtl():
-    with RtlAccelerator(P, memory_bytes=1 << 22) as accelerator:
+    with RtlAccelerator(ALONE, memory_bytes=1 << 22) as accelerator:
         yield accelerator
 
 

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from accelerators import ALONE
 
 from trainwright.check.step import check_step
 from trainwright.timing import predict
@@ -15,7 +16,6 @@ from group_cases import CASES, between, compiled, random_case, require_exact
 from sequence_networks import decoder, dropping_classifier, small_encoder
 from test_overlapping_pools import CASES as CASES_OF_POOLS
 from test_overlapping_pools import pooling
-from test_vector import P
 
 NEAR, FEW = 0.05, 200
 """Part of the measured cycles by which the cycle model may be wrong, and cycles: a short program is
@@ -24,7 +24,7 @@ little but the starts of passes."""
 
 @pytest.fixture(scope="module")
 def rtl():
-    with RtlAccelerator(P, memory_bytes=1 << 22) as accelerator:
+    with RtlAccelerator(ALONE, memory_bytes=1 << 22) as accelerator:
         yield accelerator
 
 
@@ -32,9 +32,9 @@ def rtl():
 def test_group_kernel_between_contractions_is_exact_on_rtl(rtl, name):
     rtl.memory = MemoryModel()
     function, sizes, over = CASES[name]
-    step = compiled(between(function, sizes, over, next(iter(sizes))), P)
+    step = compiled(between(function, sizes, over, next(iter(sizes))), ALONE)
     for program, ran in zip((step.forward, step.backward), require_exact(step, rtl), strict=True):
-        predicted = predict(program.descriptors, P).cycles
+        predicted = predict(program.descriptors, ALONE).cycles
         assert predicted == pytest.approx(ran.run.counters.cycles, rel=NEAR, abs=FEW)
 
 
@@ -43,7 +43,7 @@ def test_group_kernel_between_contractions_is_exact_on_rtl(rtl, name):
 )
 def test_random_group_kernels_are_exact_on_rtl(rtl, seed):
     rtl.memory = MemoryModel(read_latency=5 + 9 * (seed % 7), bandwidth=0.5, stall=0.3, seed=seed)
-    require_exact(compiled(random_case(seed), P), rtl, seed)
+    require_exact(compiled(random_case(seed), ALONE), rtl, seed)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import pywellen
+from accelerators import ALONE
 
 from trainwright.accelerator import Run
 from trainwright.check.comparison import carrying_signal
@@ -77,10 +78,7 @@ def test_hazard_programs_without_wait_for_older_commands_differ(rtl, name):
 
 
 def test_carrying_signals_of_every_operation_are_in_the_design():
-    p = AcceleratorParameters(
-        lanes=16, pe1_rows=2, pe2_rows=2, scratchpad_rows=256, vector_engine=True, sample_loads=True
-    )
-    names = set(design_names(kept_rtlil(p, trace=True, cache=Cache())[0]))
+    names = set(design_names(kept_rtlil(ALONE, trace=True, cache=Cache())[0]))
     for operation in ENGINE_OF:
         for lane in (None, 0, 15):
             signal = carrying_signal(operation, lane)
@@ -161,10 +159,6 @@ def test_hazard_programs_of_scheduler_that_forgets_older_commands_differ(rtl, mo
 
     monkeypatch.setattr(scheduler.Hazards, "waits", forgetful)
     assert check_hazards(rtl).differing > 0
-
-
-ALONE = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2)
-"""Shared with tests/sim/test_resident.py, so that its simulator is built once."""
 
 
 @pytest.fixture(scope="module")

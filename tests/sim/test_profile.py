@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from accelerators import ALONE
 
 from trainwright.accelerator import backend_names
 from trainwright.check.parts import RandomStep
@@ -100,8 +101,7 @@ def test_commands_of_a_traced_run():
 
 def test_profile_of_chip_step_has_cycles_of_check_and_every_pass():
     """The simulated hardware records the vector engine's commands as those of PE2."""
-    network = load_network("digits")
-    p = accelerator_parameters((), network, alone=True)
+    network, p = load_network("digits"), ALONE
     with RtlAccelerator(p, memory_bytes=1 << 22) as rtl:
         checked = check_training(network, 16, rtl)
         (part,) = RandomStep(network, 16, rtl, "alone", plan=AUTO).run_step()

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from accelerators import RESIDENT
+from accelerators import ALONE, RESIDENT
 
 from trainwright.accelerator import Accelerator, AcceleratorError, registers
 from trainwright.check.comparison import compare_runs
@@ -364,11 +364,8 @@ def test_resident_board_repeats_as_golden_model():
 @pytest.mark.parametrize("plan", [AUTO, SMALL])
 def test_steps_by_one_start(ranks, batch, stalled, plan):
     """Samples, schedule, forward, loss, backward, update, scales: every row, state and exponent."""
-    p = AcceleratorParameters(
-        vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2
-    )  # fmt: skip
     memory = STALLS if stalled else MemoryModel()
-    with RtlAccelerator(p, memory_bytes=1 << 20, memory=memory) as rtl:
+    with RtlAccelerator(ALONE, memory_bytes=1 << 20, memory=memory) as rtl:
         network = load_network("digits").with_ranks(ranks)
         result = check_training(network, batch, rtl, seed=3, plan=plan)
     assert result.comparison.mismatches == {} and result.host_writes == 0

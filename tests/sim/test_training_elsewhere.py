@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from accelerators import ALONE
 
 from trainwright.accelerator.counted import counted
 from trainwright.compiler.step.rows import plan_of_loop
@@ -15,7 +16,6 @@ from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
-from trainwright.parameters import AcceleratorParameters
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.host_engine import HostEngine
 from trainwright.train.resident import ResidentEngine
@@ -27,9 +27,6 @@ from trainwright_sim.backend import RtlAccelerator
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from test_onchip_training import same
 
-P = AcceleratorParameters(
-    vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2
-)  # fmt: skip
 BATCH = 64
 EPOCH = 3
 CHOSEN = TrainSettings(
@@ -43,7 +40,7 @@ CHOSEN = TrainSettings(
 
 def driver(network):
     """Return a driver of equal arrays and plan, which decide how sums are split."""
-    p = replace(P, vector_engine=0, exponents=0, sample_loads=0)
+    p = replace(ALONE, vector_engine=0, exponents=0, sample_loads=0)
     golden = GoldenAccelerator(p, memory_bytes=1 << 19)
     return Driver(golden, network, BATCH, plan=plan_of_loop(network, BATCH, p))
 
@@ -70,7 +67,7 @@ def test_training_across_accelerators_has_golden_bits(tmp_path):
     ranks = []
     machines = (GoldenAccelerator, RtlAccelerator, GoldenAccelerator)
     for number, machine in enumerate(machines, 1):
-        trainer = run(machine(P, memory_bytes=1 << 19), state, data, stop=number * EPOCH)
+        trainer = run(machine(ALONE, memory_bytes=1 << 19), state, data, stop=number * EPOCH)
         assert state.step == number * EPOCH == state.history.steps[-1].step
         assert trainer.host_writes == 0 and trainer.engine.evaluates
         assert len(state.history.steps) == number

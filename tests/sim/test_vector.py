@@ -8,13 +8,12 @@ from random import Random
 
 import numpy as np
 import pytest
-from accelerators import RESIDENT
+from accelerators import ALONE, RESIDENT
 
 from trainwright.check.comparison import compare_runs
 from trainwright.compiler.base.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.loss import KERNELS, batch_loss
-from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Set, Transfer
 from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import Operation
@@ -26,7 +25,6 @@ from trainwright_sim.memory import MemoryModel
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from vector_cases import Rows, UpdateCase, loss_pass_of, random_passes
 
-P = AcceleratorParameters(vector_engine=1, pe1_rows=2, pe2_rows=2)
 MEMORY = 1 << 20
 STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)
 
@@ -40,7 +38,7 @@ def small() -> Iterator[RtlAccelerator]:
 
 @pytest.fixture(scope="module")
 def rtl() -> Iterator[RtlAccelerator]:
-    with RtlAccelerator(P, memory_bytes=MEMORY, memory=STALLS) as accelerator:
+    with RtlAccelerator(ALONE, memory_bytes=MEMORY, memory=STALLS) as accelerator:
         yield accelerator
 
 
