@@ -1,13 +1,31 @@
-"""Collect the descriptors of one program, with the waits that each needs."""
+"""Collect the descriptors of one program, with the waits that each needs.
+
+``unrolled`` writes out the levels that a loop nest of the hardware lacks, of transfers here and of
+contractions in ``forms.nests``.
+"""
 
 from dataclasses import replace
+from typing import TypeVar
 
 from trainwright.compiler.base.hazards import Hazards, touches
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor, Transfer
+from trainwright.program.descriptors import Compute, Descriptor, Level, Transfer, TransferLevel
 from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import TRANSFER_LEVELS
 from trainwright.program.samples import Samples
 from trainwright.program.vector import CODE_DEPTH, CODE_WORDS, Code, Instruction, Vector
+
+Nested = TypeVar("Nested", Compute, Transfer)
+"""Descriptor with levels of loops."""
+
+
+def unrolled(d: Nested, level: Level | TransferLevel) -> list[Nested]:
+    """Return a descriptor for each iteration of a level that ``d`` lacks, the first one ``d``."""
+    steps = {name: step for name, step in vars(level).items() if name != "count"}
+    return [
+        replace(d, **{name: getattr(d, name) + n * step for name, step in steps.items()})
+        for n in range(level.count)
+    ]
 
 
 class Commands:
@@ -21,7 +39,12 @@ class Commands:
         self._next = 0
 
     def add(self, d: Compute | Transfer | Samples | Vector) -> None:
-        """Add a command, with the waits it needs."""
+        """Add a command, with the waits it needs; a transfer of any number of levels."""
+        if isinstance(d, Transfer) and len(d.levels) > TRANSFER_LEVELS:
+            outermost, *inner = d.levels
+            for each in unrolled(replace(d, levels=tuple(inner)), outermost):
+                self.add(each)
+            return
         waits = self._hazards.issue(ENGINE_OF[d.operation], touches(d, self.p))
         # Copy only if needed: a copy takes as long as everything else here, and half of the
         # descriptors wait for nothing.

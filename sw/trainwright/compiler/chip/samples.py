@@ -9,7 +9,7 @@ batch fits, the second load is left out.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain
 
 from trainwright.compiler.base.compiled import CompiledStep
 from trainwright.compiler.base.memory import Buffer, Region
@@ -27,7 +27,7 @@ from trainwright.compiler.chip.records import PIXELS, RecordFormat
 from trainwright.onchip.choices import label_bytes
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Level, Program, Transfer, TransferLevel
-from trainwright.program.fields import TRANSFER_LEVELS, Operation
+from trainwright.program.fields import Operation
 from trainwright.program.footprint import external
 from trainwright.program.samples import Samples
 
@@ -205,19 +205,13 @@ class _Records(_Batch):
             address += (low - field.samples.start) * field.stride
             local = place + (low - first) * self._per + field.first
             levels = (TransferLevel(held, field.stride, self._per), *field.levels)
-            more = max(0, len(levels) - TRANSFER_LEVELS)
-            unrolled, inner = levels[:more], levels[more:]
-            for index in product(*(range(level.count) for level in unrolled)):
-                steps = list(zip(index, unrolled, strict=True))
-                self.work.emit(
-                    Transfer(
-                        operation=Operation.STORE, beats=field.beats, tensor=field.buffer,
-                        address=address + sum(n * level.address for n, level in steps),
-                        local=local + sum(n * level.local for n, level in steps),
-                        levels=tuple(level for level in inner if level.count > 1),
-                        element_bytes=1,
-                    )
-                )  # fmt: skip
+            self.work.emit(
+                Transfer(
+                    operation=Operation.STORE, beats=field.beats, tensor=field.buffer,
+                    address=address, local=local, element_bytes=1,
+                    levels=tuple(level for level in levels if level.count > 1),
+                )
+            )  # fmt: skip
 
 
 class _Images(_Batch):

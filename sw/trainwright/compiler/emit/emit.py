@@ -6,7 +6,6 @@ follow from exponents when a program is bound (``base.compiled``).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 
 from trainwright.compiler.base.commands import Commands
@@ -23,7 +22,7 @@ from trainwright.compiler.forms.calls import (
     PassCall,
 )
 from trainwright.compiler.forms.layout import Addresses, Part, RowLevel, joined_levels
-from trainwright.compiler.forms.nests import address_of, fitted, nests
+from trainwright.compiler.forms.nests import address_of, fitted, nests, whole_and_rest
 from trainwright.compiler.forms.passes import pass_vectors
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.graph.ir import Graph
@@ -35,7 +34,7 @@ from trainwright.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from trainwright.program.fields import TRANSFER_LEVELS, Operation
+from trainwright.program.fields import Operation
 
 
 @dataclass(frozen=True)
@@ -140,46 +139,39 @@ class Emitter:
         reach = sum((level.count - 1) * level.steps[1] for level in levels) + most
         # A transfer beyond its buffer would overwrite another tensor without any error.
         assert first + reach * row_bytes <= buffer.stop, (outer.name, first, reach, buffer)
-        # Unroll the outermost levels if there are more than a transfer has.
-        unrolled, levels = levels[:-TRANSFER_LEVELS], levels[-TRANSFER_LEVELS:]
-        for index in product(*(range(level.count) for level in unrolled)):
-            steps = [[n * step for step in v.steps] for n, v in zip(index, unrolled, strict=True)]
-            near, far = (sum(column) for column in zip((0, 0), *steps, strict=True))
-            self._commands.add(
-                Transfer(
-                    operation=Operation.LOAD if call.writes else Operation.STORE,
-                    address=first + far * row_bytes,
-                    local=local + near,
-                    beats=most * outer.element_bytes,
-                    levels=tuple(
-                        TransferLevel(level.count, level.steps[1] * row_bytes, level.steps[0])
-                        for level in levels
-                    ),
-                    element_bytes=outer.element_bytes,
-                    tensor=outer.tensor,
-                )
+        self._commands.add(
+            Transfer(
+                operation=Operation.LOAD if call.writes else Operation.STORE,
+                address=first,
+                local=local,
+                beats=most * outer.element_bytes,
+                levels=tuple(
+                    TransferLevel(level.count, level.steps[1] * row_bytes, level.steps[0])
+                    for level in levels
+                ),
+                element_bytes=outer.element_bytes,
+                tensor=outer.tensor,
             )
+        )
 
     def _clear(self, call: Clear, at: Addresses) -> None:
         buffer, lanes = self.buffers["zeros"], self.p.lanes
         # Zeros are loaded from one block of ``lanes`` rows in memory, again and again.
         base = at[call.targets[0]] + call.first
-        whole, rest = divmod(call.rows, lanes)
-        for start, times, rows in ((0, whole, lanes), (whole * lanes, 1, rest)):
-            if times and rows:
-                counts = ((call.times, call.step), (times, lanes))
-                levels = tuple(TransferLevel(n, 0, by) for n, by in counts if n > 1)
-                self._commands.add(
-                    Transfer(
-                        operation=Operation.LOAD,
-                        address=buffer.address,
-                        local=base + start,
-                        beats=rows,
-                        levels=levels,
-                        element_bytes=1,
-                        tensor="zeros",
-                    )
+        for first, times, rows in whole_and_rest(call.rows, lanes):
+            counts = ((call.times, call.step), (times, lanes))
+            levels = tuple(TransferLevel(n, 0, by) for n, by in counts if n > 1)
+            self._commands.add(
+                Transfer(
+                    operation=Operation.LOAD,
+                    address=buffer.address,
+                    local=base + first * lanes,
+                    beats=rows,
+                    levels=levels,
+                    element_bytes=1,
+                    tensor="zeros",
                 )
+            )
 
 
 def _runs(part: Part, source: Part) -> tuple[list[RowLevel], int]:

@@ -10,6 +10,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from trainwright.compiler.base.commands import unrolled
 from trainwright.compiler.base.digits import digit_levels, element_levels
 from trainwright.compiler.base.errors import ResourceError
 from trainwright.compiler.base.limits import MOST_COUNT
@@ -196,7 +197,7 @@ def _transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) -
     return nests
 
 
-def _element_nests(call: Elementwise, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
+def _element_nests(call: Elementwise, at: Addresses) -> list[Compute]:
     """Make the nest of an addition or a mask, a row a cycle, without tiles."""
     (x, g), (z,) = call.reads, call.writes
     first, blocks = call.blocks or (0, z.blocks)
@@ -230,7 +231,7 @@ def nests(call: ArrayCall, p: AcceleratorParameters, at: Addresses) -> list[Comp
     if isinstance(call, Transpose):
         return _transpose_nests(call, p, at)
     assert isinstance(call, Elementwise)
-    return _element_nests(call, p, at)
+    return _element_nests(call, at)
 
 
 def fitted(d: Compute, most: int) -> list[Compute]:
@@ -264,10 +265,4 @@ def fitted(d: Compute, most: int) -> list[Compute]:
         levels=tuple(levels),
         tile_level=next(i for i, level in enumerate(levels) if level is tile),
     )
-    return [
-        part
-        for i in range(peeled.count)
-        for part in fitted(
-            replace(rest, x=d.x + i * peeled.x, g=d.g + i * peeled.g, z=d.z + i * peeled.z), most
-        )
-    ]
+    return [part for each in unrolled(rest, peeled) for part in fitted(each, most)]
