@@ -10,8 +10,8 @@ import trainwright.compiler.chip.exponents as chip_exponents
 from trainwright.cli.options import accelerator_parameters
 from trainwright.compiler import CompileError, compile_step
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
+from trainwright.compiler.base.limits import EXPONENTS
 from trainwright.compiler.chip.exponents import (
-    MOST_EXPONENTS,
     ExponentSlots,
     moment_name,
     slots_expected,
@@ -23,7 +23,7 @@ from trainwright.parameters import AcceleratorParameters
 
 pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")
 LARGEST = AcceleratorParameters(
-    vector_engine=1, exponents=MOST_EXPONENTS, statistics_depth=1024, sample_loads=1
+    vector_engine=1, exponents=EXPONENTS.greatest, statistics_depth=1024, sample_loads=1
 )
 NETWORKS = {
     "digits": load_network("digits"),
@@ -63,7 +63,7 @@ def test_default_accelerator_has_the_slots_that_a_network_needs(name, sizes):
 
 def test_slots_of_a_network_beyond_the_largest_accelerator_are_the_most(monkeypatch):
     monkeypatch.setattr(chip_exponents, "slots_expected", lambda network: (1025, 1025))
-    most = {"exponents": MOST_EXPONENTS, "statistics_depth": 1024}
+    most = {"exponents": EXPONENTS.greatest, "statistics_depth": 1024}
     assert slots_lacking(NETWORKS["digits"], {}) == most
     assert slots_lacking(NETWORKS["digits"], most) == {}
 
@@ -74,20 +74,18 @@ def test_statistics_slots_of_loss_and_copies_are_required():
     tensors = ExponentSlots.of(programs, [], LARGEST).statistics
     ExponentSlots.of(programs, [], SimpleNamespace(exponents=512, statistics_depth=tensors + 2))
     few = SimpleNamespace(exponents=512, statistics_depth=tensors + 1)
-    with pytest.raises(CompileError, match=f"takes {tensors + 2} statistics slots, .* has"):
+    with pytest.raises(CompileError, match=f"needs {tensors + 2} statistics slots, there are"):
         ExponentSlots.of(programs, [], few)
 
 
 def test_more_exponents_than_any_file_are_left_to_the_host():
     network = NETWORKS["digits"]
     step = compile_step(network, 16, LARGEST, plan=IN_ROWS[AUTO])
-    many = [str(n) for n in range(MOST_EXPONENTS)]
-    with pytest.raises(
-        CompileError, match="has 1024; the largest has 1024; exponents=0 leaves loss"
-    ):
+    many = [str(n) for n in range(EXPONENTS.greatest)]
+    with pytest.raises(CompileError, match=r"there are 1024; leave loss .* by exponents=0$"):
         ExponentSlots.of((step.forward, step.backward), many, LARGEST)
     few = AcceleratorParameters(vector_engine=1, exponents=256, sample_loads=1)
-    with pytest.raises(CompileError, match="has 256; use one with exponents=512"):
+    with pytest.raises(CompileError, match=r"there are 256; .* accelerator with exponents=512"):
         ExponentSlots.of((step.forward, step.backward), many[:256], few)
-    with pytest.raises(CompileError, match=r"\d+ statistics slots, .* has 1024; the largest has"):
+    with pytest.raises(CompileError, match=r"\d+ statistics slots, .* 1024; .* exponents=0$"):
         ExponentSlots.of((step.forward, step.backward) * 64, [], LARGEST)

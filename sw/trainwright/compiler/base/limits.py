@@ -5,13 +5,17 @@ encoding of descriptors. None is a number of layers or factors: how many fit fol
 """
 
 from dataclasses import dataclass
-from typing import NoReturn
 
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.formats import Format, sum_width
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import COUNT_WIDTH, MOST_DESCRIPTORS
+from trainwright.program.fields import (
+    COUNT_WIDTH,
+    EXPONENT_SLOT_WIDTH,
+    MOST_DESCRIPTORS,
+    SLOT_WIDTH,
+)
 from trainwright.support.errors import errors_as
 
 MOST_SAMPLES = 4096
@@ -28,21 +32,19 @@ class Limit:
     remedy: str
     """Advice that makes the need smaller."""
     parameter: str = ""
-    """Parameter of the accelerator that gives its size, if any."""
+    """Parameter of the accelerator that gives its size, a power of two; empty for none."""
     greatest: int = 0
     """Largest value of that parameter."""
     fixed: int = 0
     """Size where no parameter gives it."""
-    memory: bool = True
-    """Whether the parameter is the size of a memory, a power of two."""
 
     def available(self, p: AcceleratorParameters) -> int:
         """Return how much an accelerator has."""
         return getattr(p, self.parameter) if self.parameter else self.fixed
 
-    def advice(self, needed: int, p: AcceleratorParameters) -> str:
+    def advice(self, needed: int) -> str:
         """Return what can be done: need less, or take an accelerator with more."""
-        enough = 1 << (needed - 1).bit_length() if self.memory else needed
+        enough = 1 << (needed - 1).bit_length()
         if enough > self.greatest:
             return self.remedy
         return f"{self.remedy}, or an accelerator with {self.parameter}={enough} or more"
@@ -51,10 +53,12 @@ class Limit:
         """Raise ``ResourceError`` where ``needed`` are more than there are."""
         available = self.available(p)
         if needed > available:
-            raise ResourceError(
-                f"{where} needs {needed} {self.what}, there are {available}",
-                self.advice(needed, p),
-            )
+            reason = f"{where} needs {needed} {self.what}, there are {available}"
+            raise ResourceError(reason, self.advice(needed))
+
+    def misfit(self, reason: str, needed: int, p: AcceleratorParameters) -> DoesNotFitError:
+        """Return the error that pieces do not fit together, of which ``needed`` may be too few."""
+        return DoesNotFitError(reason, self.advice(max(needed, self.available(p) + 1)))
 
 
 STREAMED = Limit("descriptors", "use fewer layers or a smaller batch", fixed=MOST_DESCRIPTORS)
@@ -66,18 +70,9 @@ SCRATCHPAD = Limit(
     1 << 17,
 )
 COUNTS = Limit("iterations of one loop level", "use smaller layers or ranks", fixed=MOST_COUNT)
-
-
-def refuse_memory(
-    limit: Limit, p: AcceleratorParameters, name: str, needed: int, used: int, gap: int
-) -> NoReturn:
-    """Raise ``DoesNotFitError``: no gap of a memory takes the ``needed`` rows of ``name``."""
-    available = limit.available(p)
-    free = f", {used} of them in use and at most {gap} free in one piece" if used else ""
-    raise DoesNotFitError(
-        f"{name} needs {needed} {limit.what}, there are {available}{free}",
-        limit.advice(max(needed + used, available + 1), p),
-    )
+_HOST = "leave loss and update to the host by exponents=0"
+EXPONENTS = Limit("exponents", _HOST, "exponents", 1 << EXPONENT_SLOT_WIDTH)
+STATISTICS = Limit("statistics slots", _HOST, "statistics_depth", 1 << SLOT_WIDTH)
 
 
 def require_accumulator(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.compiler.base.errors import DoesNotFitError
-from trainwright.compiler.base.limits import SCRATCHPAD, refuse_memory
+from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.parameters import AcceleratorParameters
 
 if TYPE_CHECKING:
@@ -135,8 +135,11 @@ class LocalMemory:
                 region = Region(name, stop - count if top else start, count)
                 self._used.append(region)
                 return region
-        used = sum(region.count for region in self._used)
-        refuse_memory(SCRATCHPAD, self.parameters, name, count, used, self.largest_gap)
+        used, rows = sum(region.count for region in self._used), self.parameters.scratchpad_rows
+        reason = f"{name} needs {count} {SCRATCHPAD.what}, there are {rows}"
+        if used:
+            reason += f", {used} of them in use and at most {self.largest_gap} free in one piece"
+        raise SCRATCHPAD.misfit(reason, count + used, self.parameters)
 
     def free(self, region: Region) -> None:
         """Give a region back."""

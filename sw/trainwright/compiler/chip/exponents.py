@@ -14,6 +14,7 @@ from typing import Any
 from trainwright.compiler.base.compiled import CompiledProgram
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.hazards import rows_of, touches
+from trainwright.compiler.base.limits import EXPONENTS, STATISTICS
 from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.fixed.scale import ScaleRanges, sum_limits
 from trainwright.formats.exponents import ExponentRule
@@ -26,7 +27,7 @@ from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Level
 from trainwright.program.exponents import ENTRIES, MoveScales, Scalar, ScalarKind, ScaleEntry
-from trainwright.program.fields import EXPONENT_SLOT_WIDTH, SLOT_WIDTH, Operation, Target
+from trainwright.program.fields import Operation, Target
 from trainwright.program.footprint import Touch
 from trainwright.program.vector import Vector
 
@@ -39,8 +40,6 @@ COPY_SLOT = 1
 LOCAL = Target.SCRATCHPAD.name
 REACH = 64
 """Bounds of constants below this are checked; others are never reached."""
-MOST_EXPONENTS = 1 << EXPONENT_SLOT_WIDTH
-"""Slots of the largest exponent file."""
 EXACT = ExponentRule(exact=True)
 NEVER = (1 << 48) - 1
 """Sum of |q| that none exceeds: an exponent with this limit never moves."""
@@ -145,9 +144,9 @@ class ExponentSlots:
                 names += [*own.fixed, *(own_sum.z.name for own_sum in own.sums)]
         names = dict.fromkeys((*(name for name in names if name not in sources), *more))
         statistics = sum(len(program.tensors) for program in programs)
-        _require_slots("exponents", len(names), MOST_EXPONENTS, p)
+        EXPONENTS.require(len(names), p, "a step on the chip")
         # Two slots in addition to those of tensors: one of the loss, one of copies.
-        _require_slots("statistics_depth", statistics + 2, 1 << SLOT_WIDTH, p)
+        STATISTICS.require(statistics + 2, p, "a step on the chip")
         numbers = {name: number for number, name in enumerate(names)}
         return cls(numbers, statistics, fixed, sources)
 
@@ -155,20 +154,6 @@ class ExponentSlots:
         if name is None:
             return 0
         return self[self.sources[name]] if name in self.sources else self.numbers[name]
-
-
-def _require_slots(parameter: str, count: int, most: int, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` where a step takes more slots than an accelerator has."""
-    if count <= getattr(p, parameter):
-        return
-    what = {"exponents": "exponents", "statistics_depth": "statistics slots"}[parameter]
-    size = 1 << (count - 1).bit_length()
-    remedy = f"use one with {parameter}={size}"
-    if size > most:
-        remedy = f"the largest has {most}; exponents=0 leaves loss and update to the host"
-    raise CompileError(
-        f"the step takes {count} {what}, the accelerator has {getattr(p, parameter)}; {remedy}"
-    )
 
 
 def slots_expected(network: Network) -> tuple[int, int]:
@@ -195,7 +180,7 @@ def slots_lacking(network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
     ``sizes`` are those of the accelerator where they are not the defaults. A network that needs
     more slots than there can be is given the most.
     """
-    most = {"exponents": MOST_EXPONENTS, "statistics_depth": 1 << SLOT_WIDTH}
+    most = {limit.parameter: limit.greatest for limit in (EXPONENTS, STATISTICS)}
     needed = (1 << (count - 1).bit_length() for count in slots_expected(network))
     given = {name: getattr(AcceleratorParameters, name) for name in most} | dict(sizes)
     slots = {name: min(size, most[name]) for name, size in zip(most, needed, strict=True)}

@@ -110,11 +110,10 @@ def _refuse(pieces: Sequence[Place | Storage], p: AcceleratorParameters) -> NoRe
     """Raise ``DoesNotFitError`` that names the largest of pieces that fill the scratchpad."""
     worst = max(pieces, key=lambda piece: (piece.rows, piece.name))
     used = sum(piece.rows for piece in pieces) - worst.rows
-    raise DoesNotFitError(
+    raise SCRATCHPAD.misfit(
         f"{worst.name} needs {worst.rows} {SCRATCHPAD.what}, there are {p.scratchpad_rows}, "
-        f"{used} of them needed for what is used with it",
-        SCRATCHPAD.advice(max(used + worst.rows, p.scratchpad_rows + 1), p),
-    )
+        f"{used} of them needed for what is used with it", used + worst.rows, p,
+    )  # fmt: skip
 
 
 def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:

@@ -253,11 +253,11 @@ def _refusal(
     rows = up(graph.count(name), p.lanes) * graph.tensors[name].digits
     if misfits and rows <= p.scratchpad_rows:
         return misfits[0]
-    return DoesNotFitError(
+    return SCRATCHPAD.misfit(
         f"{name} has {amount(graph.count(name), 'value')}, {rows} {SCRATCHPAD.what} or more, "
         f"there are {p.scratchpad_rows}, and no cut of it fits with what is computed from it",
-        SCRATCHPAD.advice(max(rows, p.scratchpad_rows + 1), p),
-    )
+        rows, p,
+    )  # fmt: skip
 
 
 def add_buffers(
