@@ -42,7 +42,7 @@ def driver(network):
     """Return a driver of equal arrays and plan, which decide how sums are split."""
     p = replace(ALONE, vector_engine=0, exponents=0, sample_loads=0)
     golden = GoldenAccelerator(p, memory_bytes=1 << 19)
-    return Driver(golden, network, BATCH, plan=plan_of_loop(network, BATCH, p))
+    return Driver(golden, network, BATCH, plan=plan_of_loop(network, p))
 
 
 def run(accelerator, state, data, *, stop):

@@ -98,7 +98,7 @@ def trained(network, engine, data=None, batch=BATCH):
 def host(network, batch=BATCH):
     """Return an engine whose loss and update are the definitions."""
     golden = GoldenAccelerator(ENGINE, memory_bytes=1 << 20)
-    plan = plan_of_loop(network, batch, ENGINE)
+    plan = plan_of_loop(network, ENGINE)
     return HostEngine(lambda network: Driver(golden, network, batch, plan=plan))
 
 

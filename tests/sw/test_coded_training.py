@@ -62,7 +62,7 @@ def alone_and_by_host(network, formats, data=None, batch=16, **sizes):
     names = tuple(dict.fromkeys(str(fmt) for _, fmt in network.coded_used))
     p = replace(ALONE, formats=names, factor_width=8, **sizes)
     golden = GoldenAccelerator(p, memory_bytes=1 << 21)
-    plan = plan_of_loop(network, batch, p)
+    plan = plan_of_loop(network, p)
     host = HostEngine(lambda network: Driver(golden, network, batch, plan=plan))
     expected = trained(network, host, data, batch)
     with counted(GoldenAccelerator(p, memory_bytes=1 << 21)) as accelerator:

@@ -129,4 +129,4 @@ def test_check_training_finds_nothing_of_an_earlier_check_on_the_same_accelerato
 def test_more_classes_than_labels_of_two_bytes_are_one_error():
     many = of_images(MOST_OUTPUTS + 1, (128, 128))
     with pytest.raises(CompileError, match="up to 8192 classes, not 8193: use --update host"):
-        require_chip(many, 16, P)
+        require_chip(many, P)

@@ -188,7 +188,7 @@ def accelerator_and_place(
     from trainwright.compiler.step.rows import require_chip
 
     check_chip_plan(options.plan)
-    require_chip(network, options.batch, p)
+    require_chip(network, p)
     if update_place(p) == "host":
         raise OptionError(
             f"--update chip takes an accelerator that trains alone: give {sizes_alone(network)} "

@@ -48,7 +48,7 @@ def compile_step(
     require_batch(batch)
     require_integers(network)
     if plan in FOLLOWED:
-        require_loop(network, batch, parameters)
+        require_loop(network, parameters)
         input_gradients, effort = False, MOST_EFFORT
     own = own_parts(network, batch)
     return compiled(network, batch, parameters, plan, input_gradients, effort, own)

@@ -71,7 +71,7 @@ def open_machine(job: Job) -> Iterator[Machine]:
                 "--accelerator exponents=0"
             )
         with _told_of_host(alone):  # refused before a simulator is built
-            require_chip(network, batch, parameters)
+            require_chip(network, parameters)
     with (
         opened(options.backend, parameters, options.memory, options.engine) as accelerator,
         _told_of_host(alone),
@@ -79,7 +79,7 @@ def open_machine(job: Job) -> Iterator[Machine]:
         to, p = counted(accelerator), accelerator.parameters
         if chip:
             tell_update_place(p, network)
-        plan = plan_of_loop(network, batch, p, options.plan) if chip else options.plan
+        plan = plan_of_loop(network, p, options.plan) if chip else options.plan
 
         def open_driver(network: Network) -> Driver:
             return Driver(to, network, batch, plan=plan)

@@ -253,7 +253,7 @@ def gradient_of(part: WeightPart) -> str:
 def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:
     p, network = step.parameters, step.network
     what = f"{network.name}: loss and update on the chip"
-    require_chip(layout.network, step.batch, p)
+    require_chip(layout.network, p)
     # Any other plan has factors in layouts of its own, which the update does not write.
     if step.plan not in IN_ROWS.values():
         raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")

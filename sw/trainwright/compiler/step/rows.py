@@ -127,19 +127,19 @@ def whole_rows(graph: Graph, axes: Sequence[str], unit: int) -> Axes:
     return tuple(axes)
 
 
-def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: str = AUTO) -> str:
+def plan_of_loop(network: Network, p: AcceleratorParameters, plan: str = AUTO) -> str:
     """Return the plan in rows if a loop on the chip supports the network, else ``plan``.
 
     With a plan in rows, steps have the bits of the loop, also if the host computes loss and update.
     """
     try:
-        require_loop(network, batch, p)
+        require_loop(network, p)
     except CompileError:
         return plan
     return IN_ROWS.get(plan, plan)
 
 
-def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None:
+def require_loop(network: Network, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for a step that a loop on the chip does not support."""
     what = f"{network.name}: loss and update on the chip"
     if p.wide_tensors:
@@ -151,9 +151,9 @@ def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None
         )
 
 
-def require_chip(network: Network, batch: int, p: AcceleratorParameters) -> None:
+def require_chip(network: Network, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for a step whose loss and update the vector engine cannot compute."""
-    require_loop(network, batch, p)
+    require_loop(network, p)
     what = f"{network.name}: loss and update on the chip"
     if not p.vector_engine:
         raise CompileError(f"{what} need a vector engine; use vector_engine=1")
