@@ -9,7 +9,7 @@ programs.
 """
 
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations
 from operator import add, sub
 from typing import NamedTuple
@@ -322,30 +322,25 @@ class Chooser:
             seen |= {self.graph.tensors[op.out].axes[-1:], op.over[-1:]}
             seen = {lanes for lanes in seen if may_lie(op, self.graph.tensors, lanes)}
         for lanes in sorted(seen):
-            new, ready = state.copy(), 0.0
-            for name in op.operands[: 1 if broadcast else 2]:
-                got = self.operands.fetch(new, Need(name, lanes), None)
-                if got is None:
-                    break
-                ready = max(ready, got)
+            new, names = state.copy(), op.operands[: 1 if broadcast else 2]
+            ready = self._fetched(new, [Need(name, lanes) for name in names], None)
+            if ready is None:
+                continue
+            if isinstance(op.body, ArrayBody):
+                # Count a sixteenth or so of the cycles, as these commands fill gaps between others.
+                # `digits` in batches of 80 to 256 takes 0.3 to 3 % more with all.
+                cycles = self.operands.rows(op.out, lanes, None) / self.p.lanes
             else:
-                if isinstance(op.body, ArrayBody):
-                    # Count a sixteenth or so of the cycles, as these commands fill gaps between
-                    # others. `digits` in batches of 80 to 256 takes 0.3 to 3 % more with all.
-                    cycles = self.operands.rows(op.out, lanes, None) / self.p.lanes
-                else:
-                    cycles = estimated_cycles(
-                        op, self.graph.tensors, self.graph.sizes, lanes, self.p
-                    )
-                ready = self.operands.at(new.advance(op.body.spec.engine, ready, cycles))
-                new.replicas[op.out] = (Replica(lanes, (), None, ready),)
-                new.choices = (*new.choices, Choice(op, (Work(None, None),), lanes))
-                yield new
+                cycles = estimated_cycles(op, self.graph.tensors, self.graph.sizes, lanes, self.p)
+            ready = self.operands.at(new.advance(op.body.spec.engine, ready, cycles))
+            new.replicas[op.out] = (Replica(lanes, (), None, ready),)
+            new.choices = (*new.choices, Choice(op, (Work(None, None),), lanes))
+            yield new
 
-    def _fetched(self, state: SearchState, impl: Impl, cut: Cut) -> float | None:
-        """Return when an implementation can read its operands; ``None`` if never."""
+    def _fetched(self, state: SearchState, needs: Iterable[Need], cut: Cut) -> float | None:
+        """Return when operands can be read as needed; ``None`` if never."""
         ready = 0.0
-        for need in impl.needs:
+        for need in needs:
             got = self.operands.fetch(state, need, cut)
             if got is None:
                 return None
@@ -369,7 +364,7 @@ class Chooser:
         # transpose for the second one runs ahead of the first one's own work.
         for work in reversed(works):
             assert work.impl
-            ready = self._fetched(new, work.impl, work.cut)
+            ready = self._fetched(new, work.impl.needs, work.cut)
             if ready is None:
                 return None
             readable.append(ready)

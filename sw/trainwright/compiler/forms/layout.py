@@ -6,7 +6,7 @@ read as whole entries. An address is linear in every index, which is all that a 
 Where values are cut into digits, each row of values is as many rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -46,7 +46,7 @@ ROW = Layout(("row",), ("lane",))
 """Layout of a constant."""
 
 
-def counts_of(axes: Axes, sizes: Mapping[str, int], ranges: Ranges) -> dict[str, int]:
+def counts_of(axes: Iterable[str], sizes: Mapping[str, int], ranges: Ranges) -> dict[str, int]:
     """Return the number of values of each axis within ``ranges``."""
     counts = {a: sizes[a] for a in axes}
     for axis, (low, high) in ranges.items():
@@ -164,11 +164,7 @@ class Part:
     @cached_property
     def counts(self) -> dict[str, int]:
         """Number of values of each axis."""
-        counts = dict(self.piece.counts)
-        for axis, (low, high) in self.ranges.items():
-            if axis in counts:
-                counts[axis] = high - low
-        return counts
+        return counts_of(self.piece.counts, self.piece.counts, self.ranges)
 
     @cached_property
     def offset(self) -> int:

@@ -86,15 +86,11 @@ class _Body:
 
 
 class _Rated(NamedTuple):
-    """Body with its cycles a sample, and its number in the order in which bodies are found."""
+    """Body with its cycles a sample, and its number: of equal ones the first found is the least."""
 
     cycles: float
     number: int
     body: _Body
-
-    def rank(self) -> tuple[float, int]:
-        """Return a key to sort by: bodies of equal cycles come in the order found."""
-        return self.cycles, self.number
 
 
 @dataclass
@@ -159,7 +155,7 @@ class Blocks:
                         if cycles is not None:
                             bodies.append(_Rated(cycles, len(bodies), body))
                             break
-        return sorted(bodies, key=_Rated.rank)
+        return sorted(bodies)
 
     def _timed(self, bodies: Sequence[_Rated]) -> list[_Rated]:
         """Return bodies with their cycles by the cycle model, the fastest first."""
@@ -168,7 +164,7 @@ class Blocks:
             timed.append(rated._replace(cycles=self._rate(rated.body)))
             if is_spent():
                 break
-        return sorted(timed, key=_Rated.rank)
+        return sorted(timed)
 
     def _is_hopeless(self, places: Places) -> bool:
         """Return whether a tensor that all blocks share has more rows than the scratchpad.
