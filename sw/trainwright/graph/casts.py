@@ -98,10 +98,6 @@ class _Casts:
         for name, origin in self.whole.origins.items():
             if origin in self.fixed - self.written:
                 self.tensors[name] = self._plain(name)
-        self.readers: dict[str, list[Op]] = defaultdict(list)
-        for op in self.whole.ops:
-            for name in set(op.operands):
-                self.readers[name].append(op)
 
     def graph(self) -> Graph:
         """Return the graph with its casts."""

@@ -337,7 +337,11 @@ def _families(site: Site) -> list[Tree]:
     """Search families of trees, the cheapest first."""
     targets = sorted(set(site.wanted.values()))
     families: dict[tuple, tuple[float, Tree]] = {}
-    for free in _starts(site):
+    # At the start of a search one partial result is free, or none. A target is computed in any
+    # case: making it free would lead to nothing new.
+    masks = range(1, site.whole)
+    partial = [(m,) for m in masks if m & (m - 1) and m not in site.wanted.values()]
+    for free in [(), *partial]:
         trees = _improved(site, targets, free)
         _keep(site, families, united(_joined(trees), targets))
     best = sorted(families.values(), key=lambda pair: pair[0])[:MOST_VARIED]
@@ -374,14 +378,6 @@ def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
                 grown = _tree(site, a, rest) | rest | {mask: (a, b)}
                 grown |= _tree(site, b, grown)
                 yield united(grown, targets)
-
-
-def _starts(site: Site) -> list[tuple[int, ...]]:
-    """List the sets of partial results that are free at the start of a search: none, or one."""
-    # A target is computed in any case: making it free would lead to nothing new.
-    masks = range(1, site.whole)
-    partial = [m for m in masks if m & (m - 1) and m not in site.wanted.values()]
-    return [(), *((mask,) for mask in partial)]
 
 
 class _Names:
