@@ -4,7 +4,7 @@ A nest has levels, each with a count and a step of every operand. The *tile* lev
 of rows that an array holds at once; summed levels come last. ``emit`` is the user.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -54,30 +54,46 @@ def _joint(part: Part, axes: tuple[str, ...]) -> int:
     return stride
 
 
+def _levels(
+    axes: Iterable[str], x: Part | None, g: Part, z: Part, groups: int = 1
+) -> list[Level]:  # fmt: skip
+    """Return a level for each of some axes; without an ``x`` its address stays.
+
+    A row of g has as many addresses as ``groups``.
+    """
+    counts = {**g.counts, **(x.counts if x else {}), **z.counts}
+    return [
+        Level(counts[a], x=x.stride(a) if x else 0, g=g.stride(a) * groups, z=z.stride(a))
+        for a in axes
+    ]
+
+
 def _nest(
     array: EngineSpec,
+    p: AcceleratorParameters,
     outer: list[Level],
-    tile: Level,
+    tile: tuple[int, Level],
     summed: list[Level],
     over: Sequence[Level] = (),
     **fields: Any,
 ) -> Compute:
-    """Return a nest; its summed levels are ``over``, which count digits, then ``summed``."""
-    free = merged([*outer, tile], tile)
+    """Return a nest; its summed levels are ``over``, which count digits, then ``summed``.
+
+    ``tile`` has the rows that tiles divide, and the addresses from one tile to the next.
+    """
+    (rows, level), high = tile, array.rows(p)
+    tile_level = replace(level, count=up(rows, high))
+    free = merged([*outer, tile_level], tile_level)
     reduction = [*over, *merged(summed)]
     return Compute(
         operation=array.contraction,
         levels=(*free, *reduction),
         reduce_levels=len(reduction),
         digits=len(over),
-        tile_level=next(n for n, level in enumerate(free) if level is tile),
+        tile_level=next(n for n, level in enumerate(free) if level is tile_level),
+        last_rows=rows - (tile_level.count - 1) * high,
         **fields,
     )
-
-
-def _over(x: Part, g: Part, step: int) -> list[Level]:
-    """Return the levels over the digits of a contraction's operands."""
-    return digit_levels(x.digits, g.digits, step)
 
 
 def whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
@@ -103,64 +119,40 @@ def _outer_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> lis
     groups = p.lanes // high
     count = prod(z.counts[a] for a in impl.rows)
     step = _joint(z, impl.rows)
-    outer = [
-        Level(z.counts[a], x=x.stride(a), g=g.stride(a) * groups, z=z.stride(a))
-        for a in z.piece.layout.rows
-        if a not in impl.rows
-    ]
+    outer = _levels((a for a in z.piece.layout.rows if a not in impl.rows), x, g, z, groups)
     # Results longer than a row: one iteration for each row of lanes.
     outer.append(Level(z.blocks, x=x.digits, z=z.digits))
-    summed = [
-        Level(x.counts[a], x=x.stride(a), g=g.stride(a) * groups)
-        for a in x.counts
-        if a not in z.counts
-    ]
+    summed = _levels((a for a in x.counts if a not in z.counts), x, g, z, groups)
     parts = [(0, 1, count)] if g.digits == 1 else whole_and_rest(count, p.lanes)
-    nests = []
-    for first, blocks, rows in parts:
-        tiles = up(rows, high)
-        tile = Level(tiles, g=1, z=high * step)
-        over_rows = Level(blocks, g=groups * g.digits, z=p.lanes * step)
-        nests.append(
-            _nest(
-                impl.array, [*outer, over_rows], tile, summed, _over(x, g, groups),
-                x=address_of(x, at), g=(address_of(g, at) + first * g.digits) * groups,
-                z=address_of(z, at) + first * p.lanes * step,
-                last_rows=rows - (tiles - 1) * high, z_row_stride=step,
-            )
-        )  # fmt: skip
-    return nests
+    return [
+        _nest(
+            impl.array, p, [*outer, Level(blocks, g=groups * g.digits, z=p.lanes * step)],
+            (rows, Level(1, g=1, z=high * step)), summed, digit_levels(x.digits, g.digits, groups),
+            x=address_of(x, at), g=(address_of(g, at) + first * g.digits) * groups,
+            z=address_of(z, at) + first * p.lanes * step, z_row_stride=step,
+        )
+        for first, blocks, rows in parts
+    ]  # fmt: skip
 
 
 def _dot_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
     """Make the nest of an array that sums along the lanes."""
     (x, g), (z,), impl = call.reads, call.writes, call.impl
-    count = prod(z.counts[a] for a in impl.rows)
-    high = impl.array.rows(p)
-    tiles = up(count, high)
+    rows, high = prod(z.counts[a] for a in impl.rows), impl.array.rows(p)
     x_stride, z_stride = _joint(x, impl.rows), _joint(z, impl.rows)
     # Each lane of the result reads a row of g, an *entry*. The nest has one stride for all entries,
     # so the rows along ``along`` have to be evenly spaced.
     entry = _joint(g, impl.along)
-    outer = [
-        Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a))
-        for a in z.piece.layout.rows
-        if a not in impl.rows
-    ]
+    outer = _levels((a for a in z.piece.layout.rows if a not in impl.rows), x, g, z)
     outer.append(Level(z.blocks, g=p.lanes * entry, z=z.digits))
-    tile = Level(tiles, x=high * x_stride, z=high * z_stride)
-    summed = [
-        Level(x.counts[a], x=x.stride(a), g=g.stride(a))
-        for a in x.counts
-        if a not in z.counts and a not in impl.inner
-    ]
+    summed = _levels((a for a in x.counts if a not in {*z.counts, *impl.inner}), x, g, z)
     # Sums longer than a row go on in the next rows of both operands.
     summed.append(Level(x.blocks, x=x.digits, g=g.digits))
     return [
         _nest(
-            impl.array, outer, tile, summed, _over(x, g, 1),
+            impl.array, p, outer, (rows, Level(1, x=high * x_stride, z=high * z_stride)), summed,
+            digit_levels(x.digits, g.digits, 1),
             x=address_of(x, at), g=address_of(g, at), z=address_of(z, at),
-            last_rows=count - (tiles - 1) * high,
             x_row_stride=x_stride, z_row_stride=z_stride, g_row_stride=entry,
         )
     ]  # fmt: skip
@@ -174,27 +166,20 @@ def _transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) -
     (identity, x), (z,) = call.reads, call.writes
     old, new = x.piece.layout.lanes, z.piece.layout.lanes
     entry, step = _joint(x, new), _joint(z, old)
-    outer = [
-        Level(z.counts[a], g=x.stride(a), z=z.stride(a))
-        for a in z.piece.layout.rows
-        if a not in old
-    ]
+    outer = _levels((a for a in z.piece.layout.rows if a not in old), None, x, z)
     outer.append(Level(z.blocks, g=p.lanes * entry, z=z.digits))
     outer.append(Level(x.digits, g=1, z=1))
-    nests, high = [], TRANSPOSER.rows(p)
-    for first, blocks, rows in whole_and_rest(prod(x.counts[a] for a in old), p.lanes):
-        tiles = up(rows, high)
-        tile = Level(tiles, x=high, z=high * step)
-        nests.append(
-            _nest(
-                TRANSPOSER, [*outer, Level(blocks, g=x.digits, z=p.lanes * step)], tile, [],
-                x=address_of(identity, at), g=address_of(x, at) + first * x.digits,
-                z=address_of(z, at) + first * p.lanes * step,
-                last_rows=rows - (tiles - 1) * high,
-                x_row_stride=1, z_row_stride=step, g_row_stride=entry,
-            )
-        )  # fmt: skip
-    return nests
+    high = TRANSPOSER.rows(p)
+    return [
+        _nest(
+            TRANSPOSER, p, [*outer, Level(blocks, g=x.digits, z=p.lanes * step)],
+            (rows, Level(1, x=high, z=high * step)), [],
+            x=address_of(identity, at), g=address_of(x, at) + first * x.digits,
+            z=address_of(z, at) + first * p.lanes * step,
+            x_row_stride=1, z_row_stride=step, g_row_stride=entry,
+        )
+        for first, blocks, rows in whole_and_rest(prod(x.counts[a] for a in old), p.lanes)
+    ]  # fmt: skip
 
 
 def _element_nests(call: Elementwise, at: Addresses) -> list[Compute]:
@@ -203,9 +188,7 @@ def _element_nests(call: Elementwise, at: Addresses) -> list[Compute]:
     first, blocks = call.blocks or (0, z.blocks)
     # A broadcast operand stays at its one row.
     step = 0 if call.broadcast else g.digits
-    levels = [
-        Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
-    ]
+    levels = _levels(z.piece.layout.rows, x, g, z)
     levels.append(Level(blocks, x=x.digits, g=step, z=z.digits))
     over = element_levels(x.digits, g.digits)
     # A copy in as many digits takes each as a row of its own. With other digits values are put
