@@ -43,6 +43,11 @@ class Stage:
     Neighbouring blocked stages share the loop over the blocks.
     """
 
+    @property
+    def results(self) -> set[str]:
+        """Tensors that the stage computes."""
+        return {choice.op.out for choice in self.choices}
+
 
 Block = tuple[int, int]
 """Block of samples: the first sample, and the one after the last."""

@@ -140,9 +140,8 @@ class Tiler:
     # -- stages ------------------------------------------------------------------------------------
 
     def _stage(self, stage: Stage) -> None:
-        inside = {choice.op.out for choice in stage.choices}
         # A tensor that an operation outside the stage reads has to be kept whole.
-        self.inside = inside = inside - (self._read_outside(stage) - self.spilled)
+        self.inside = inside = stage.results - (self._read_outside(stage) - self.spilled)
         slices = list(slices_of(self.graph, stage, self.p.lanes, self.block))
         # If the arrays compute alternate slices, the first two slices have the first one of each.
         begin = 1 if self._both(stage, slices[0]) else 2
@@ -187,8 +186,8 @@ class Tiler:
 
     def _before(self, choice: Choice, stage: Stage, slice_: Ranges) -> None:
         """Prepare the operands of an operation that reads no result of its stage."""
-        results = {member.op.out for member in stage.choices}
-        if isinstance(choice.op, Einsum) and stage.loops and not results & set(choice.op.operands):
+        is_first = stage.results.isdisjoint(choice.op.operands)
+        if isinstance(choice.op, Einsum) and stage.loops and is_first:
             for work in reversed(choice.works):
                 self._operands(choice.op, work, slice_)
 
@@ -199,10 +198,9 @@ class Tiler:
         The arrays then read different slices. One array keeps the order: the last array
         that adds parts of sums, as their order is fixed, or else the array that transposes.
         """
-        results = {member.op.out for member in stage.choices}
         parts = [member for member in stage.choices if member.op.parts]
         impls = [work.impl for work in choice.works]
-        if choice in parts or len(impls) != 1 or not results & set(choice.op.operands):
+        if choice in parts or len(impls) != 1 or stage.results.isdisjoint(choice.op.operands):
             return False
         of_parts = {
             work.impl.engine for member in parts for work in member.works if work.impl is not None
@@ -231,18 +229,16 @@ class Tiler:
         quarter of the compile time of `fashion` with 512 samples.
         """
         axes = {axis for axis, _ in stage.loops}
-        inside = {choice.op.out for choice in stage.choices}
         windows = {window.x for window in self.graph.windows.values()} | set(self.graph.windows)
         return {
             name
-            for name in inside - self._read_outside(stage) - windows - self.stored
+            for name in stage.results - self._read_outside(stage) - windows - self.stored
             if axes <= set(self.graph.tensors[name].axes)
         }
 
     def _read_outside(self, stage: Stage) -> set[str]:
         """Return the tensors that operations outside a stage read."""
-        inside = {choice.op.out for choice in stage.choices}
-        every = self.choices.values()
+        inside, every = stage.results, self.choices.values()
         return {name for c in every if c.op.out not in inside for name in c.op.operands}
 
     # -- operations --------------------------------------------------------------------------------
