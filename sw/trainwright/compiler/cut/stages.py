@@ -57,7 +57,7 @@ class _Read(NamedTuple):
     axes: frozenset[str]
     rows: int
     weight: int
-    """Cost of loading a row, from ``Costs._weight``."""
+    """Cost of loading a row, from ``Stages._weight``."""
     given: bool
 
     def rows_loaded(self, counted: Sequence[tuple[str, int]]) -> list[int]:
@@ -85,7 +85,7 @@ _Depths = dict[str, int]
 def _depths(
     reads: Sequence[_Read], loaded: Sequence[list[int]], nest: _Nest, room: float
 ) -> _Depths:
-    """Return operands that stay loaded in ``room`` rows, as ``Stages._kept``.
+    """Return operands that stay loaded in ``room`` rows, as ``Stages._loads``.
 
     ``loaded`` has the rows that each operand loads (``_Read.rows_loaded``).
     """
@@ -112,7 +112,7 @@ def _depths(
     return depths
 
 
-def _loads(reads: Sequence[_Read], nest: _Nest, room: float) -> tuple[float, _Depths]:
+def _nest_loads(reads: Sequence[_Read], nest: _Nest, room: float) -> tuple[float, _Depths]:
     """Return the rows that all slices load, weighted, and the operands kept in ``room`` rows."""
     counted = [(axis, up(size, chunk)) for axis, chunk, size in nest]
     loaded = [read.rows_loaded(counted) for read in reads]
@@ -129,7 +129,7 @@ def _loads(reads: Sequence[_Read], nest: _Nest, room: float) -> tuple[float, _De
 @lru_cache(4096)
 def _by_loads(reads: tuple[_Read, ...], outer: _Nest, inner: _Nest, room: float) -> "array[int]":
     """Return the numbers of the permutations of ``outer``, those that load least first."""
-    loads = [_loads(reads, (*order, *inner), room)[0] for order in permutations(outer)]
+    loads = [_nest_loads(reads, (*order, *inner), room)[0] for order in permutations(outer)]
     return array("H", sorted(range(len(loads)), key=loads.__getitem__))
 
 
@@ -190,13 +190,10 @@ class Stages:
         window = self.graph.windows.get(name)
         if window:
             return int(self.rows(window.x) * share(self.graph, window, {}))
-        lanes = next(iter(self._layouts(name)), self.graph.tensors[name].axes[-1:])
+        lanes = next(iter(self._lanes.get(name, ())), self.graph.tensors[name].axes[-1:])
         size = prod(self.graph.sizes[a] for a in lanes)
         digits = self.graph.tensors[name].digits
         return self.graph.count(name) // size * up(size, self.p.lanes) * digits
-
-    def _layouts(self, name: str) -> list[Axes]:
-        return self._lanes.get(name, [])
 
     def _every_layout(self) -> dict[str, list[Axes]]:
         """Return for each tensor the axes along the lanes, as it is written and as it is read."""
@@ -251,11 +248,6 @@ class Stages:
         assert ordered is not None
         return ordered
 
-    @property
-    def chain(self) -> bool:
-        """Return whether all operations on samples form one group."""
-        return any(group.chained for group in self.groups)
-
     def _chain(self, group_by_op: dict[int, Group]) -> dict[int, Group]:
         """Join all operations on samples to one group, if that is possible."""
         sampled = [
@@ -303,7 +295,7 @@ class Stages:
                 return 0
             lanes = [choice.lanes] if choice.lanes else []
             for name in (choice.op.out, *choice.op.operands):
-                lanes += self._layouts(name)
+                lanes += self._lanes.get(name, ())
                 sources = self.given.get(name, ())
                 lanes += [source.layout.lanes for source in sources if not source.reloadable]
             for work in choice.works:
@@ -370,9 +362,14 @@ class Stages:
 
     # -- costs of cuts -----------------------------------------------------------------------------
 
-    def _loaded(self, group: Group, loops: Loops) -> float:
-        """Return the rows that all slices load, weighted by ``_weight``."""
-        return _loads(self._read(group), self._nest(loops), self._room)[0]
+    def _loads(self, group: Group, loops: Loops) -> tuple[float, _Depths]:
+        """Return the rows that all slices load, weighted, and the operands that stay loaded.
+
+        Each of these comes with the depth of loops from which it stays. A tensor that several
+        slices read is worth keeping, but rows are few: the tensors that save most loads for a row
+        are taken first, until the share of ``CutTuning.loaded_share`` is used.
+        """
+        return _nest_loads(self._read(group), self._nest(loops), self._room)
 
     @property
     def _room(self) -> float:
@@ -409,14 +406,6 @@ class Stages:
         # transposed after the load.
         return TUNING.cut.transposed_row if name in self.spilled else 0
 
-    def _kept(self, group: Group, loops: Loops) -> _Depths:
-        """Return operands that stay loaded, each with the depth of loops from which it stays.
-
-        A tensor that several slices read is worth keeping, but rows are few: the tensors that save
-        most loads for a row are taken first, until the share of ``CutTuning.loaded_share`` is used.
-        """
-        return _loads(self._read(group), self._nest(loops), self._room)[1]
-
     def _added(self, group: Group, loops: Loops) -> int:
         """Return the rows that are added because sums are taken in parts."""
         total = 0
@@ -440,7 +429,7 @@ class Stages:
     def _time(self, group: Group, loops: Loops) -> float:
         """Estimate the cycles of a stage from those of its arrays and of the external memory."""
         slices = self._slices(loops)
-        beats = self._loaded(group, loops) * self.p.beat_cycles
+        beats = self._loads(group, loops)[0] * self.p.beat_cycles
         added = self._added(group, loops)
         # Arrays and memory work at the same time, so the slower one counts. A quarter of the
         # traffic counts in addition: loads of the first slice and stores of the last have nothing
@@ -456,7 +445,7 @@ class Stages:
         stays while a loop runs that does not need it.
         """
         results = {self.choices[n].op.out: self.choices[n].op for n in group.members}
-        depths = {} if any_order else self._kept(group, loops)
+        depths = {} if any_order else self._loads(group, loops)[1]
         spilled, total = self.spilled, 0.0
         for name in sorted({*results, *(read.name for read in self._read(group))}):
             rows, cut = self.rows(name), self._part(name, loops)
@@ -681,7 +670,7 @@ class Stages:
 
     def _stage(self, group: Group, loops: Loops) -> Stage:
         choices = tuple(self.choices[n] for n in group.members)
-        return Stage(choices, loops, kept=tuple(self._kept(group, loops).items()))
+        return Stage(choices, loops, kept=tuple(self._loads(group, loops)[1].items()))
 
     def _within(self, group: Group, budget: float, *, parts: bool) -> list[_Judged]:
         """Return the slicings of a group that keep to a share of the scratchpad."""
@@ -697,7 +686,7 @@ class Stages:
         for judged in candidates:
             if (judged.added, judged.slices) == (first.added, first.slices):
                 loops = self._ordered(group, judged.slicing)
-                ranked.append((judged.sampled, self._loaded(group, loops), judged.rows, loops))
+                ranked.append((judged.sampled, self._loads(group, loops)[0], judged.rows, loops))
         return [loops for *_, loops in sorted(ranked)]
 
     @CachedMethod

@@ -166,7 +166,8 @@ class Drafts:
         """Yield cuts along samples of all operations on samples, joined to one stage."""
         for part in TUNING.draft.large_divisors:
             stages = self._stages(chosen, part, chained=True)
-            if stages.chain and not stages.spilled & chosen.apart:
+            is_chain = any(group.chained for group in stages.groups)
+            if is_chain and not stages.spilled & chosen.apart:
                 for option in islice(stages.options(), TUNING.draft.chained_cuts):
                     yield option, stages.spilled
                 return
