@@ -4,7 +4,7 @@
 (``schedule.place`` does so for searched programs).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
@@ -83,6 +83,15 @@ class MemoryMap:
         return buffer
 
 
+def gaps(taken: Iterable[tuple[int, int]], stop: int) -> list[tuple[int, int]]:
+    """Return the rows before ``stop`` between those ``taken``, which may overlap; some are none."""
+    free, start = [], 0
+    for low, high in sorted(taken):
+        free.append((start, max(start, low)))
+        start = max(start, high)
+    return [*free, (start, stop)]
+
+
 @dataclass(frozen=True)
 class Region:
     """``count`` rows of the scratchpad from ``start``."""
@@ -105,12 +114,8 @@ class LocalMemory:
         self._avoided: tuple[Region, ...] = ()
 
     def _gaps(self) -> list[tuple[int, int]]:
-        # Regions in use and avoided ones may overlap, so ``stop`` only grows.
-        gaps, stop = [], 0
-        for region in sorted((*self._used, *self._avoided), key=lambda r: r.start):
-            gaps.append((stop, max(stop, region.start)))
-            stop = max(stop, region.stop)
-        return [*gaps, (stop, self.parameters.scratchpad_rows)]
+        taken = [(region.start, region.stop) for region in (*self._used, *self._avoided)]
+        return gaps(taken, self.parameters.scratchpad_rows)
 
     def avoid(self, regions: Sequence[Region]) -> None:
         """Allocate nothing in these regions until others are given; they may be in use."""
@@ -124,13 +129,13 @@ class LocalMemory:
         They lie ``within`` a range if it has room, else anywhere. Raises ``DoesNotFitError`` when
         no gap is large enough.
         """
-        gaps = self._gaps()
+        free = self._gaps()
         if within is not None:
             # A bank that is full is no error: rows elsewhere are slower, and still right.
-            inside = [(max(a, within.start), min(b, within.stop)) for a, b in gaps]
-            gaps = [gap for gap in inside if gap[1] - gap[0] >= count] or gaps
+            inside = [(max(a, within.start), min(b, within.stop)) for a, b in free]
+            free = [gap for gap in inside if gap[1] - gap[0] >= count] or free
         # First fit. Programs of the loop have few regions with nested lives, so gaps stay large.
-        for start, stop in reversed(gaps) if top else gaps:
+        for start, stop in reversed(free) if top else free:
             if stop - start >= count:
                 region = Region(name, stop - count if top else start, count)
                 self._used.append(region)

@@ -23,6 +23,7 @@ from typing import NoReturn
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.estimates import BEAT_CYCLES
 from trainwright.compiler.base.limits import SCRATCHPAD
+from trainwright.compiler.base.memory import gaps
 from trainwright.compiler.base.progress import count, is_spent
 from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.forms.calls import ArrayCall, Call, Move
@@ -306,17 +307,12 @@ class Placement:
     def _gaps(self, place: Place) -> list[tuple[int, int]]:
         """Return the ranges of free rows in which a place fits. Raises ``DoesNotFitError``."""
         placed = [other for other in self.neighbours[place] if other.base >= 0]
-        gaps, start, rows = [], 0, place.rows
-        for lo, hi in sorted([(other.base, other.base + other.rows) for other in placed]):
-            if lo - start >= rows:
-                gaps.append((start, lo))
-            if hi > start:
-                start = hi
-        if self.p.scratchpad_rows - start >= rows:
-            gaps.append((start, self.p.scratchpad_rows))
-        if not gaps:
+        taken = [(other.base, other.base + other.rows) for other in placed]
+        free = gaps(taken, self.p.scratchpad_rows)
+        fitting = [(lo, hi) for lo, hi in free if hi - lo >= place.rows]
+        if not fitting:
             _refuse([place, *placed], self.p)
-        return gaps
+        return fitting
 
     def _candidates(self, place: Place) -> dict[int, int]:
         """Return addresses to try, each with the smaller of the two rests that it leaves of a gap.
@@ -324,9 +320,9 @@ class Placement:
         Only the ends of gaps and of banks are tried: between them, what a place costs in its banks
         is linear in the address, so that the least lies at an end.
         """
-        rows, size, gaps = place.rows, self.size, self._gaps(place)
+        rows, size, free = place.rows, self.size, self._gaps(place)
         candidates: dict[int, int] = {}
-        for lo, hi in gaps:
+        for lo, hi in free:
             top = hi - rows
             candidates[lo] = candidates[top] = 0
             for edge in range(lo + size - lo % size, hi + 1, size):
@@ -337,7 +333,7 @@ class Placement:
         now = place.base
         if now >= 0 and now not in candidates:
             candidates[now] = min(
-                min(now - lo, hi - now - rows) for lo, hi in gaps if lo <= now <= hi - rows
+                min(now - lo, hi - now - rows) for lo, hi in free if lo <= now <= hi - rows
             )
         return candidates
 
