@@ -68,7 +68,7 @@ def compiled(step, p):
         ordered(step.whole, site, cost=cost, most=1, word=16, accumulator=p.accumulator_width)[0]
         for site in step.sites.values()
     ]
-    return compile_graph(step.ordered(orders), p, tuple(orders))
+    return compile_graph(step.ordered(orders), p)
 
 
 def require_exact(step, accelerator, seed=0):

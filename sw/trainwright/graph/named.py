@@ -25,11 +25,9 @@ class _Leaves:
         self.upper = sum(place.values()) - sum(self.factors) - self.x
         """Mask of the upper gradient; 0 in a site without a backward pass."""
 
-    def tree(self) -> Tree:
-        """Make the tree of X alone."""
-        tree = Tree()
-        _chain(tree, self.values[0], self.values[1:])
-        return tree
+        self.tree = Tree()
+        """Tree of X alone."""
+        _chain(self.tree, self.values[0], self.values[1:])
 
 
 def _is_factor(name: str) -> bool:
@@ -55,7 +53,7 @@ def paper_tree(site: Site) -> Tree:
     of X is Y' by G_1 .. G_d.
     """
     leaves = _Leaves(site)
-    tree = leaves.tree()
+    tree = leaves.tree
     factors = leaves.factors
     _chain(tree, leaves.x, factors[::-1])
     if leaves.upper:
@@ -71,12 +69,12 @@ def paper_tree(site: Site) -> Tree:
 def bond_tree(site: Site, bond: int, *, rebuilt: bool) -> Tree:
     """Make the tree of the products at both sides of a bond.
 
-    Left is the product of G_1 .. G_bond, Right that of the other factors.     With ``rebuilt`` the
+    Left is the product of G_1 .. G_bond, Right that of the other factors. With ``rebuilt`` the
     tree has W = Left Right, and the gradient of W. Otherwise Right is multiplied by X and Left by
     Y', and the gradients of Left and Right are made of these two products.
     """
     leaves = _Leaves(site)
-    tree = leaves.tree()
+    tree = leaves.tree
     left = _chain(tree, leaves.factors[0], leaves.factors[1:bond])
     right = _chain(tree, leaves.factors[bond], leaves.factors[bond + 1 :])
     x, upper = leaves.x, leaves.upper
@@ -122,6 +120,3 @@ def named_orders(
         for rebuilt, name in ((False, "both sides of"), (True, "W rebuilt from")):
             tree = bond_tree(site, bond, rebuilt=rebuilt)
             yield f"{name} bond {bond}", order_of(site, tree, **widths)
-
-
-__all__ = ["bond_tree", "named_orders", "paper_order", "paper_tree"]

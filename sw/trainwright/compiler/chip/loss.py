@@ -15,7 +15,7 @@ from trainwright.compiler.chip.exponents import LOSS_SLOT, ExponentSlots
 from trainwright.compiler.chip.memory import ChipMemory, Head, LabelGrid, classes_in_rows
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
-from trainwright.compiler.forms.passes import PassPlan, pass_vectors
+from trainwright.compiler.forms.passes import PassPlan
 from trainwright.kernels import VectorPass, lower
 from trainwright.kernels.phases import lower_groups
 from trainwright.onchip import loss as kernels
@@ -172,7 +172,7 @@ def _add_groups(
                         automatic=True, masked=True)  # fmt: skip
         joined = pad.allocate("sums of threads", plan.scratch_rows)
         bases = used.start, labels.start + first, numbers.start, result.start
-        for code, vector in pass_vectors(plan, bases, joined.start):
+        for code, vector in plan.vectors(bases, joined.start):
             work.issue(code, replace(vector, scalars=scalars), slot=LOSS_SLOT)
         pad.free(joined)
         if counting:

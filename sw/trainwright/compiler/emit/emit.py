@@ -23,7 +23,6 @@ from trainwright.compiler.forms.calls import (
 )
 from trainwright.compiler.forms.layout import Addresses, Part, RowLevel, joined_levels
 from trainwright.compiler.forms.nests import address_of, fitted, nests, whole_and_rest
-from trainwright.compiler.forms.passes import pass_vectors
 from trainwright.compiler.tile.tile import Lowered
 from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
@@ -89,7 +88,7 @@ class Emitter:
         z, *joined = call.writes
         bases = [address_of(part, at) for part in (*call.reads, z)]
         scratch = address_of(joined[0], at) if joined else 0
-        for code, d in pass_vectors(call.passes, bases, scratch):
+        for code, d in call.passes.vectors(bases, scratch):
             entry = self._commands.hold(code.instructions)
             self.products[len(self.descriptors)] = Product(call.op.out)
             self._commands.add(replace(d, entry=entry, slot=slot))

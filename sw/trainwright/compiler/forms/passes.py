@@ -232,85 +232,74 @@ class PassPlan:
         joined = any(self.inner(block) is None for block in self.blocks)
         return THREADS * scratch_streams(self.phases(joined=True)) if joined else 0
 
+    def vectors(
+        self, bases: Sequence[int], scratch: int
+    ) -> Iterator[tuple[VectorPass, Vector]]:  # fmt: skip
+        """Make the passes, each with its instructions, in order.
 
-def pass_vectors(
-    plan: PassPlan, bases: Sequence[int], scratch: int
-) -> Iterator[tuple[VectorPass, Vector]]:
-    """Make the passes of a kernel, each with its instructions, in order.
-
-    ``bases`` has the first row of each part of the ``plan``, ``scratch`` is the first of its
-    ``scratch_rows``.
-    """
-    for block in plan.blocks:
-        inner = plan.inner(block)
-        phases = plan.phases(joined=inner is None)
-        outer = [level for n, level in enumerate(block.kept) if n != inner]
-        for index in product(*(range(level.count) for level in outer)):
-            first = _moved(bases, zip(outer, index, strict=True), block.first)
-            if inner is None:
-                yield from _group(plan, block, phases, first, None, scratch)
-                continue
-            threads = block.kept[inner]
-            for start in range(0, threads.count, THREADS):
-                # Groups that two passes compute are written twice, with the same words.
-                start = min(start, threads.count - THREADS)
-                bundle = replace(threads, count=THREADS)
-                start_rows = _moved(first, [(threads, start)])
-                yield from _group(plan, block, phases, start_rows, bundle, scratch)
-
-
-def _moved(bases: Sequence[int], levels: Iterator | Sequence, rows: int = 0) -> tuple[int, ...]:
-    moves = list(levels)
-    return tuple(
-        base + rows + sum(level.steps[n] * index for level, index in moves)
-        for n, base in enumerate(bases)
-    )
-
-
-def _group(
-    plan: PassPlan, block: GroupBlock, phases: Sequence[GroupPass], bases: Sequence[int],
-    threads: RowLevel | None, scratch: int,
-) -> Iterator[tuple[VectorPass, Vector]]:  # fmt: skip
-    """Make the passes of THREADS groups side by side, or of one group where threads are joined."""
-    once = RowLevel(1, (0,) * len(bases))
-    for phase in phases:
-        if phase.role is Role.FINISH:
-            yield phase.code, _vector(plan, phase.code, {}, 1, THREADS)
-        elif phase.role is not Role.SWEEP:
-            back = phase.role is Role.JOIN_IN
-            streams = {
-                name: Stream(scratch + THREADS * int(name.removeprefix(SCRATCH)), *steps)
-                for name in phase.code.streams
-                for steps in ((1, 0) if back else (0, 1),)
-            }
-            yield phase.code, _vector(plan, phase.code, streams, THREADS if back else 1, THREADS)
-        else:
-            for levels, row, tail in plan.sweeps(block, phase):
-                code = phase.tail if tail and phase.tail else phase.code
-                nests = joined_levels(levels)
-                inner = threads
+        ``bases`` has the first row of each part, ``scratch`` is the first of ``scratch_rows``.
+        """
+        for block in self.blocks:
+            inner = self.inner(block)
+            outer = [level for n, level in enumerate(block.kept) if n != inner]
+            for first in _starts(bases, outer, block.first):
                 if inner is None:
-                    inner = nests.pop() if nests else once
-                outer = nests.pop() if nests else once
-                for index in product(*(range(level.count) for level in nests)):
-                    starts = _moved(bases, zip(nests, index, strict=True), row)
-                    streams = {
-                        name: Stream(starts[n], outer.steps[n], inner.steps[n])
-                        for name in code.streams
-                        for n in (_part_of(name, len(bases)),)
-                    }
-                    yield code, _vector(plan, code, streams, outer.count, inner.count)
+                    yield from self._group(block, first, None, scratch)
+                    continue
+                level = block.kept[inner]
+                for start in range(0, level.count, THREADS):
+                    # Groups that two passes compute are written twice, with the same words.
+                    start = min(start, level.count - THREADS)
+                    rows = [
+                        base + start * step for base, step in zip(first, level.steps, strict=True)
+                    ]
+                    yield from self._group(block, rows, replace(level, count=THREADS), scratch)
+
+    def _group(
+        self, block: GroupBlock, bases: Sequence[int], threads: RowLevel | None, scratch: int
+    ) -> Iterator[tuple[VectorPass, Vector]]:
+        """Make the passes of THREADS groups side by side; of a group where threads are joined."""
+        once = RowLevel(1, (0,) * len(bases))
+        for phase in self.phases(joined=threads is None):
+            if phase.role is Role.FINISH:
+                yield phase.code, phase.code.vector({}, outer=1, inner=THREADS, tensor=self.name)
+            elif phase.role is not Role.SWEEP:
+                outer, steps = (THREADS, (1, 0)) if phase.role is Role.JOIN_IN else (1, (0, 1))
+                streams = {
+                    name: Stream(scratch + THREADS * int(name.removeprefix(SCRATCH)), *steps)
+                    for name in phase.code.streams
+                }
+                vector = phase.code.vector(streams, outer=outer, inner=THREADS, tensor=self.name)
+                yield phase.code, vector
+            else:
+                for levels, row, tail in self.sweeps(block, phase):
+                    code = phase.tail if tail and phase.tail else phase.code
+                    nests = joined_levels(levels)
+                    inner = threads or (nests.pop() if nests else once)
+                    outer = nests.pop() if nests else once
+                    counts = {"outer": outer.count, "inner": inner.count}
+                    parts = [(name, _part_of(name)) for name in code.streams]
+                    for starts in _starts(bases, nests, row):
+                        streams = {
+                            name: Stream(starts[n], outer.steps[n], inner.steps[n])
+                            for name, n in parts
+                        }
+                        yield code, code.vector(streams, **counts, tensor=self.name)
 
 
-def _part_of(stream: str, count: int) -> int:
-    """Return the part whose rows a stream reads or writes; the result is the last one."""
-    return count - 1 if stream in ("z", STORED) else int(stream.removeprefix("x"))
+def _starts(bases: Sequence[int], levels: Sequence[RowLevel], row: int) -> Iterator[list[int]]:
+    """Yield the first row of each part in every iteration of levels, from ``row`` on."""
+    for index in product(*(range(level.count) for level in levels)):
+        moves = list(zip(levels, index, strict=True))
+        yield [
+            base + row + sum(level.steps[n] * times for level, times in moves)
+            for n, base in enumerate(bases)
+        ]
 
 
-def _vector(
-    plan: PassPlan, code: VectorPass, streams: Mapping[str, Stream], outer: int, inner: int
-) -> Vector:
-    return code.vector(streams, outer=outer, inner=inner, tensor=plan.name)
+def _part_of(stream: str) -> int:
+    """Return the part whose rows a stream reads or writes, by its place; the result is the last."""
+    return -1 if stream in ("z", STORED) else int(stream.removeprefix("x"))
 
 
 def estimated_cycles(

@@ -207,8 +207,8 @@ class _Passes:
 
 
 def compile_graph(
-    step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...], rows: Rows | None = None
-) -> StepPrograms:
+    step: StepGraph, p: AcceleratorParameters, rows: Rows | None = None
+) -> StepPrograms:  # fmt: skip
     """Compile a step of products of two, with tensors of ``rows`` in their layouts.
 
     A tensor that crosses from the forward to the backward pass may lie in two layouts, if the
@@ -244,7 +244,6 @@ def compile_graph(
         backward=emitted(backward, p, memory.buffers, "program.backward"),
         buffers=memory.buffers,
         memory_bytes=memory.top,
-        orders=orders,
         always=always,
     )
 
@@ -394,8 +393,8 @@ class _Search:
         cost, whole = order_cost(self.p), self.graph.whole
         sites = self.graph.sites.values()
         papers = tuple(paper_order(whole, site, cost=cost, **self._widths) for site in sites)
-        step = compile_graph(self.graph.ordered(papers), self.p, papers, rows)
-        return replace(step, cost=cost)
+        step = compile_graph(self.graph.ordered(papers), self.p, rows)
+        return replace(step, orders=papers, cost=cost)
 
     def _cheapest(self, rows: Rows) -> StepPrograms:
         """Return the fastest step by plan ``AUTO`` or ``SMALL``. Raises ``CompileError``."""
@@ -433,8 +432,8 @@ class _Search:
                     continue
             try:
                 whole = ordered_small(graph, chosen) if is_small else graph.ordered(chosen)
-                step = compile_graph(whole, self.p, tuple(chosen), rows)
-                return replace(step, refused=refused, cost=cost)
+                step = compile_graph(whole, self.p, rows)
+                return replace(step, orders=tuple(chosen), refused=refused, cost=cost)
             except CompileError as error:
                 problems.append(error)
                 if order is not None:
