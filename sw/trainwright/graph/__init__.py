@@ -1,20 +1,10 @@
-"""Networks as graphs of tensors with named axes: built, differentiated, ordered, evaluated."""
+"""Networks as graphs of tensors with named axes, before any accelerator is considered.
 
-from trainwright.graph.differentiate import differentiate
-from trainwright.graph.ir import Einsum, Graph, Kernel, Op, Tensor, Unfold, View
-from trainwright.graph.network import network_graph
-from trainwright.graph.order import Order, ordered
+A network passes through the modules in this order:
 
-__all__ = [
-    "Einsum",
-    "Graph",
-    "Kernel",
-    "Op",
-    "Order",
-    "Tensor",
-    "Unfold",
-    "View",
-    "differentiate",
-    "network_graph",
-    "ordered",
-]
+1. ``network``: the forward pass, in the operations of ``ir``;
+2. ``differentiate``: the backward pass; ``casts`` adds fixed point around functions;
+3. ``step``: both as a ``StepGraph``, from which ``compiler.step`` goes on;
+4. ``order``: products of many tensors as products of two, by search; ``fill`` has the share of the
+   multipliers at work, ``named`` the orders that have names, ``remake`` steps that keep less.
+"""
