@@ -5,12 +5,12 @@ from amaranth.lib.memory import Memory
 
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 
-AHEAD = 8
+WORDS_AHEAD = 8
 """Words in front of the block RAM: more than its latency, for a throughput of a word per cycle."""
 
 
 class BlockQueue(Elaboratable):
-    """First-in first-out queue of ``depth`` words of ``width`` bits, and up to ``AHEAD`` more.
+    """First-in first-out queue of ``depth`` words of ``width`` bits, and ``WORDS_AHEAD`` more.
 
     A block RAM answers slowly, so the oldest words are read ahead into a short queue with
     registered outputs. A word that finds a place there, and nothing waiting behind it, goes there
@@ -35,14 +35,15 @@ class BlockQueue(Elaboratable):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.storage = storage = Memory(shape=self.width, depth=self.depth, init=[])
-        m.submodules.ahead = ahead = RegisteredQueue(width=self.width, depth=AHEAD)
+        m.submodules.ahead = ahead = RegisteredQueue(width=self.width, depth=WORDS_AHEAD)
         writer, reader = storage.write_port(), storage.read_port()
         produce, consume = Signal(range(self.depth)), Signal(range(self.depth))
         stored = Signal(range(self.depth + 1))
         more = Signal()  # the block RAM holds a word
         reading = Signal()  # a word is at the block RAM's output
         arrived, word = Signal(), Signal(self.width, reset_less=True)
-        free = Signal(range(AHEAD + 1), init=AHEAD)  # places ahead that no word in flight will take
+        # Places ahead that no word in flight will take.
+        free = Signal(range(WORDS_AHEAD + 1), init=WORDS_AHEAD)
         credit = Signal(init=1)
         pass_by, keep, fetch, taken = Signal(), Signal(), Signal(), Signal()
         last = self.depth - 1

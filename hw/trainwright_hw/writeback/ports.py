@@ -25,7 +25,7 @@ TILE_LAYOUT = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 
 ``final`` marks the command's last rows, ``context`` is the command's context.
 """
 
-AHEAD = 3
+PLAN_AHEAD = 3
 """Cycles by which a tile of columns starts earlier before its first value than a tile of rows."""
 
 
@@ -46,7 +46,7 @@ def row_lead(arithmetic: LaneFormat) -> int:
 
 def column_lead(arithmetic: LaneFormat) -> int:
     """Return the cycles from the start of a tile to the first value of its first column."""
-    return AHEAD + row_lead(arithmetic)
+    return PLAN_AHEAD + row_lead(arithmetic)
 
 
 def _common(parameters: AcceleratorParameters, units: int) -> dict:

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.stream.delay_line import delay_line
-from trainwright_hw.writeback.ports import AHEAD, KINDS, ROWS_WIDTH, TILE_LAYOUT, tallest_tile
+from trainwright_hw.writeback.ports import KINDS, PLAN_AHEAD, ROWS_WIDTH, TILE_LAYOUT, tallest_tile
 from trainwright_hw.writeback.tile_rows import TileRows
 
 _ROW = {"number": ROWS_WIDTH, "address": LOCAL_WIDTH, "final": 1, "context": 1}
@@ -26,10 +26,10 @@ class Slots(wiring.Component):
     """Scheduler of one slot per cycle: tiles by columns cannot wait, tiles by rows fill the gaps.
 
     A tile by columns (``start``, ``tile``) gets a slot for each of its rows, in consecutive cycles
-    that begin ``AHEAD`` + 1 cycles later. A tile by rows (``row_start``, ``row_tile``), allowed
-    while ``ready``, gets a slot for each of its rows, from the next cycle on, in cycles in which
-    no tile by columns has the slot and ``row_credit`` was high. ``prompt``: a tile by rows can have
-    the slot of the next cycle.
+    that begin ``PLAN_AHEAD`` + 1 cycles later. A tile by rows (``row_start``, ``row_tile``),
+    allowed while ``ready``, gets a slot for each of its rows, from the next cycle on, in cycles in
+    which no tile by columns has the slot and ``row_credit`` was high. ``prompt``: a tile by rows
+    can have the slot of the next cycle.
 
     ``recent``: since the previous tile by columns, tiles by rows had fewer slots than the tallest
     one needs, so that a tile by columns should not start now. ``active``: a tile by rows has rows
@@ -70,8 +70,8 @@ class Slots(wiring.Component):
         known, of_row = Signal(fields), Signal(fields)
         for view, source in ((known, columns), (of_row, rows)):
             m.d.comb += [view[name].eq(getattr(source, name)) for name in _ROW]
-        taken = delay_line(m, columns.valid, AHEAD + 1, "taken", reset_less=False)
-        of_column = delay_line(m, known.as_value(), AHEAD + 1, "of_column")[-1]
+        taken = delay_line(m, columns.valid, PLAN_AHEAD + 1, "taken", reset_less=False)
+        of_column = delay_line(m, known.as_value(), PLAN_AHEAD + 1, "of_column")[-1]
         granted = Signal()  # this cycle's slot is free for a tile by rows
         m.d.sync += [self.prompt.eq(~taken[-3] & self.row_credit), granted.eq(self.prompt)]
         m.d.comb += [

@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth.hdl import Mux, Signal
 
-from trainwright_hw.stream.block_queue import AHEAD, BlockQueue
+from trainwright_hw.stream.block_queue import WORDS_AHEAD, BlockQueue
 from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.follow import follow
 from trainwright_sim.formal.mutant import Mutant
@@ -28,9 +28,9 @@ def structure_of_block(bench: ProofBench, queue: Any, inside: Opened, path: str 
     bench.lemma((produce < depth) & (consume < depth))
     bench.lemma(Mux(stored == depth, distance == 0, distance == stored))
     bench.lemma(more == (stored != 0))
-    bench.lemma(free + ahead.level + reading == AHEAD)
+    bench.lemma(free + ahead.level + reading == WORDS_AHEAD)
     bench.lemma(credit == (free != 0))
-    words = Signal(range(depth + AHEAD + 3))
+    words = Signal(range(depth + WORDS_AHEAD + 3))
     bench.m.d.comb += words.eq(arrived + stored + reading + ahead.level)
     return words
 
@@ -71,7 +71,9 @@ def order(bench: ProofBench, block: Any) -> None:
     wide = Signal(8)
     bench.m.d.comb += wide.eq(word.ahead)
     first = inside["ahead.consume"] + wide - 1
-    in_front = inside.memory("ahead.storage", Mux(first >= AHEAD, first - AHEAD, first)[:3], 1)
+    in_front = inside.memory(
+        "ahead.storage", Mux(first >= WORDS_AHEAD, first - WORDS_AHEAD, first)[:3], 1
+    )
     beyond = wide - ahead.level - reading
     place = inside["consume"] + beyond[:4]
     in_ram = inside.memory("storage", Mux(place >= DEPTH, place - DEPTH, place)[:4], 1)
