@@ -17,7 +17,7 @@ from trainwright.compiler.choose.divisions import balanced
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.cut.slices import in_parts as in_slices
 from trainwright.compiler.forms.choices import ProgramSpec
-from trainwright.compiler.step.blocks import MODES, blocks_of, places_of
+from trainwright.compiler.step.blocks import MODES, blocks_of, sections_of
 from trainwright.compiler.step.compile import compile_network, order_cost, with_ones
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Einsum, Kernel, View
@@ -136,11 +136,11 @@ def test_sums_that_are_exact_do_not_depend_on_the_tiling(tune):
 
 def test_sums_of_samples_come_after_all_blocks():
     graph = with_ones(step_graph(three_layers(), 96).backward)
-    places = places_of(graph)
-    assert places and "l1.db" in places.inside and not places.before
+    sections = sections_of(graph)
+    assert sections and "l1.db" in sections.inside and not sections.before
     bias_sum = Kernel("late", ("l2.dy", "l2.db"), SUM)
     tensors = {**graph.tensors, "late": graph.tensors["l2.dy"]}
-    assert places_of(replace(graph, ops=(*graph.ops, bias_sum), tensors=tensors)) is None
+    assert sections_of(replace(graph, ops=(*graph.ops, bias_sum), tensors=tensors)) is None
 
 
 def test_in_parts_lists_each_part_of_a_sum_once_whatever_the_blocks():

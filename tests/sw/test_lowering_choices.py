@@ -88,8 +88,10 @@ def test_lowering_choices_worse_placement_is_taken_back(monkeypatch):
         again[:] = [tries] if tries else []
         return {} if tries else addresses
 
-    alone = lower_module.alone
-    monkeypatch.setattr(lower_module, "alone", lambda *args: 1 << 40 if again else alone(*args))
+    cycles_of = lower_module.cycles_of
+    monkeypatch.setattr(
+        lower_module, "cycles_of", lambda *args: 1 << 40 if again else cycles_of(*args)
+    )
     monkeypatch.setattr(lower_module, "place", place)
     assert compile_network(DIGITS, 16, DEFAULT).cycles < 1 << 40
 

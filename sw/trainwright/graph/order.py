@@ -104,7 +104,7 @@ class Site:
         )
 
     @CachedMethod
-    def kept(self, mask: int) -> frozenset[str]:
+    def result_axes(self, mask: int) -> frozenset[str]:
         """Return the axes of a partial result: the axes of its leaves that are not summed yet."""
         inside = {a for bit, axes in self.axes_of.items() if bit & mask for a in axes}
         outside = {a for bit, axes in self.axes_of.items() if not bit & mask for a in axes}
@@ -112,7 +112,7 @@ class Site:
 
     def leaf_axes(self, mask: int) -> frozenset[str]:
         """Return the axes of a partial result, or of a leaf."""
-        return frozenset(self.axes_of[mask]) if mask in self.axes_of else self.kept(mask)
+        return frozenset(self.axes_of[mask]) if mask in self.axes_of else self.result_axes(mask)
 
     @CachedMethod
     def cost_of(self, first: int, second: int) -> float:
@@ -123,7 +123,7 @@ class Site:
         # The cycles of partly idle arrays decide between orders, not the multiplications: a product
         # of thin factors keeps few multipliers busy.
         macs *= self._passes(first, second)
-        values = prod(sizes[axis] for axis in self.kept(first | second))
+        values = prod(sizes[axis] for axis in self.result_axes(first | second))
         return max(macs, self.cost.least) + self.cost.value * values
 
     @CachedMethod
@@ -145,7 +145,7 @@ class Site:
         """Return the share of the multipliers that a product of two partial results keeps busy."""
         if self.cost.arrays is None:
             return 1.0
-        a, b, kept = self.leaf_axes(first), self.leaf_axes(second), self.kept(first | second)
+        a, b, kept = self.leaf_axes(first), self.leaf_axes(second), self.result_axes(first | second)
 
         def sizes(axes: Iterable[str]) -> tuple[int, ...]:
             return tuple(sorted(self.graph.sizes[axis] for axis in axes))
@@ -175,8 +175,8 @@ class Site:
                 made_from = ahead
             if len(made_from) < 2:
                 continue
-            common = self.kept(mask).intersection(*(self.kept(m) for m in made_from))
-            if self.values(self.kept(mask)) // self.values(common) > self._held(mask):
+            common = self.result_axes(mask).intersection(*(self.result_axes(m) for m in made_from))
+            if self.values(self.result_axes(mask)) // self.values(common) > self._held(mask):
                 total += self.cost_of(a, b) * (len(made_from) - 1)
         return total
 
@@ -187,7 +187,7 @@ class Site:
     @CachedMethod
     def _large(self, mask: int) -> bool:
         """Return whether a partial result cannot be held at once."""
-        return self.values(self.kept(mask)) > self._held(mask)
+        return self.values(self.result_axes(mask)) > self._held(mask)
 
     def values(self, axes: Iterable[str]) -> int:
         """Count the values of a tensor with these axes."""
@@ -404,7 +404,7 @@ class _Names:
         if name in graph.tensors:
             return graph.tensors[name]
         leaves = [graph.tensors[leaf] for n, leaf in enumerate(self.site.leaves) if mask >> n & 1]
-        axes = tuple(a for a in self._axes() if a in self.site.kept(mask))
+        axes = tuple(a for a in self._axes() if a in self.site.result_axes(mask))
         gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
         if gradients:
             return replace(gradients[0], name=name, axes=axes)
@@ -433,7 +433,7 @@ class _Names:
         if not mask & (mask - 1):
             return self.site.graph.tensors[self.of(mask)].format.decoded_width
         a, b = tree[mask]
-        axes = (self.site.leaf_axes(a) & self.site.leaf_axes(b)) - self.site.kept(mask)
+        axes = (self.site.leaf_axes(a) & self.site.leaf_axes(b)) - self.site.result_axes(mask)
         terms = prod(self.site.graph.sizes[axis] for axis in axes)
         # The product of signed operands of a and b bits is at most 2^(a+b-2), which only the two
         # most negative words reach. The sum needs a sign bit in addition.

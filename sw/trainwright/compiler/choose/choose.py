@@ -52,7 +52,7 @@ class Chooser:
 
     def __init__(self, spec: ProgramSpec):
         graph, given = self.graph, self.given = spec.graph, spec.given
-        self.p, self.kept, self.divisions = spec.p, set(spec.stored), Divisions(spec)
+        self.p, self.stored, self.divisions = spec.p, set(spec.stored), Divisions(spec)
         self.operands, self.cycles = self.divisions.operands, self.divisions.cycles
         self.mode, self.sliced = self.divisions.mode, self.divisions.sliced
         self.stored_lanes = {name: layout.lanes for name, layout in spec.stored.items() if layout}
@@ -73,7 +73,7 @@ class Chooser:
         self.over: dict[int, list[str]] = {}
         """Tensors, by operation, whose layouts no longer distinguish states after it."""
         for name, n in last.items():
-            end = n + (tune.recent if name in self.kept else 0)
+            end = n + (tune.recent if name in self.stored else 0)
             self.over.setdefault(end, []).append(name)
         self.due: Sequence[float] = NONE
         self.slack = tune.slack * graph.work / spec.p.multipliers
@@ -228,7 +228,7 @@ class Chooser:
         if not fixed and (piped or not self.sliced.get(op.out, Sliced()).divided):
             impls = [*chain(*self.divisions.impls(op))]
             for impl in self._lying(state, op, impls):
-                yield self._candidate(state, *self.divisions.alone(op, impl))
+                yield self._candidate(state, *self.divisions.undivided(op, impl))
         if self.mode.piped and op.out not in self.sliced and set(op.operands) & set(self.sliced):
             return  # a division of the arrays would have slices transposed
         if piped and not self.mode.shared:

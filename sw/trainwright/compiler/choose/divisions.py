@@ -102,7 +102,7 @@ class Pair:
         # Solve clocks[first] + due[first] + m * a = clocks[second] + due[second] + (1 - m) * b for
         # the share m, with cycles a and b of the whole operation: both arrays are done at the same
         # time, with what only one of them can do later.
-        clocks, i, j = state.clocks, first.place, second.place
+        clocks, i, j = state.clocks, first.number, second.number
         ahead = clocks[j] + due[j] - clocks[i] - due[i]
         share = (second.cycles + ahead) / (first.cycles + second.cycles)
         nearest = round(size * min(1.0, max(0.0, share)) / unit) * unit
@@ -126,7 +126,7 @@ class Divisions:
         self.mode = SearchMode(weight=0.0, due=False, apart=False)
         self.operands = OperandSources(self.graph, self.given, self.p)
         self.sliced: Mapping[str, Sliced] = {}
-        self.kept = set(spec.stored)
+        self.stored = set(spec.stored)
         """Tensors that end up whole in one layout, as later programs read them, except for
         ``parted`` ones."""
         self._times: dict[tuple[int, Cut], float] = {}
@@ -138,7 +138,7 @@ class Divisions:
         if sliced != self.sliced or mode.steady:
             self.sliced = sliced
             self._times.clear()
-            for name in ("impls", "alone", "alike", "_all_pairs", "_read_along"):
+            for name in ("impls", "undivided", "alike", "_all_pairs", "_read_along"):
                 self.__dict__.pop(name, None)
 
     @CachedMethod
@@ -175,11 +175,11 @@ class Divisions:
         taken = [*NONE]
         for work in works:
             if work.impl:
-                taken[work.impl.place] += self.cycles(op, work.impl, work.cut)
+                taken[work.impl.number] += self.cycles(op, work.impl, work.cut)
         return taken
 
     @CachedMethod
-    def alone(self, op: Einsum, impl: Impl) -> tuple[list[float], tuple[Work, ...]]:
+    def undivided(self, op: Einsum, impl: Impl) -> tuple[list[float], tuple[Work, ...]]:
         """Return the cycles of each array, and the work, where one does all of an operation."""
         works = (Work(impl, None),)
         return self.taken(op, works), works
@@ -189,7 +189,7 @@ class Divisions:
 
         A group has one pair of implementations and several axes.
         """
-        if (op.out in self.kept and op.out not in self.parted) or not self.mode.apart:
+        if (op.out in self.stored and op.out not in self.parted) or not self.mode.apart:
             return self.alike(op)
         return self._all_pairs(op, self.mode.sums)
 
@@ -241,7 +241,7 @@ class Divisions:
 
         With ``sums`` a reader may also sum over the axis: each array sums its own part.
         """
-        sums = sums and name not in self.kept
+        sums = sums and name not in self.stored
         return all(
             isinstance(op, Einsum) and (sums or axis in self.graph.tensors[op.out].axes)
             for op in self.graph.ops

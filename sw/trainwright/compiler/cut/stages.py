@@ -175,7 +175,7 @@ class Stages:
         self.graph, self.given, self.p = spec.graph, spec.given, spec.p
         self.chosen, self.stored = chosen, set(spec.stored)
         self.choices = chosen.choices
-        self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
+        self.makers = {choice.op.out: n for n, choice in enumerate(self.choices)}
         self.readers: dict[str, list[int]] = {}
         for n, choice in enumerate(self.choices):
             for name in choice.op.operands:
@@ -216,26 +216,26 @@ class Stages:
     def _grouped(self) -> list[Group]:
         """Join operations to groups, and sort the groups so that each follows what it reads."""
         group_by_op = {n: Group((n,), set()) for n in range(len(self.choices))}
-        names = set(self.place) | set(self.graph.given)
+        names = set(self.makers) | set(self.graph.given)
         large = [name for name in names if self.rows(name) > self.large_rows]
         # The largest tensor chooses first: it gains most from slices, and every join removes axes
         # that a later join could be cut along.
         for name in sorted(large, key=lambda name: (-self.rows(name), name)):
             members = {n for n in self.readers.get(name, ()) if not self.choices[n].op.is_alias}
-            members |= {self.place[name]} if name in self.place else set()
+            members |= {self.makers[name]} if name in self.makers else set()
             joined = tuple(sorted({m for n in members for m in group_by_op[n].members}))
             # A view or an unfolding has no rows of its own: its readers take slices of the source.
             # Each reader of a tensor in external memory loads its slices. Without a common axis a
             # join would cut sums: members stay apart, and the tensor is cut in each on its own.
-            alias = name in self.place and self.choices[self.place[name]].op.is_alias
-            if alias or name not in self.place or not self._common(joined):
+            alias = name in self.makers and self.choices[self.makers[name]].op.is_alias
+            if alias or name not in self.makers or not self._common(joined):
                 for n in members:
                     group_by_op[n].large.add(name)
                 continue
             group = Group(joined, {name}.union(*(group_by_op[n].large for n in members)))
             # Even the smallest slices of all members would not fit side by side.
             if self._least(group) > TUNING.cut.largest * self.p.scratchpad_rows:
-                for n in members if self.deep else (self.place[name],):
+                for n in members if self.deep else (self.makers[name],):
                     group_by_op[n].large.add(name)
                 continue
             before = dict(group_by_op)
@@ -271,10 +271,10 @@ class Stages:
         while groups:
             for group in groups:
                 needs = {
-                    self.place[name]
+                    self.makers[name]
                     for n in group.members
                     for name in self.choices[n].op.operands
-                    if name in self.place
+                    if name in self.makers
                 }
                 if needs <= done | set(group.members):
                     break

@@ -61,8 +61,8 @@ class Impl:
         return self.array.engine
 
     @cached_property
-    def place(self) -> int:
-        """Place of the array among all."""
+    def number(self) -> int:
+        """Number of the array among all."""
         return EVERY_ARRAY.index(self.array.engine)
 
     @cached_property

@@ -39,7 +39,7 @@ def blocks_of(batch: int, size: int) -> tuple[Block, ...]:
 
 
 @dataclass(frozen=True)
-class Places:
+class Sections:
     """Results of operations that are computed before all blocks, in each block, and after all."""
 
     before: frozenset[str]
@@ -47,7 +47,7 @@ class Places:
     after: frozenset[str]
 
 
-def places_of(graph: Graph) -> Places | None:
+def sections_of(graph: Graph) -> Sections | None:
     """Return when each operation is computed, or ``None``.
 
     ``None`` stands for a graph that blocks cannot compute: an operation on samples needs a sum over
@@ -71,7 +71,7 @@ def places_of(graph: Graph) -> Places | None:
             summed.add(op.out)
         else:
             before.add(op.out)
-    return Places(frozenset(before), frozenset(inside), frozenset(after))
+    return Sections(frozenset(before), frozenset(inside), frozenset(after))
 
 
 @dataclass(frozen=True)
@@ -105,19 +105,19 @@ class Blocks:
     def best(self) -> Iterator[list[Draft]]:
         """Yield programs, the best body first, each body in several orders of issue."""
         graph = self.spec.graph
-        along, places = block_axis(graph), places_of(graph)
+        along, sections = block_axis(graph), sections_of(graph)
         tune = TUNING.block
         batch, sizes = graph.sizes[along], tune.sizes[along]
-        if batch <= tune.least_batch[along] or places is None or not places.inside:
+        if batch <= tune.least_batch[along] or sections is None or not sections.inside:
             return
         # Searches of all sequences at once are faster where they are likely to find a program.
         if along == SEQUENCES and not sliced_axes(graph, self.spec.p, large=True):
             return
         if any(source.ranges for sources in self.spec.given.values() for source in sources):
             return  # tensors in parts fix where arrays divide them, so nothing can be balanced
-        if self._is_hopeless(places):
+        if self._is_hopeless(sections):
             return
-        bodies = self._bodies(places, [size for size in sizes if batch >= tune.more * size])
+        bodies = self._bodies(sections, [size for size in sizes if batch >= tune.more * size])
         for rate, _, body in self._timed(bodies[: tune.timed]):
             if rate == float("inf"):
                 return
@@ -136,7 +136,7 @@ class Blocks:
             except CompileError as error:
                 self.problems.append(error)
 
-    def _bodies(self, places: Places, sizes: Sequence[int]) -> list[_Rated]:
+    def _bodies(self, sections: Sections, sizes: Sequence[int]) -> list[_Rated]:
         """Return the bodies that fit, for blocks of these sizes, by their estimated cycles."""
         bodies: list[_Rated] = []
         try:
@@ -148,7 +148,7 @@ class Blocks:
             for chosen in every:
                 if is_over(bodies):
                     break
-                for stages in self._options(chosen, places, size):
+                for stages in self._options(chosen, sections, size):
                     for room in TUNING.block.rooms:  # the first that fits: more room is faster
                         body = _Body(chosen, tuple(stages), size, room)
                         cycles = self._estimate(body)
@@ -166,7 +166,7 @@ class Blocks:
                 break
         return sorted(timed)
 
-    def _is_hopeless(self, places: Places) -> bool:
+    def _is_hopeless(self, sections: Sections) -> bool:
         """Return whether a tensor that all blocks share has more rows than the scratchpad.
 
         Blocks share results that are computed before them, and sums over samples: both stay in the
@@ -174,9 +174,9 @@ class Blocks:
         on finding no blocks.
         """
         graph, p = self.spec.graph, self.spec.p
-        read = {name for op in graph.ops if op.out in places.inside for name in op.operands}
-        shared = (places.before & read) | {
-            name for name in places.inside if block_axis(graph) not in graph.tensors[name].axes
+        read = {name for op in graph.ops if op.out in sections.inside for name in op.operands}
+        shared = (sections.before & read) | {
+            name for name in sections.inside if block_axis(graph) not in graph.tensors[name].axes
         }
         for name in shared - set(graph.windows):
             rows = up(graph.count(name), p.lanes) * graph.tensors[name].digits
@@ -224,12 +224,12 @@ class Blocks:
         issue = scheduled(program.calls, TUNING.block.lookahead, rows, freed=True)
         return Draft(issue.cycles, program, issue)
 
-    def _options(self, chosen: Chosen, places: Places, size: int) -> Iterator[list[Stage]]:
+    def _options(self, chosen: Chosen, sections: Sections, size: int) -> Iterator[list[Stage]]:
         """Yield cuts of the stages before, in and after the blocks."""
         spec = self._sized(size)
         parts = [
             tuple(choice for choice in chosen.choices if choice.op.out in names)
-            for names in (places.before, places.inside, places.after)
+            for names in (sections.before, sections.inside, sections.after)
         ]
         tried: set[tuple] = set()
         for part in TUNING.block.large_divisors:

@@ -93,7 +93,7 @@ def lower(spec: ProgramSpec) -> Lowered:
     """
     graph, p, which, problems = spec.graph, spec.p, spec.which, list[CompileError]()
     enter_phase(f"{which} program: search of arrays and layouts")
-    timed = _blocked(Blocks(spec, lambda program: alone(program, p, which), problems))
+    timed = _blocked(Blocks(spec, lambda program: cycles_of(program, p, which), problems))
     best, bound = min(timed, key=lambda entry: entry[0], default=None), graph.work / p.multipliers
     if best and (
         is_spent()
@@ -112,7 +112,7 @@ def lower(spec: ProgramSpec) -> Lowered:
     # longer than it gains. Blocks are placed by other costs, so that this can find no room.
     with suppress(DoesNotFitError):
         better = draft.placed(place(draft.issue, p, tries=TUNING.place.random_orders))
-        if alone(better, p, which) <= cycles:
+        if cycles_of(better, p, which) <= cycles:
             return better
     return program
 
@@ -168,7 +168,7 @@ def _timed(
             break  # drafts are sorted, so no later one is better
         try:
             program = draft.placed(_short_placed(draft, p) if short else place(draft.issue, p))
-            timed.append((alone(program, p, which), draft, program))
+            timed.append((cycles_of(program, p, which), draft, program))
             is_worse = len(timed) > 1 and timed[-1][0] >= least
             worse_in_a_row = worse_in_a_row + 1 if is_worse else 0
         except (CutError, DoesNotFitError, ResourceError) as error:
@@ -285,6 +285,6 @@ def descriptors_of(
     return descriptors
 
 
-def alone(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:
+def cycles_of(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:
     """Return the predicted cycles of the ``which`` program of a step. Raises ``CompileError``."""
     return predict(descriptors_of(lowered, p, which), p).cycles

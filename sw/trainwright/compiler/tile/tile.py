@@ -166,7 +166,7 @@ class Tiler:
         for choice in stage.choices:
             alone = choice.op.out in self.stored and choice.op.out not in inside
             if alone and self._is_summed(choice.op):
-                self._store(choice, self._whole)
+                self._store(choice, self._block_ranges)
             if choice.op.out in self.spilled:
                 self.pieces.spill(choice.op.out)
 
@@ -244,7 +244,7 @@ class Tiler:
     # -- operations --------------------------------------------------------------------------------
 
     @property
-    def _whole(self) -> dict[str, tuple[int, int]]:
+    def _block_ranges(self) -> dict[str, tuple[int, int]]:
         """Ranges of the values that are computed together: none, or the samples of a block."""
         return {self._along: self.block} if self.block else {}
 
@@ -261,7 +261,7 @@ class Tiler:
 
     def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
         """Return the piece that a result is written to: of the slice, or the whole tensor."""
-        ranges = self.pieces.own_ranges(name, slice_ if name in self.inside else self._whole)
+        ranges = self.pieces.own_ranges(name, slice_ if name in self.inside else self._block_ranges)
         if cut and not self._joined(name):
             whole = overlap(ranges, ranges_of(cut))
             assert whole is not None
