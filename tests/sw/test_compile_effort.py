@@ -34,8 +34,8 @@ About a third above the counts of today; orders of loops were 108,982 before imp
 were left out.
 """
 COUNTED = {
-    "orders": (stages, "_loads"), "rows": (Stages, "_rows_for"), "states": (SearchState, "key"),
-    "places": (Placement, "_put"), "tiled": (Tiler, "run"),
+    "orders": (stages, "_nest_loads"), "rows": (Stages, "_stage_rows"),
+    "states": (SearchState, "key"), "places": (Placement, "_put"), "tiled": (Tiler, "run"),
 }  # fmt: skip
 
 
@@ -81,8 +81,8 @@ def test_rows_in_any_order_of_loops_are_at_least_the_bound(compiled):
     assert len(few) > 200
     exact = 0
     for cutter, group, loops in few[:: len(few) // 200]:
-        bound = cutter._rows_for(group, loops, any_order=True)
-        rows = [cutter._rows_for(group, order) for order in permutations(loops)]
+        bound = cutter._stage_rows(group, loops, any_order=True)
+        rows = [cutter._stage_rows(group, order) for order in permutations(loops)]
         assert bound <= min(rows) * (1 + 1e-9)
         exact += bound > 0.99 * min(rows)
     assert exact  # a bound of nothing would hold, too

@@ -19,11 +19,10 @@ from trainwright.program.footprint import Touch, external, footprint
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
-ARRAYS = Engine(sum(EVERY_ARRAY))
-"""Engines that hold up to two commands: they accept a third when the first is done."""
 MASKS = tuple(Engine(bits) for bits in range(int(Engine.ALL) + 1))
 """Masks of engines, by their bits: a look-up takes a fraction of the time of building a mask."""
-_ARRAYS = int(ARRAYS)
+_ARRAYS = sum(map(int, EVERY_ARRAY))
+"""Engines that hold up to two commands: they accept a third when the first is done."""
 
 
 MEMORY = "memory"

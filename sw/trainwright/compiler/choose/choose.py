@@ -70,11 +70,11 @@ class Chooser:
         last: dict[str, int] = {}
         for n, op in enumerate(graph.ops):
             last |= dict.fromkeys((op.out, *self._read(op)), n)
-        self.over: dict[int, list[str]] = {}
+        self.forgotten: dict[int, list[str]] = {}
         """Tensors, by operation, whose layouts no longer distinguish states after it."""
         for name, n in last.items():
             end = n + (tune.recent if name in self.stored else 0)
-            self.over.setdefault(end, []).append(name)
+            self.forgotten.setdefault(end, []).append(name)
         self.due: Sequence[float] = NONE
         self.slack = tune.slack * graph.work / spec.p.multipliers
 
@@ -162,7 +162,7 @@ class Chooser:
         best: dict[tuple, tuple[float, int, SearchState]] = {}
         scores: list[float] = []
         evaluated = 0
-        over = self.over.get(n, ())
+        forgotten = self.forgotten.get(n, ())
         names = (op.out, *self._read(op))
         touched = [name for name in dict.fromkeys(names) if name not in self.flexible]
         untouched = self.flexible.union(touched)
@@ -188,7 +188,7 @@ class Chooser:
             if score > most:
                 continue
             evaluated += candidate.works is not None
-            for name in over:
+            for name in forgotten:
                 state.replicas.pop(name, None)
             key = bystander_key, state.key(touched)
             if key in best:

@@ -35,6 +35,8 @@ from trainwright.graph.network import SAMPLES
 from trainwright.program.fields import Engine
 from trainwright.support.memo import CachedMethod
 
+UNCUT, ONE = 0, -1
+"""Units of an axis that cannot be cut, and of an axis whose slices have exactly one value."""
 Loops = tuple[tuple[str, int], ...]
 """Axes that are cut and how many values a slice has, outermost first."""
 
@@ -287,12 +289,12 @@ class Stages:
 
     # -- cuts --------------------------------------------------------------------------------------
     def _unit(self, axis: str, choices: Sequence[Choice]) -> int:
-        """Return the unit of an axis's slices, 0: it cannot be cut, -1: a slice has one value."""
+        """Return the values that a slice has a multiple of along an axis; or ``UNCUT``, ``ONE``."""
         unit, single = 1, False
         for choice in choices:
             # A value depends on its whole group, so that no slice has a part of one.
             if axis in choice.op.over:
-                return 0
+                return UNCUT
             lanes = [choice.lanes] if choice.lanes else []
             for name in (choice.op.out, *choice.op.operands):
                 lanes += self._lanes.get(name, ())
@@ -309,13 +311,13 @@ class Stages:
                     # Lanes can be cut only between whole rows, so an axis that shares the lanes
                     # stays whole.
                     if group != (axis,):
-                        return 0
+                        return UNCUT
                     unit = self.p.lanes
         names = {name for choice in choices for name in (choice.op.out, *choice.op.operands)}
         # Rows of zeros follow the whole run of padded axes: a slice would lack them.
         if any(axis in axes for name, _, axes in self.chosen.pads if name in names):
-            return 0
-        return (-1 if unit == 1 else 0) if single else unit
+            return UNCUT
+        return (ONE if unit == 1 else UNCUT) if single else unit
 
     def _partial(self, group: Group) -> set[str]:
         """Return the axes along which sums can be cut: every member sums or keeps them."""
@@ -324,7 +326,7 @@ class Stages:
         shared &= {axis for name in group.large for axis in self.graph.tensors[name].axes}
         return {a for a in shared if self.graph.sizes[a] > 1} - self._common(group.members)
 
-    def _need(self, group: Group, chunks: dict[str, int]) -> float:
+    def _large_rows(self, group: Group, chunks: dict[str, int]) -> float:
         """Return the rows that the large tensors of a group take in a slice."""
         total = 0.0
         for name in group.large:
@@ -339,8 +341,9 @@ class Stages:
         """Return the rows that the large tensors of a group take in the smallest slices."""
         choices = [self.choices[n] for n in group.members]
         axes = self._common(group.members) | self._partial(group)
-        chunks = {axis: abs(self._unit(axis, choices)) for axis in axes}
-        return self._need(group, {axis: unit for axis, unit in chunks.items() if unit})
+        units = {axis: self._unit(axis, choices) for axis in axes}
+        smallest = {axis: abs(unit) for axis, unit in units.items() if unit != UNCUT}
+        return self._large_rows(group, smallest)
 
     @cached_property
     def spilled(self) -> set[str]:
@@ -438,7 +441,7 @@ class Stages:
             max(self._cycles(group) + added, beats) + TUNING.cut.slice_cycles * slices + beats / 4
         )
 
-    def _rows_for(self, group: Group, loops: Loops, *, any_order: bool = False) -> float:
+    def _stage_rows(self, group: Group, loops: Loops, *, any_order: bool = False) -> float:
         """Estimate the rows of a stage: slices in several places, and tensors that stay whole.
 
         With ``any_order`` return a lower bound that holds for every order of the loops: no tensor
@@ -452,7 +455,7 @@ class Stages:
             layouts = self._layouts_in(group, name)
             if name in results:
                 outside = name in self.stored or set(self.readers.get(name, ())) - {*group.members}
-                summed = self._added_to(results[name], loops)
+                summed = self._cuts_sums(results[name], loops)
                 # A result that later stages read stays whole; any other result needs a few slices
                 # only. A sum in parts needs two slices more: one part is computed while another is
                 # added.
@@ -495,7 +498,7 @@ class Stages:
             return 1.0
         return (cut[2] - cut[1]) / self.graph.sizes[cut[0]]
 
-    def _added_to(self, op: Op, loops: Loops) -> bool:
+    def _cuts_sums(self, op: Op, loops: Loops) -> bool:
         """Return whether loops cut the sums of a result into parts."""
         summed, sizes = self.graph.summed(op), self.graph.sizes
         return any(axis in summed and chunk < sizes[axis] for axis, chunk in loops)
@@ -507,9 +510,9 @@ class Stages:
         choices, sizes, cuttable = [self.choices[n] for n in group.members], self.graph.sizes, []
         for axis in sorted(axes):
             unit = self._unit(axis, choices)
-            if unit == -1:
+            if unit == ONE:
                 cuttable.append((axis, [1]))
-            elif unit and sizes[axis] > unit:
+            elif unit != UNCUT and sizes[axis] > unit:
                 # Divisors leave no short last slice; a prime size has none but 1, hence the units.
                 chunks = [c for c in range(unit, sizes[axis], unit) if sizes[axis] % c == 0]
                 cuttable.append((axis, chunks or [c for c in (unit, 2 * unit) if c < sizes[axis]]))
@@ -559,11 +562,11 @@ class Stages:
                             yield _Slicing(loops, any_order=True)
 
     def _fits(self, group: Group, loops: Loops, *, any_order: bool = False) -> bool:
-        """Return whether a cut fits in the scratchpad, by the estimate of ``_rows_for``."""
+        """Return whether a cut fits in the scratchpad, by the estimate of ``_stage_rows``."""
         # The bound is a sum of float products: without slack, rounding could refuse a cut whose
         # exact estimate fits. 1e-9 is above such errors and far below a row.
         slack = 1 + 1e-9 if any_order else 1.0
-        rows = self._rows_for(group, loops, any_order=any_order)
+        rows = self._stage_rows(group, loops, any_order=any_order)
         return rows <= TUNING.cut.full_share * self.p.scratchpad_rows * slack
 
     def _ordered(self, group: Group, slicing: _Slicing) -> Loops:
@@ -697,7 +700,7 @@ class Stages:
                 added=self._added(group, slicing.loops),
                 slices=self._slices(slicing.loops),
                 sampled=0 if self.deep else -sum(a == SAMPLES for a, _ in slicing.loops),
-                rows=self._need(group, dict(slicing.loops)),
+                rows=self._large_rows(group, dict(slicing.loops)),
                 slicing=slicing,
             )
             for slicing in self._loops(group, parts=parts)

@@ -33,7 +33,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import ARRAYS, EVERY_ARRAY
 from trainwright.program.fields import Engine
 
-ORDERS = ("size", "area", "cost")
+ORDERS, RANDOM = ("size", "area", "cost"), "random"
 """Orders in which places get their addresses, by ``Placement._weight``: the largest first."""
 
 
@@ -279,8 +279,8 @@ class Placement:
         return any(place.overlaps(other) for other, _ in self.waits[place])
 
     def _weight(self, place: Place, order: str) -> float:
-        """Return the weight of a place in an order of ``ORDERS``; the heaviest is placed first."""
-        if order.isdigit():  # one of the orders at random
+        """Return the weight of a place in an order; the heaviest is placed first."""
+        if order == RANDOM:
             return self.random.random() * place.rows
         if order == "cost":
             return sum(cost for _, cost in self.conflicts[place])
@@ -442,7 +442,7 @@ def place(
     cycles of waiting that counts. Raises ``DoesNotFitError`` naming the tensor.
     """
     placement = Placement(issue, p, stores=stores, waited=waited)
-    orders = (*ORDERS, *map(str, range(tries)))
+    orders = (*ORDERS, *[RANDOM] * tries)
     # Where no order finds room, the largest storage begins in the middle of the first bank, so that
     # it leaves rows for the others in both of its banks.
     firsts = (0, p.bank_rows // 2)

@@ -24,13 +24,13 @@ from trainwright.program.fields import Engine
 
 Times = tuple[float, float]
 """Start and end of a command, in cycles."""
-Group = tuple[str, int]
+SliceGroup = tuple[str, int]
 """Equally large slices of a tensor: the tensor's name, and the rows of a slice."""
-Wanted = tuple[int, dict[Group, int]]
+Wanted = tuple[int, dict[SliceGroup, int]]
 """Further rows that a command needs, and further slices of each group with a limit."""
 
 
-def group_of(storage: Storage) -> Group:
+def slices_with(storage: Storage) -> SliceGroup:
     """Return the group of slices that a storage belongs to."""
     return storage.name, storage.rows
 
@@ -77,14 +77,14 @@ class _ListScheduler:
         rows: int,
         *,
         exact: bool = False,
-        most_slices: Mapping[Group, int] | None = None,
+        most_slices: Mapping[SliceGroup, int] | None = None,
         freed: bool = False,
     ):
         self.calls, self.before, self.rows, self.exact = calls, before, rows, exact
         self.most_slices = most_slices or {}
         """Most slices of each group that may be alive at once."""
-        self.alive_slices: dict[Group, int] = {}
-        self.slice_ends: dict[Group, list[float]] = {}
+        self.alive_slices: dict[SliceGroup, int] = {}
+        self.slice_ends: dict[SliceGroup, list[float]] = {}
         """Times at which slices of a group become free, sorted: no later command reads these
         slices."""
         self.is_array = [call.engine in EVERY_ARRAY for call in calls]
@@ -186,10 +186,10 @@ class _ListScheduler:
     def _wanted(self, n: int) -> Wanted:
         """Return the further rows and slices that a command needs."""
         new = self.writes[n] | self._loaded(n) if self.exact else self.writes[n]
-        rows, slices = 0, dict[Group, int]()
+        rows, slices = 0, dict[SliceGroup, int]()
         for storage in new - self.alive:
             rows += storage.rows
-            group = group_of(storage)
+            group = slices_with(storage)
             if group in self.most_slices:
                 slices[group] = slices.get(group, 0) + 1
         return rows, slices
@@ -287,13 +287,13 @@ class _ListScheduler:
         if storage not in self.alive:
             self.alive.add(storage)
             self.used += storage.rows
-            group = group_of(storage)
+            group = slices_with(storage)
             self.alive_slices[group] = self.alive_slices.get(group, 0) + 1
         self.readers[storage] -= 1
         if not self.readers[storage]:
             self.used -= storage.rows
             if self.exact:
-                group = group_of(storage)
+                group = slices_with(storage)
                 self.alive_slices[group] -= 1
                 insort(self.slice_ends.setdefault(group, []), end)
                 insort(self.row_ends, (end, storage.rows))
@@ -345,7 +345,7 @@ def _loads(
 
 
 def reordered(
-    calls: Sequence[Call], lookahead: int, rows: int, most: Mapping[Group, int]
+    calls: Sequence[Call], lookahead: int, rows: int, most: Mapping[SliceGroup, int]
 ) -> list[Call]:
     """Order commands as arrays take them, within ``rows`` counted in time.
 

@@ -15,12 +15,12 @@ from trainwright.compiler.forms.calls import Call
 from trainwright.compiler.forms.layout import Storage
 from trainwright.compiler.schedule.place import places_of, rows_used
 from trainwright.compiler.schedule.schedule import (
-    Group,
     Issue,
+    SliceGroup,
     Times,
     dependencies,
-    group_of,
     reordered,
+    slices_with,
 )
 from trainwright.program.engines import EVERY_ARRAY
 from trainwright.program.fields import Engine
@@ -31,7 +31,7 @@ def _used(calls: Sequence[Call]) -> list[int]:
     return rows_used(places_of(calls))
 
 
-def _slice_limits(calls: Sequence[Call]) -> dict[Group, int]:
+def _slice_limits(calls: Sequence[Call]) -> dict[SliceGroup, int]:
     """Return for each group of slices how many may be alive at once."""
     return {
         group: max(counts) + TUNING.issue.spare_slices for group, counts in _slices(calls).items()
@@ -39,7 +39,7 @@ def _slice_limits(calls: Sequence[Call]) -> dict[Group, int]:
 
 
 def _with_early_loads(
-    calls: list[Call], rows: int, limits: Mapping[Group, int], lead_cycles: float
+    calls: list[Call], rows: int, limits: Mapping[SliceGroup, int], lead_cycles: float
 ) -> list[Call]:
     """Move each load ahead by its own cycles plus ``lead_cycles``, as far as rows allow.
 
@@ -67,7 +67,7 @@ def _with_early_loads(
                 break
             if used[at - 1] + rows_of > rows:
                 break
-            if storage and slices[group_of(storage)][at - 1] >= limits[group_of(storage)]:
+            if storage and slices[slices_with(storage)][at - 1] >= limits[slices_with(storage)]:
                 break
             ahead += other.cycles if other.engine in EVERY_ARRAY else 0.0
             at -= 1
@@ -79,13 +79,13 @@ def _with_early_loads(
             for n in range(at, place + 1):
                 used[n] += rows_of
                 if storage:
-                    slices[group_of(storage)][n] += 1
+                    slices[slices_with(storage)][n] += 1
     return order
 
 
-def _slices(calls: Sequence[Call]) -> dict[Group, list[int]]:
+def _slices(calls: Sequence[Call]) -> dict[SliceGroup, list[int]]:
     """Return for each group how many slices are alive during each command."""
-    slices: dict[Group, list[int]] = {}
+    slices: dict[SliceGroup, list[int]] = {}
     for place in places_of(calls):
         counts = slices.setdefault((place.name, place.rows), [0] * len(calls))
         for n in range(place.first, place.last + 1):
