@@ -16,7 +16,8 @@ from trainwright.support.settings import Positive
 from trainwright.support.text import amount
 
 if TYPE_CHECKING:
-    from trainwright.compiler.step.compile import Lowered, StepPrograms
+    from trainwright.compiler.step.compile import StepPrograms
+    from trainwright.compiler.tile.tile import Lowered
     from trainwright.graph.order import Order
 
 

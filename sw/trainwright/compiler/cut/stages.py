@@ -159,9 +159,10 @@ class _Judged(NamedTuple):
 class Stages:
     """Stages of one program: its groups of operations, and the cuts of each.
 
-    A tensor of more than ``large_rows`` rows is used up in slices. With ``deep`` sums are cut along
-    several axes, too. With ``chained`` all operations on samples are one group if possible: the
-    small ones before and after a large tensor are then computed next to other slices.
+    A tensor of more rows than the scratchpad divided by ``large_divisor`` is used up in slices.
+    With ``deep`` sums are cut along several axes, too. With ``chained`` all operations on samples
+    are one group if possible: the small ones before and after a large tensor are then computed next
+    to other slices.
     """
 
     def __init__(
@@ -169,12 +170,13 @@ class Stages:
         spec: ProgramSpec,
         chosen: Chosen,
         *,
-        large_rows: int,
+        large_divisor: int,
         deep: bool = False,
         chained: bool = False,
     ):
-        self.large_rows, self.deep, self.chained = large_rows, deep, chained
         self.graph, self.given, self.p = spec.graph, spec.given, spec.p
+        self.large_rows = self.p.scratchpad_rows // large_divisor
+        self.deep, self.chained = deep, chained
         self.chosen, self.stored = chosen, set(spec.stored)
         self.choices = chosen.choices
         self.makers = {choice.op.out: n for n, choice in enumerate(self.choices)}

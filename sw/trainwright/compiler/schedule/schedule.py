@@ -9,6 +9,7 @@ scheduler where rows are short.
 
 import sys
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,7 +84,7 @@ class _ListScheduler:
         self.calls, self.before, self.rows, self.exact = calls, before, rows, exact
         self.most_slices = most_slices or {}
         """Most slices of each group that may be alive at once."""
-        self.alive_slices: dict[SliceGroup, int] = {}
+        self.alive_slices = Counter[SliceGroup]()
         self.slice_ends: dict[SliceGroup, list[float]] = {}
         """Times at which slices of a group become free, sorted: no later command reads these
         slices."""
@@ -103,10 +104,8 @@ class _ListScheduler:
                 self.later[b].append(n)
         self.free = dict.fromkeys(Engine, 0.0)
         self.running: dict[Engine, tuple[float, frozenset[Storage]]] = {}
-        self.readers: dict[Storage, int] = {}
-        for call in calls:
-            for storage in call.storages:
-                self.readers[storage] = self.readers.get(storage, 0) + 1
+        self.readers = Counter(storage for call in calls for storage in call.storages)
+        """Commands left that touch each storage."""
         self.waited: set[int] = set()
         """Commands that had to wait for rows."""
         self.follows: dict[int, list[int]] = {}
@@ -186,12 +185,12 @@ class _ListScheduler:
     def _wanted(self, n: int) -> Wanted:
         """Return the further rows and slices that a command needs."""
         new = self.writes[n] | self._loaded(n) if self.exact else self.writes[n]
-        rows, slices = 0, dict[SliceGroup, int]()
+        rows, slices = 0, Counter[SliceGroup]()
         for storage in new - self.alive:
             rows += storage.rows
             group = slices_with(storage)
             if group in self.most_slices:
-                slices[group] = slices.get(group, 0) + 1
+                slices[group] += 1
         return rows, slices
 
     def _fits(self, wanted: Wanted) -> bool:
@@ -200,7 +199,7 @@ class _ListScheduler:
         if self.used + rows > self.rows:
             return False
         return not self.exact or all(
-            self.alive_slices.get(g, 0) + more <= self.most_slices[g] for g, more in slices.items()
+            self.alive_slices[g] + more <= self.most_slices[g] for g, more in slices.items()
         )
 
     def _room(self, wanted: Wanted, start: float) -> float:
@@ -220,7 +219,7 @@ class _ListScheduler:
         for group, more in slices.items():
             ends = self.slice_ends.get(group, [])
             releases = ends[bisect_right(ends, start) :]
-            over = self.alive_slices.get(group, 0) + more + len(releases) - self.most_slices[group]
+            over = self.alive_slices[group] + more + len(releases) - self.most_slices[group]
             if over > 0 and releases:
                 start = releases[min(over, len(releases)) - 1]
         return start
@@ -287,8 +286,7 @@ class _ListScheduler:
         if storage not in self.alive:
             self.alive.add(storage)
             self.used += storage.rows
-            group = slices_with(storage)
-            self.alive_slices[group] = self.alive_slices.get(group, 0) + 1
+            self.alive_slices[slices_with(storage)] += 1
         self.readers[storage] -= 1
         if not self.readers[storage]:
             self.used -= storage.rows

@@ -17,7 +17,7 @@ from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.choose.huge import sliced_axes
 from trainwright.compiler.cut.slices import Block, Stage, block_axis
 from trainwright.compiler.cut.stages import Stages
-from trainwright.compiler.forms.choices import Choice, Chosen, ProgramSpec, SearchMode
+from trainwright.compiler.forms.choices import Chosen, ProgramSpec, SearchMode
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.schedule.place import lost, place
 from trainwright.compiler.schedule.schedule import scheduled
@@ -233,7 +233,12 @@ class Blocks:
         ]
         tried: set[tuple] = set()
         for part in TUNING.block.large_divisors:
-            every = [self._stages(spec, chosen, choices, part) for choices in parts]
+            every = [
+                Stages(spec, replace(chosen, choices=choices), large_divisor=part)
+                if choices
+                else None
+                for choices in parts
+            ]
             if any(stages.spilled for stages in every if stages):
                 continue  # a spilled tensor would go through memory once a block
             # Stages outside the blocks take little time, so their first cut is good enough.
@@ -252,12 +257,3 @@ class Blocks:
                 yield [*fixed[0], *body, *fixed[1]]
                 if len(tried) == TUNING.block.cuts:
                     return
-
-    @staticmethod
-    def _stages(
-        spec: ProgramSpec, chosen: Chosen, choices: tuple[Choice, ...], part: int
-    ) -> Stages | None:
-        if not choices:
-            return None
-        large = spec.p.scratchpad_rows // part
-        return Stages(spec, replace(chosen, choices=choices), large_rows=large)

@@ -39,8 +39,6 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.timing import predict
 
-__all__ = ["Lowered", "StepPrograms", "compile_graph", "compile_network"]
-
 
 def with_ones(graph: Graph) -> Graph:
     """Return a graph with sums of one tensor written as products with ones.

@@ -158,14 +158,10 @@ class Drafts:
         if not self.short:
             yield from self._chained(chosen)
 
-    def _stages(self, chosen: Chosen, part: int, *, chained: bool = False) -> Stages:
-        large = self.spec.p.scratchpad_rows // part
-        return Stages(self.spec, chosen, large_rows=large, deep=self.short, chained=chained)
-
     def _chained(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
         """Yield cuts along samples of all operations on samples, joined to one stage."""
         for part in TUNING.draft.large_divisors:
-            stages = self._stages(chosen, part, chained=True)
+            stages = Stages(self.spec, chosen, large_divisor=part, chained=True)
             is_chain = any(group.chained for group in stages.groups)
             if is_chain and not stages.spilled & chosen.apart:
                 for option in islice(stages.options(), TUNING.draft.chained_cuts):
@@ -180,7 +176,7 @@ class Drafts:
             # Stop before a further bound: a stage of many axes has 30,000 cuts to rank.
             if part != TUNING.draft.large_divisors[0] and self.is_over:
                 return
-            stages = self._stages(chosen, part)
+            stages = Stages(self.spec, chosen, large_divisor=part, deep=self.short)
             # A spilled tensor is stored in one layout, so its parts must not have two.
             if stages.spilled & apart:
                 continue
