@@ -112,7 +112,7 @@ class External:
         return (*self.layout.rows, *self.layout.lanes)
 
     @cached_property
-    def whole(self) -> tuple[slice, ...]:
+    def slices(self) -> tuple[slice, ...]:
         """Part of the tensor that the buffer holds, as a slice along each axis."""
         return tuple(slice(*self.ranges.get(a, (None,))) for a in self.axes)
 
@@ -167,7 +167,7 @@ class External:
 
         Values are repeated along axes of the layout that the tensor lacks.
         """
-        values, missing = values[self.whole], self._missing
+        values, missing = values[self.slices], self._missing
         if missing:
             values = np.broadcast_to(
                 values.reshape(*values.shape, *[1] * len(missing)),

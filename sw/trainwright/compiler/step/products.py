@@ -62,7 +62,7 @@ class ProductPrograms:
         for outer in self.lowered.outer.values():
             if outer.tensor == "sums":
                 data = accelerator.read(self.buffers[outer.name].address, outer.size)
-                sums[outer.whole] = outer.unpack(data)
+                sums[outer.slices] = outer.unpack(data)
         return sums
 
 
