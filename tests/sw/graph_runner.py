@@ -90,7 +90,7 @@ class Runner:
                     outer.tensor, np.zeros(graph.shape(outer.tensor), np.int64)
                 )
                 data = self.accelerator.read(buffer.address, outer.size)
-                whole[outer.whole] = outer.unpack(data)
+                whole[outer.slices] = outer.unpack(data)
         counted = {
             name: Counted(int(run.sums[slot]), int(run.saturations[slot]))
             for slot, name in enumerate(emitted.slots)

@@ -106,7 +106,7 @@ def test_lowering_short_programs_are_placed_by_costs_of_their_own(short, monkeyp
         return place(issue, p, **costs)
 
     monkeypatch.setattr(lower_module, "place", recorded)
-    monkeypatch.setattr(lower_module, "alone", lambda program, p, which: 7)
+    monkeypatch.setattr(lower_module, "cycles_of", lambda program, p, which: 7)
     program = Lowered(spec.graph, (), (), {}, 0)
     assert lower_module._timed([Draft(1.0, program, sliced(3))], spec, [], short=short)
     costs = {"tries": TUNING.place.random_orders, "stores": True, "waited": TIGHT_WAIT}
