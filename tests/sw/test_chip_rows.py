@@ -18,6 +18,7 @@ from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip import beside
 from trainwright.compiler.chip.memory import ChipMemory, gradient_of
 from trainwright.compiler.chip.update import update_program
+from trainwright.compiler.step.rows import require_chip
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
@@ -189,6 +190,18 @@ def test_rows_plan_rejects_unsupported_networks(network, p, batch, message):
     with pytest.raises(CompileError) as error:
         compile_step(network, batch, p, plan=IN_ROWS[AUTO])
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("formats", "message"),
+    [
+        ("factor=fixed(3)", "take factors of 4 bits or more, not 3; use --upd"),
+        ("factor=fixed(5),l1.G1=float(3,2)", "one format of all factors, not others of l1.G1"),
+    ],
+)
+def test_accelerator_alone_rejects_formats_of_factors_it_cannot_update(formats, message):
+    with pytest.raises(CompileError, match=message):
+        require_chip(DIGITS.with_formats(formats), 16, P)
 
 
 def test_programs_for_the_host_are_refused():

@@ -25,6 +25,8 @@ STATE_BITS = WEIGHT_WIDTH + MOMENT_WIDTH
 """Bits of state a parameter, the factor's or bias's own included."""
 WIDEST = WEIGHT_WIDTH - 2
 """Most bits of a factor or bias: two hidden bits at least."""
+NARROWEST = STATE_BITS - 16
+"""Fewest bits of a factor that the accelerator updates: the rest of the state is a word."""
 
 Words = npt.NDArray[np.int64]
 Kept = Sequence[Words]

@@ -26,7 +26,7 @@ from trainwright.graph.network import (
 from trainwright.network import Attention, Dropout, Input, Network, TokenPool
 from trainwright.network.nodes import IMAGE
 from trainwright.onchip.choices import MOST_OUTPUTS, reads_images
-from trainwright.onchip.layout import LANES, WIDEST
+from trainwright.onchip.layout import LANES, NARROWEST, WIDEST
 from trainwright.parameters import AcceleratorParameters
 
 Rows = Mapping[str, Sources]
@@ -157,6 +157,17 @@ def require_chip(network: Network, p: AcceleratorParameters) -> None:
     what = f"{network.name}: loss and update on the chip"
     if not p.vector_engine:
         raise CompileError(f"{what} need a vector engine; use vector_engine=1")
+    factor = network.format("factor")
+    if not factor.coded and factor.width < NARROWEST:
+        raise CompileError(
+            f"{what} take factors of {NARROWEST} bits or more, not {factor.width}; use --update "
+            "host"
+        )
+    if own := [name for name, _ in network.singles if ".G" in name]:
+        raise CompileError(
+            f"{what} take one format of all factors, not others of {', '.join(own)}: leave these "
+            "out, or use --update host"
+        )
     if network.classes > MOST_OUTPUTS:
         raise CompileError(
             f"{what} take up to {MOST_OUTPUTS} classes, not {network.classes}: use --update host"
