@@ -119,6 +119,12 @@ def test_subnormals_below_the_range_lose_no_more_than_a_part_holds():
         assert float(difference.abs().max()) <= unit / 2
 
 
+def test_split_of_a_negated_view_is_that_of_its_values():
+    x = torch.randn(9, dtype=torch.complex64).conj().imag  # torch negates where it is read
+    for dtype in SCHEMES:
+        torch.testing.assert_close(ape.split(x, dtype), ape.split(x.clone(), dtype))
+
+
 def test_tf32_rounds_to_nearest_even():
     x = torch.tensor([1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-11 + 2.0**-23, 2 - 2.0**-12])
     assert round_tf32(x).tolist() == [1, 1 + 2.0**-9, 1 + 2.0**-10, 2]

@@ -70,6 +70,13 @@ def test_float32_agrees_with_the_libraries(name):
         )
 
 
+@pytest.mark.parametrize("name", ("fp16", "tf32", "fp32"))
+@pytest.mark.parametrize("dtype", (torch.complex64, torch.complex128))
+def test_rounding_of_a_negated_view_is_that_of_its_values(name, dtype):
+    x = torch.randn(9, dtype=dtype).conj().imag  # torch negates where it is read
+    assert torch.equal(get_format(name).round(x), get_format(name).round(x.clone()))
+
+
 def test_tf32_cuts_13_bits_in_both_carriers():
     rng = np.random.default_rng(1)
     words = rng.integers(0, 1 << 32, 200_000, dtype=np.uint64).astype(np.uint32)

@@ -18,7 +18,7 @@ def round_tf32(x: Tensor) -> Tensor:
 
     Infinities and NaN are kept; values from the tie above the largest TF32 on become infinite.
     """
-    bits = x.view(torch.int32)
+    bits = x.resolve_neg().view(torch.int32)
     rounded = (bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF
     return torch.where(torch.isfinite(x), rounded.view(torch.float32), x)
 

@@ -87,6 +87,7 @@ class PrecisionFormat:
             return torch.where(x.abs() > self.greatest + half, self.overflow, y)
         if self.dtype is torch.float32:
             return x.to(torch.float32).to(torch.float64)
+        x = x.resolve_neg()  # torch makes no new tensors like a view that it negates
         y = round_float64(x, self.digits, self.least)
         y = torch.where(y.abs() > self.greatest, torch.copysign(x.new_tensor(self.overflow), x), y)
         return torch.where(x.isfinite() & (y != 0), y, self._special(x))
