@@ -97,6 +97,7 @@ WRITES = {
         [(layer, "weight"), (layer, "weight")], prune.L1Unstructured, amount=0.5
     ),
     "list": lambda layer: torch._foreach_mul_([torch.zeros(1), layer.weight.detach()], 0.5),
+    "hook": lambda layer: torch.enable_grad()(lambda: layer.weight.register_hook(torch.neg))(),
 }
 
 

@@ -109,8 +109,8 @@ def unwritable(owner: str, attempt: str) -> str:
     return (
         f"{attempt} {owner}.weight would be lost: the weight is computed from the layer's factors. "
         "Initialise the layer by reset_parameters(), give it a dense weight by "
-        "load_dense(weight, bias), freeze it by layer.factors.requires_grad_(False), or change a "
-        "copy, weight.clone()"
+        "load_dense(weight, bias), freeze it by layer.factors.requires_grad_(False), change its "
+        "gradients by factor.register_hook, or change a copy, weight.clone()"
     )
 
 
@@ -122,7 +122,7 @@ def _name(func: Callable[..., Any]) -> str:
 
 
 def _written(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return the argument that a torch function writes into, None where it writes into none."""
+    """Return the argument that a torch function writes or hooks into; None if there is none."""
     written = kwargs.get("out")
     name = getattr(func, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__")
@@ -137,9 +137,10 @@ def _guarded(values: Iterable[Any]) -> ComputedWeight | None:
     return next((value for value in values if isinstance(value, ComputedWeight)), None)
 
 
-# Setters of attributes (data, requires_grad, grad) are all called __set__.
+# Setters of attributes (data, requires_grad, grad) are all called __set__. Outputs of a layer come
+# from its factors: hooks of a weight would not see their gradient.
 _WRITING_OPERATORS = frozenset(
-    ["__setitem__", "__set__"]
+    ["__setitem__", "__set__", "register_hook"]
     + [f"__i{name}__" for name in "add sub mul truediv floordiv mod pow and or xor".split()]
     + ["__ilshift__", "__irshift__"]
 )
