@@ -52,6 +52,11 @@ def unflattened(self, x, q, k, v, mask):
     return attention(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
+def spread(self, x, q, k, v, mask):
+    q, k, v = (y.view(*x.shape[:2], self.n_head, -1).transpose(1, 2) for y in (q, k, v))
+    return attention(q, k, v, mask).transpose(1, 2).reshape(*x.shape[:-1], -1)
+
+
 def over_heads(self, x, q, k, v, mask):
     """Compute attention between heads, as where a transposition was forgotten."""
     q, k, v = (y.view(x.size(0), x.size(1), 4, 8) for y in (q, k, v))
@@ -99,7 +104,7 @@ MASKS["padding"] = MASKS["padding"][:, None, None]
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("function", (viewed, permuted, unflattened))
+@pytest.mark.parametrize("function", (viewed, permuted, unflattened, spread))
 def test_compiled_attention_between_views_is_one_program(function, mask):
     assert follows_torch(function, MASKS[mask])
 

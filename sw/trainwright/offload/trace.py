@@ -162,6 +162,27 @@ def is_size_node(node: fx.Node) -> bool:
     return arithmetic and bool(given) and all(map(is_size_node, given))
 
 
+_AXES = 3
+"""Axes of a shape in a trace, where a forward does not say how many: samples, tokens, features."""
+
+
+class _Sizes(fx.Proxy):
+    """Stands for sizes of a tensor, which a forward may spread: ``x.view(*x.shape[:2], 4, 8)``."""
+
+    def __len__(self) -> int:
+        count = _size_count(self.node)
+        return super().__len__() if count is None else count
+
+
+def _size_count(node: fx.Node) -> int | None:
+    """Return the number of sizes in a shape or in a slice of one; None if a node is neither."""
+    if node.target is operator.getitem and isinstance(node.args[1], slice):
+        given = _size_count(node.all_input_nodes[0])
+        return None if given is None else len(range(given)[node.args[1]])
+    is_shape = node.target is getattr and node.args[1] == "shape"
+    return _AXES if is_shape or (node.target == "size" and len(node.args) == 1) else None
+
+
 class _Tracer(fx.Tracer):
     """Tracer of one call of a copy of a module."""
 
@@ -182,7 +203,7 @@ class _Tracer(fx.Tracer):
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         # torch reads a size that calls itself a tensor as one, and the process ends.
-        return fx.Proxy(node, self) if is_size_node(node) else _Proxy(node, self)
+        return _Sizes(node, self) if is_size_node(node) else _Proxy(node, self)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
         """Assume that sizes that a forward compares are equal: else most forwards raise an error.
@@ -193,6 +214,11 @@ class _Tracer(fx.Tracer):
         if node.target in (operator.eq, operator.ne) and is_size_node(node):
             return node.target is operator.eq
         return super().to_bool(obj)
+
+    def iter(self, obj: Any) -> Iterator[Any]:
+        untyped: Any = super()
+        known = _size_count(obj.node) is not None
+        return map(obj.__getitem__, range(len(obj))) if known else untyped.iter(obj)
 
     def create_arg(self, a: Any) -> Any:
         return a.node if isinstance(a, fx.Proxy) else super().create_arg(a)
