@@ -144,6 +144,12 @@ def test_balanced_gauge_is_the_same_matrix_with_even_factors():
     assert all(torch.isfinite(f).all() for f in balance([torch.zeros_like(f) for f in factors]))
 
 
+@pytest.mark.parametrize("function", (orthogonalise_left, orthogonalise_right, tt_round))
+def test_trains_of_qr_carry_no_part_of_a_gradient(function):
+    factors = [x.requires_grad_() for x in tt_svd(normal(6, 6), (2, 3), (3, 2))]
+    assert [x.requires_grad for x in function(factors)] == [False, False]
+
+
 def test_tt_zero_matrix_has_rank_one():
     factors = tt_svd(torch.zeros(24, 30), OUTPUTS, INPUTS, tolerance=0.1)
     assert ranks_of(factors) == (1, 1) and not to_matrix(factors).any()

@@ -77,8 +77,11 @@ class Numbers:
         return self.precision.storage.round(widened(x)).to(self.precision.carrier)
 
     def near_one(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
-        """Return ``x`` over 2^e, stored, and e; the largest element is about 1 (``tt.scaling``)."""
-        scaled, exponent = near_one(widened(x))
+        """Return ``x`` over 2^e, stored, and e; the largest element is about 1 (``tt.scaling``).
+
+        Without a gradient: factorisations give none, and a part of a gradient would mislead.
+        """
+        scaled, exponent = near_one(widened(x.detach()))
         return self.store(scaled), exponent
 
     def matmul(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
