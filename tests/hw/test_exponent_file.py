@@ -216,7 +216,7 @@ def run(p: AcceleratorParameters, test) -> None:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_exponent_file_matches_model_on_random_descriptors(name, seed):
     p = PARAMETERS[name]
     random = Random(f"{name} {seed}")

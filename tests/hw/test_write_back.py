@@ -459,7 +459,7 @@ def test_reset_in_the_middle_of_work(engines, cycles, name):
 
 
 @pytest.mark.parametrize("kept", (True, False), ids=("tiles", "rows"))
-@pytest.mark.parametrize("stall", (0, 0.5))
+@pytest.mark.parametrize("stall", (pytest.param(0, marks=pytest.mark.slow), 0.5))
 @pytest.mark.parametrize(
     "name", ("4x2", *(pytest.param(n, marks=pytest.mark.slow) for n in sorted(LARGE)), "8x4-posits")
 )

@@ -5,15 +5,11 @@ import pytest
 from trainwright_sim.bench import runner
 from trainwright_sim.bench.catalogue import BENCHES
 
-ELSEWHERE = ("top", "nest", "fetch", "pe1-posits")
-"""Benches whose blocks other default tests have: whole programs `tests/hw/test_top.py` and most of
-these files, loop nests `test_nest.py`, fetching `test_pe2.py`, posits `test_lane_format.py` and
-`test_top.py`. Building and running the four takes a minute; `scripts/coverage` runs them, too."""
-
-QUICK = {"sequencer": r"^(?!.*(longest_loops/before=[1-4678]|random_programs/seed=[123]/))"}
-"""Tests that the default suite runs of a bench: loops of two places, programs with two kinds of
-stalls. The other ones draw the same programs again; `scripts/coverage` and `scripts/mutants` run
-all."""
+ELSEWHERE = ("top", "sequencer", "scratchpad", "nest", "fetch", "pe1-posits")
+"""Benches whose blocks other default tests have: programs, what issues them and rows of the
+scratchpad `tests/hw/test_top.py` and most of these files, loop nests `test_nest.py`, fetching
+`test_pe2.py`, posits `test_lane_format.py` and `test_top.py`. Building and running the six takes
+two minutes; `scripts/coverage` runs them, too."""
 
 
 def is_slow(bench, simulator: str) -> bool:
@@ -41,12 +37,4 @@ CASES = [
 def test_block_bench_passes_in_simulator(bench, simulator, tmp_path):
     if reason := runner.unavailable(simulator):
         pytest.skip(reason)
-    runner.run(bench, simulator, tmp_path, QUICK.get(bench.name, ""))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", QUICK)
-def test_block_bench_passes_whole_where_default_runs_a_part(name, tmp_path):
-    if reason := runner.unavailable("verilator"):
-        pytest.skip(reason)
-    runner.run(BENCHES[name], "verilator", tmp_path)
+    runner.run(bench, simulator, tmp_path)

@@ -20,9 +20,9 @@ from trainwright_sim.build import build
 from trainwright_sim.library import Simulator
 
 P = AcceleratorParameters(
-    lanes=16, pe1_rows=2, pe2_rows=2, vector_engine=1, engine_lanes=1, exponents=64, sample_loads=1,
-    scratchpad_rows=4096,
+    lanes=4, pe1_rows=2, pe2_rows=2, vector_engine=1, engine_lanes=1, exponents=64, sample_loads=1,
 )  # fmt: skip
+"""Few lanes, whose chip steps the default suite simulates here alone."""
 SCRATCHPAD_BYTES = P.scratchpad_rows * P.row_bytes
 OPTIONS = ("--x-initial", "unique")
 ENGINE = replace(

@@ -371,7 +371,8 @@ def test_steps_by_one_start(ranks, batch, stalled, plan):
     assert result.comparison.mismatches == {} and result.host_writes == 0
 
 
-@pytest.mark.parametrize("lanes", [pytest.param(8, marks=pytest.mark.slow), 4])
+@pytest.mark.slow
+@pytest.mark.parametrize("lanes", [8, 4])
 def test_steps_by_one_start_of_few_lanes_equal_golden(lanes):
     p = AcceleratorParameters(
         vector_engine=1, engine_lanes=2, exponents=64, sample_loads=1, lanes=lanes, pe1_rows=2,

@@ -80,7 +80,13 @@ def driven(job, build):
     return driver
 
 
-@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(k, marks=[pytest.mark.slow] if k in ("lines", "words") else [])
+        for k in NETWORKS
+    ],
+)
 def test_c_driver_trains_network_of_tokens_to_digest_of_train(
     kind, export, folder, tmp_path, capsys
 ):

@@ -181,11 +181,16 @@ def test_joint_update_on_chip_has_same_bits_in_all_places(folder, heads):
     ("keys", "batch"),
     [
         ({"tokens": 16}, 1),
-        ({"tokens": 5, "intents": (6, 3), "classes": 6, "tags": (3, 2)}, 3),
-        ({"classes": 150, "tags": (15, 10), "intents": (12, 12)}, 2),
         ({"classes": 20, "tags": (5, 4), "intents": (20, 7)}, 18),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ({"tokens": 5, "intents": (6, 3), "classes": 6, "tags": (3, 2)}, 3),
+                ({"classes": 150, "tags": (15, 10), "intents": (12, 12)}, 2),
+            )
+        ),
     ],
-    ids=("one line", "larger head of lines", "two bytes", "more lines than lanes"),
+    ids=("one line", "more lines than lanes", "larger head of lines", "two bytes"),
 )
 def test_check_of_a_joint_network_finds_the_bits_of_the_definitions(keys, batch):
     golden = GoldenAccelerator(WIDE, memory_bytes=1 << 24)
