@@ -547,9 +547,13 @@ def test_guide_kernels_run_in_a_network_file_and_in_torch(
     assert network_from_dict(network.to_dict()) == network
     assert pickle.loads(pickle.dumps(network)) == network
     monkeypatch.syspath_prepend(tmp_path)
-    exec(IN_TORCH, {"__name__": "example", "trainwright": trainwright})
+    page = {"__name__": "example", "trainwright": trainwright}
+    exec(IN_TORCH, page)
     printed = re.findall(r"# (.*)", IN_TORCH)
     assert capsys.readouterr().out.splitlines() == printed
+    x, upper = torch.randn(4, 32, requires_grad=True), torch.linspace(1, 2, 128).view(4, 32)
+    page["centred"](x).backward(upper)  # the sum of 32 gradients of one sign has 21 bits
+    torch.testing.assert_close(x.grad, upper - upper.mean(1, keepdim=True), rtol=0, atol=2e-4)
 
 
 ERRORS = {
