@@ -201,7 +201,7 @@ def test_rows_plan_rejects_unsupported_networks(network, p, batch, message):
 )
 def test_accelerator_alone_rejects_formats_of_factors_it_cannot_update(formats, message):
     with pytest.raises(CompileError, match=message):
-        require_chip(DIGITS.with_formats(formats), 16, P)
+        require_chip(DIGITS.with_formats(formats), P)
 
 
 def test_programs_for_the_host_are_refused():

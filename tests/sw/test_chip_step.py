@@ -124,6 +124,16 @@ def test_chip_step_in_narrow_fixed_point_equals_the_definitions():
     assert check_training(narrow, 4, Other(), steps=1).comparison.mismatches == {}
 
 
+def test_chip_step_of_layers_without_bias_equals_the_definitions():
+    """Zeros in place of a bias have the exponent of the products, in every step of a start."""
+    layers = [
+        {"outputs": [4, 4], "inputs": inputs, "ranks": [4], "bias": False, "relu": relu}
+        for inputs, relu in (([8, 8], True), ([4, 4], True), ([4, 4], False))
+    ]
+    network = network_from_dict({"classes": 10, "image": [8, 8], "layers": layers})
+    assert check_training(network, 7, Other(), seed=3, steps=2).comparison.mismatches == {}
+
+
 def test_chip_step_wrong_word_of_the_state_is_found():
     class Flipping(Other):
         def write(self, address, data):

@@ -261,20 +261,19 @@ class Driver(StepDriver):
         # A bias of zeros takes the exponent of its products: tiny products cannot be shifted up to
         # exponent 0.
         products = self.input_exponent + sum(model.factor_exponents[0]) + SUM_WIDTH
-        for number, bias in enumerate(model.biases, 1):
-            exponent = wanted.get(f"l{number}.y", min(0, products))
-            if bias is not None and model.bias_exponents is not None:
-                exponent = model.bias_exponents[number - 1]
-            elif bias is not None:
-                exponent = fitting_exponent(bias, width, zero=exponent)
-            operands[f"l{number}.b"] = exponent
+        given_biases = zip(model.biases, self.network.layers, strict=True)
+        biases = [torch.zeros(layer.output_size) if b is None else b for b, layer in given_biases]
+        for number, bias in enumerate(biases, 1):
+            if model.bias_exponents is not None:
+                operands[f"l{number}.b"] = model.bias_exponents[number - 1]
+            else:
+                zero = wanted.get(f"l{number}.y", min(0, products))
+                operands[f"l{number}.b"] = fitting_exponent(bias, width, zero=zero)
         bound = self.step.forward.bind(wanted, operands, seed=given.seed)
-        for number, (bias, layer) in enumerate(
-            zip(model.biases, self.network.layers, strict=True), 1
-        ):
-            name, values = f"l{number}.b", torch.zeros(layer.output_size) if bias is None else bias
+        for number, bias in enumerate(biases, 1):
+            name = f"l{number}.b"
             if name in self.step.buffers:
-                self._put(name, quantise(values, bound.exponents[name], width))
+                self._put(name, quantise(bias, bound.exponents[name], width))
         self._put_inputs(inputs, given.masks, given.attended)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward = given, bound.exponents

@@ -165,9 +165,6 @@ class ResidentDriver(ChipDriver):
             self._write(PRIOR, self.memory.prior_rows.words(sums, state.pulls, state.kept))
         parts = self.layout.parts
         given = self._given_exponents() | {part.name: part.read_exponent for part in parts}
-        for number, layer in enumerate(self.network.layers, 1):
-            if not layer.bias:
-                given[f"l{number}.b"] = scales.exponents.get(f"l{number}.y", 0)
         for program in self.step.programs.values():
             given |= program.constants
         given |= self.resident.slots.fixed

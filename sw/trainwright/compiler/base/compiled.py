@@ -171,11 +171,11 @@ class CompiledProgram:
                 by = rule.exponents
                 # Align first, as an earlier sum may have raised an exponent. z is a running sum
                 # (grows) if this program made the part that is added.
-                if by.adds:
-                    assert rule.g is not None
+                if by.adds and rule.g is not None:
                     alignment.align(rule.x, rule.g)
                     by = replace(by, grows=rule.g in floors)
-                g = exponents[rule.g] if rule.g is not None else 0
+                other = rule.other
+                g = exponents[other] if other is not None else 0
                 scale = by.scaled(exponents[rule.x], g, wanted.get(z), self.most_alignment)
                 shifts, rounded, most = scale.shifts, not by.exact, scale.most
                 if (

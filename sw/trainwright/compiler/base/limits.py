@@ -70,7 +70,7 @@ SCRATCHPAD = Limit(
     1 << 17,
 )
 COUNTS = Limit("iterations of one loop level", "use smaller layers or ranks", fixed=MOST_COUNT)
-_HOST = "leave loss and update to the host by exponents=0"
+_HOST = "use exponents=0, which leaves loss and update to the host"
 EXPONENTS = Limit("exponents", _HOST, "exponents", 1 << EXPONENT_SLOT_WIDTH)
 STATISTICS = Limit("statistics slots", _HOST, "statistics_depth", 1 << SLOT_WIDTH)
 

@@ -37,7 +37,8 @@ class Written:
 class Rule:
     """Names of the tensors whose exponents give the shifts of one descriptor.
 
-    Without a ``g``, ``x`` is its one operand, and the other a constant.
+    Without a ``g``, ``x`` is its one operand, and the other a constant: of a sum, zeros, which have
+    the exponent of ``x``.
     """
 
     x: str
@@ -46,6 +47,11 @@ class Rule:
     exponents: ExponentRule = field(default_factory=ExponentRule)
     kernel: FunctionKernel | None = None
     """Kernel of a pass, which gives z's exponent and the constants of the pass."""
+
+    @property
+    def other(self) -> str | None:
+        """Tensor whose exponent the second operand has."""
+        return self.x if self.g is None and self.exponents.adds else self.g
 
     @property
     def keeps_exponent(self) -> bool:

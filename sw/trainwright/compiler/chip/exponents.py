@@ -271,7 +271,7 @@ def _exponents(rule: Rule, slots: ExponentSlots) -> dict[str, Any]:
     """Return the fields of a descriptor that gets its shifts from the file by a rule."""
     return {
         "x_exponent": slots[rule.x],
-        "g_exponent": slots[rule.g],
+        "g_exponent": slots[rule.other],
         "z_exponent": slots[rule.z.name],
         "exact": rule.exponents.exact,
     }

@@ -164,6 +164,8 @@ class StepAdapter:
     def _rules(self, emitted: Emitted, tensors: dict[str, Written]) -> dict[int, Rule]:
         graph = emitted.lowered.graph
         rules = {}
+        layers = enumerate(self.network.layers, 1)
+        zeros = {f"l{number}.b" for number, layer in layers if not layer.bias}
         for index, product in emitted.products.items():
             if product.exact:
                 d, name = emitted.descriptors[index], self.origin(product.tensor)
@@ -177,7 +179,7 @@ class StepAdapter:
             body = op.body if isinstance(op, Kernel) else None
             # A mask has the exponent of its first operand.
             first, *rest = (self.origin(n) for n in op.operands[: 1 if body == MASK else None])
-            second = rest[0] if rest else None
+            second = rest[0] if rest and rest[0] not in zeros else None
             if isinstance(body, FunctionKernel):
                 z = replace(z, counted=z.counted and body.automatic)
                 rules[index] = Rule(first, second, z, kernel=body)
