@@ -9,7 +9,7 @@ import pytest
 
 from trainwright.compiler.base.hazards import rows_of
 from trainwright.compiler.chip import beside
-from trainwright.compiler.cut.stages import _by_loads, _loads, _Read
+from trainwright.compiler.cut.stages import _by_loads, _nest_loads, _Read
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
@@ -52,9 +52,9 @@ def test_permutations_by_loads_have_those_that_load_least_first(seed):
     )
     outer, inner, left = nest[:3], nest[3:], random.choice((0.0, 40.0))
     orders = [(*order, *inner) for order in permutations(outer)]
-    rising = [_loads(reads, orders[n], left)[0] for n in _by_loads(reads, outer, inner, left)]
-    assert rising == sorted(_loads(reads, order, left)[0] for order in orders)
-    assert _loads(reads, orders[0], 0.0)[0] == sum(loaded(read, orders[0]) for read in reads)
+    rising = [_nest_loads(reads, orders[n], left)[0] for n in _by_loads(reads, outer, inner, left)]
+    assert rising == sorted(_nest_loads(reads, order, left)[0] for order in orders)
+    assert _nest_loads(reads, orders[0], 0.0)[0] == sum(loaded(read, orders[0]) for read in reads)
 
 
 def loaded(read, nest):

@@ -48,7 +48,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("lanes", [8, 4])
+@pytest.mark.parametrize("lanes", [pytest.param(8, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("name", CASES)
 def test_chip_step_of_few_lanes_has_the_bits_of_the_definitions(name, lanes):
     network, batch = CASES[name]

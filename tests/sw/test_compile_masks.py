@@ -212,8 +212,14 @@ def as_numbers(mask):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("norm_first", (False, True))
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    ("name", "norm_first"),
+    [(name, False) for name in FORMS]
+    + [
+        pytest.param(name, True, marks=[] if name == "both" else [pytest.mark.slow])
+        for name in FORMS
+    ],
+)
 def test_compiled_encoder_layer_takes_masks_of_numbers_as_bool_ones(name, norm_first):
     """Make one program, of the same bits; near torch, a query without keys finds zeros."""
     torch.manual_seed(10)

@@ -213,7 +213,7 @@ def test_c_driver_open_gives_memory_alone_to_address_checks(tmp_path):
     (tmp_path / "trainwright_registers.h").write_text(c_header(parameters))
     library = tmp_path / "driver.so"
     source = str(DRIVER / "trainwright_driver.c")
-    compile_strictly(tmp_path, "-fPIC", "-shared", source, "-o", str(library))
+    compile_strictly(tmp_path, "-O1", "-fPIC", "-shared", source, "-o", str(library))
     machine = GoldenRegisters(parameters, MEMORY_BYTES)
     platform = Platform(None, Read(lambda _, at: machine.read(at)),
                         Write(lambda _, at, value: machine.write(at, value)))  # fmt: skip

@@ -68,9 +68,9 @@ def trainer(state, data, *, memory_bytes=1 << 20, plan="auto", **options):
         settings(steps=30, scales="frozen", chip=ChipSettings(pixels=4)),
         replace(SETTINGS, steps=2 * EPOCH + 3),  # with cuts, of which some leave gaps
         FITTED,
-        replace(SETTINGS, prior=PriorSettings()),  # without
+        pytest.param(replace(SETTINGS, prior=PriorSettings()), marks=pytest.mark.slow),  # without
         replace(SETTINGS, chip=ChipSettings(loss="squared-error", pixels=4)),
-        MOMENTUM,
+        pytest.param(MOMENTUM, marks=pytest.mark.slow),
         replace(MOMENTUM, prior=None, learning_rate=0.999),
     ],
 )
