@@ -316,7 +316,7 @@ class Transformer(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("causal", (False, True))
+@pytest.mark.parametrize("causal", (pytest.param(False, marks=pytest.mark.slow), True))
 def test_compiled_transformer_block_is_one_program_near_float64(causal):
     """Sequences of two lengths, of which the last batch is not full."""
     torch.manual_seed(6)

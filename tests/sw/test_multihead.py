@@ -303,8 +303,15 @@ def results(net, x, weights, **options):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("norm_first", (True, False), ids=("norm first", "norm last"))
-@pytest.mark.parametrize("activation", ("relu", "gelu"))
+@pytest.mark.parametrize(
+    ("activation", "norm_first"),
+    [
+        pytest.param("relu", True, marks=pytest.mark.slow),
+        ("relu", False),
+        ("gelu", True),
+        pytest.param("gelu", False, marks=pytest.mark.slow),
+    ],
+)
 def test_compiled_encoder_layer_is_one_program_near_float32(activation, norm_first):
     torch.manual_seed(6)
     own = layer(batch_first=True, norm_first=norm_first, activation=activation)
