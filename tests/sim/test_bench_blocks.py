@@ -9,7 +9,7 @@ ELSEWHERE = ("top", "sequencer", "scratchpad", "nest", "fetch", "pe1-posits")
 """Benches whose blocks other default tests have: programs, what issues them and rows of the
 scratchpad `tests/hw/test_top.py` and most of these files, loop nests `test_nest.py`, fetching
 `test_pe2.py`, posits `test_lane_format.py` and `test_top.py`. Building and running the six takes
-two minutes; `scripts/coverage` runs them, too."""
+more than a minute; `scripts/coverage` runs them, too."""
 
 
 def is_slow(bench, simulator: str) -> bool:

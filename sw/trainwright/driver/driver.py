@@ -261,8 +261,9 @@ class Driver(StepDriver):
         # A bias of zeros takes the exponent of its products: tiny products cannot be shifted up to
         # exponent 0.
         products = self.input_exponent + sum(model.factor_exponents[0]) + SUM_WIDTH
-        given_biases = zip(model.biases, self.network.layers, strict=True)
-        biases = [torch.zeros(layer.output_size) if b is None else b for b, layer in given_biases]
+        # The host writes zeros for no bias; a layer that has none reads no exponent of them.
+        pairs = zip(model.biases, self.network.layers, strict=True)
+        biases = [torch.zeros(layer.output_size) if b is None else b for b, layer in pairs]
         for number, bias in enumerate(biases, 1):
             if model.bias_exponents is not None:
                 operands[f"l{number}.b"] = model.bias_exponents[number - 1]

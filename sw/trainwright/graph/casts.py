@@ -35,9 +35,10 @@ def in_words(whole: Graph, names: Collection[str]) -> Graph:
     Loss and update on the accelerator read and write two bytes for each of their values.
     """
     origins = whole.origins
-    wide, groups = {origins[name] for name in names}, [_alike(whole, op) for op in whole.ops]
-    origins_alike = [{origins[name] for name in group} for group in groups]
-    while more := {n for group in origins_alike if group & wide for n in group} - wide:
+    alike = [{origins[name] for name in _alike(whole, op)} for op in whole.ops]
+    wide = {origins[name] for name in names}
+    # Tensors of one operation that have one format all get words if one of them does.
+    while more := {name for group in alike if group & wide for name in group} - wide:
         wide |= more
     return replace(whole, tensors={
         name: t if t.format.coded or origins[name] not in wide else replace(t, format=WORD)

@@ -570,12 +570,13 @@ def _over_features(kind: str, given: Mapping[str, Any]) -> Operation | None:
 
     None for another axis, a scale, or an epsilon that programs cannot leave out.
     """
-    x, options = given.get("input"), tuple[Any, ...]()
+    x = given.get("input")
+    options: tuple[Any, ...] = ()
     if kind == "layer_norm":
         scaled = given.get("weight") is not None or given.get("bias") is not None
         shape, eps = given["normalized_shape"], given.get("eps", MOST_EPSILON)
-        fits = not scaled and type(shape) in (list, tuple, torch.Size) and len(shape) == 1
-        fits, options = fits and eps <= MOST_EPSILON, (eps,)
+        over_last = type(shape) in (list, tuple, torch.Size) and len(shape) == 1
+        fits, options = over_last and not scaled and eps <= MOST_EPSILON, (eps,)
     else:
         # A trace does not know how many axes a value has: two in most models.
         last = x.dim() - 1 if isinstance(x, torch.Tensor) else 1
