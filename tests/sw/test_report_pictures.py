@@ -85,3 +85,19 @@ def test_scales_of_a_run_without_saturation_begin_at_a_share_of_0(monkeypatch):
     pictures.draw_scales([ScaleRecord(step, "tensor", -5, 0.1, 0.0) for step in range(1, 9)])
     _, shares = figures[0].axes
     assert shares.get_ylim()[0] == 0 < shares.get_ylim()[1]
+
+
+@pytest.mark.parametrize(("count", "marker"), [(1, "."), (2, "")])
+def test_curves_of_one_record_show_its_point(monkeypatch, count, marker):
+    """A run of one start on the accelerator has one record: a line of one point is invisible."""
+    monkeypatch.setattr(pictures, "to_png", lambda figure: figure)
+    records = [SimpleNamespace(step=60 + n, ranks=[4, 4]) for n in range(count)]
+    history = SimpleNamespace(steps=records, cycles_a_step=[9000] * count)
+    scales = [ScaleRecord(60 + n, "tensor", -5, 0.1, 0.0) for n in range(count)]
+    figures = (
+        pictures.draw_ranks(history, load_network("digits")),
+        pictures.draw_cycles(history),
+        pictures.draw_scales(scales),
+    )
+    lines = [line for figure in figures for axes in figure.axes for line in axes.lines]
+    assert len(lines) == 5 and {line.get_marker() for line in lines} == {marker}

@@ -30,6 +30,11 @@ def _axes(title: str, x: str, y: str, height: float = _SIZE[1]) -> Any:
     return dress(new_figure(_SIZE[0], height).subplots(), title, x, y)
 
 
+def _marker(points: Sequence[object]) -> str:
+    """Return the marker of a curve: a point alone has no line to show it."""
+    return "." if len(points) == 1 else ""
+
+
 def smooth(
     values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], window: int
 ) -> npt.NDArray[np.float64]:
@@ -132,6 +137,7 @@ def draw_ranks(history: History, network: Network) -> bytes:
             where="post",
             color=COLOURS[n % len(COLOURS)],
             linewidth=1.5 + 1.5 * (len(names) - 1 - n),  # equal ranks show beneath each other
+            marker=_marker(steps),
             label=label(name),
         )
     axes.set_ylim(bottom=0)
@@ -148,6 +154,7 @@ def draw_cycles(history: History) -> bytes:
         [r.step for r in history.steps],
         history.cycles_a_step,
         where="post",
+        marker=_marker(history.steps),
         color=_TRAIN,
     )
     axes.set_ylim(bottom=0)
@@ -179,6 +186,7 @@ def draw_scales(
             "color": COLOURS[n] if named else "#999999",
             "linewidth": 1.4 if named else 0.6,
             "zorder": 3 if named else 2,
+            "marker": _marker(steps),
         }
         above.step(steps, [r.exponent for r in records], where="post", **style)
         below.plot(
