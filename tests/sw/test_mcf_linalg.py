@@ -260,6 +260,13 @@ def test_lstsq_of_full_rank_solves_the_normal_equations(dtype, nc, bits):
     assert torch.linalg.lstsq(a, b, rcond=0.99).rank < 3
 
 
+def test_lstsq_and_pinv_of_many_columns_of_eight_digits_keep_the_rank():
+    a = mcf.tensor(torch.eye(4).repeat(1, 100), nc=1, dtype=torch.bfloat16)
+    value = torch.linalg.lstsq(a, torch.full((4, 1), 100.0, dtype=torch.bfloat16))
+    assert int(value.rank) == 4 and value.solution.eq(1).all()
+    assert torch.allclose(torch.linalg.pinv(a).fc, a.fc.mT / 100)
+
+
 @pytest.mark.parametrize("name", ["solve", "inv", "det", "cholesky", "qr", "eigh", "svd", "lstsq"])
 def test_linalg_gradients_are_those_of_floats(name):
     """Signs of vectors need not be those of torch: derivatives are of what is returned."""

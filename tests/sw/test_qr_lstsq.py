@@ -51,6 +51,19 @@ def test_lstsq_of_any_rank_is_the_shortest_solution(dtype, limit, m, n, rank):
         assert abs(float(solution.residual[j]) - norm) <= limit * float(b.norm())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("m, n", [(6, 40), (40, 6)])
+def test_lstsq_of_many_columns_in_a_narrow_type_solves_the_equations(dtype, m, n):
+    """A share of max(m, n) epsilons, 0.3 of bfloat16, is no rounding error of A."""
+    a, b = _integers((m, n), 7), _integers((m, 1), 8)
+    solution, exact = lstsq(a.to(dtype), b.to(dtype)), _matrix(torch.linalg.pinv(a) @ b)
+    assert int(solution.rank) == 6
+    assert _apart(solution.x, exact) <= torch.finfo(dtype).eps
+    rest = float((a @ torch.linalg.pinv(a) @ b - b).norm())
+    assert abs(float(solution.residual) - rest) <= max(torch.finfo(dtype).eps * rest, 1e-13)
+    assert lstsq(torch.ones(200, 2, dtype=dtype), torch.ones(200, dtype=dtype)).rank == 1
+
+
 @pytest.mark.parametrize("rank", [2, 4])
 @pytest.mark.parametrize("far", [3, 60, 300])
 def test_lstsq_of_badly_scaled_columns_keeps_their_rank(rank, far):

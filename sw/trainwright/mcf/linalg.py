@@ -226,13 +226,21 @@ def _pinv(A: MCTensor, rtol: Any = None, hermitian: bool = False, *, atol: Any =
     if not s.numel():
         return _inverted(A, torch.transpose(A, -2, -1), plain)
     with torch.no_grad():
-        default = 0.0 if atol else max(shape[-2:]) * 2.0**-bits
+        default = 0.0 if atol else _least_share(max(shape[-2:]), bits)
         least = torch.maximum(s[..., :1] * (default if rtol is None else rtol),
                               torch.zeros_like(s[..., :1]) + (atol or 0.0))  # fmt: skip
         kept = s > least
         inverse = torch.where(kept, 1 / torch.where(kept, s, torch.ones_like(s)), 0.0)
         inverted = torch.matmul(vh.mT * inverse.unsqueeze(-2), u.mT)
     return _inverted(A, inverted, plain)
+
+
+def _least_share(size: int, bits: int) -> float:
+    """Return the share of the largest pivot that counts as 0 unless the caller gives another.
+
+    Without the root, a matrix of 256 columns of one bfloat16 component would have rank 0.
+    """
+    return min(size * 2.0**-bits, 2.0 ** (-bits / 2))
 
 
 def _inverted(A: MCTensor, inverse: Any, plain: Callable[[Tensor], Tensor]) -> MCTensor:
@@ -437,7 +445,7 @@ def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: Any = None) ->
         raise LinAlgError(f"batches of {shape_of(A)} and {shape_of(B)} differ in lstsq")
     bits = digits(a.dtype, like.nc)
     m, n, r = wide.shape[1], wide.shape[2], other.shape[2]
-    share = max(m, n) * 2.0**-bits if rcond is None else rcond
+    share = _least_share(max(m, n), bits) if rcond is None else rcond
     xs, ranks, sums = [], [], []
     for unit, right in zip(wide.unsqueeze(1), other.unsqueeze(1), strict=True):
         x, rank = least_squares(unit, right, share)

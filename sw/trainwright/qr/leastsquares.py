@@ -14,6 +14,9 @@ from trainwright.support.arguments import flag, plain, require_dense
 _ITERATIONS = 60
 """Most iterations with a low-precision factor; then the factorisation is repeated in float64."""
 _EPSILON = 2.0**-53
+_TINY_BITS = 10
+"""Binary orders between two columns above which rounding errors of S count as 0: below, those of
+float64 leave 12 digits of the shortest x."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +48,12 @@ def lstsq(
     Columns are divided by powers of two and rows sorted by size before a QR with column pivoting in
     float64, so that neither tiny columns nor tiny rows are lost: the rank is that of A with its
     columns scaled, where pivots of at most ``threshold`` (default: max(m, n) times the epsilon of
-    A's type) times the largest count as 0. ``basic`` omits columns beyond the rank (x is 0 there)
-    and gives up the least norm. With ``low`` (such as "fp16", "bf16" or "posit16") the factor of
-    that precision preconditions float64 iterations to float64 accuracy; if its pivots do not show
-    full rank, or the iterations do not converge, the factor is made in float64 (``iterations`` is
-    0). Raises ``QRError`` for matrices that do not fit, NaN and infinities, and x beyond the type.
+    A's type, at most its root) times the largest count as 0. ``basic`` omits columns beyond the
+    rank (x is 0 there) and gives up the least norm. With ``low`` (such as "fp16", "bf16" or
+    "posit16") the factor of that precision preconditions float64 iterations to float64 accuracy; if
+    its pivots do not show full rank, or the iterations do not converge, the factor is made in
+    float64 (``iterations`` is 0). Raises ``QRError`` for matrices that do not fit, NaN and
+    infinities, and x beyond the type.
 
     >>> A = torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
     >>> s = lstsq(A, torch.tensor([2.0, 2.0, 2.0], dtype=torch.float64))
@@ -61,7 +65,9 @@ def lstsq(
     a, right, vector = _checked(A, b)
     basic = flag("basic", basic)
     if threshold is None:
-        threshold = max(A.shape[-2:]) * torch.finfo(A.dtype).eps
+        # Without the root, 128 columns of bfloat16 would have rank 0.
+        epsilon = torch.finfo(A.dtype).eps
+        threshold = min(max(A.shape[-2:]) * epsilon, epsilon**0.5)
     threshold = plain(threshold)
     if not isinstance(threshold, int | float) or not 0 <= threshold < 1:
         raise ValueError(f"threshold must be at least 0 and below 1, not {threshold!r}")
@@ -172,13 +178,15 @@ def _shortest(
 
     With y = 2^power x, basic unknowns follow from the free ones: y1 = y0 - S y2. S up to the
     threshold is rounding of columns that depend on each other: times the large unknown of a tiny
-    column it would outweigh all other unknowns. The free unknowns minimise the length of x.
+    column it would outweigh all other unknowns. S between columns of about one size is kept,
+    because x would not solve the equations without. The free unknowns minimise the length of x.
     """
     rank, n = upper.shape
     start, shared = (
         torch.linalg.solve_triangular(upper[:, :rank], t, upper=True) for t in (b, upper[:, rank:])
     )
-    shared[shared.abs() <= threshold * shared.abs().amax().clamp(min=1)] = 0
+    noise = shared.abs() <= threshold * shared.abs().amax().clamp(min=1)
+    shared[noise & _outgrows(power[:rank], power[rank:])] = 0
     order = _exchanged(start, shared, power, threshold)
     power = power[order]
     ways = torch.cat([-shared, torch.eye(n - rank, dtype=upper.dtype, device=upper.device)])
@@ -190,6 +198,11 @@ def _shortest(
     free = torch.linalg.solve_triangular(inner.R[: n - rank], right, upper=True)
     free = scale_by_power(-free[inner.order.argsort()], sizes - steps.unsqueeze(1))
     return scale_by_power(start + ways @ free, -power)[order.argsort()]
+
+
+def _outgrows(basic: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
+    """Return for each entry of S whether its basic column is tiny next to its free column."""
+    return free.mT - basic > _TINY_BITS
 
 
 def _exchanged(
@@ -212,7 +225,8 @@ def _exchanged(
         pivot, column, before = shared[i, j].clone(), shared[:, j].clone(), shared.abs()
         row, rest = shared[i] / pivot, start[i] / pivot
         shared -= column.unsqueeze(1) * row
-        shared[shared.abs() <= threshold * before] = 0  # what cancels is rounding
+        noise = shared.abs() <= threshold * before  # what cancels is rounding
+        shared[noise & _outgrows(power[order[:rank]], power[order[rank:]])] = 0
         start -= column.unsqueeze(1) * rest
         shared[:, j], shared[i], start[i] = -column / pivot, row, rest
         shared[i, j] = 1 / pivot
