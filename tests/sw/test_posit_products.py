@@ -332,3 +332,44 @@ def test_quire_sums_beyond_float32_saturate(sign, posit_path):
     assert got.item() == sign * P16.maxpos
     x[0, 0] = float("nan")
     assert products.matmul(x, x.mT.abs(), P16, "quire").isnan().all()
+
+
+@pytest.mark.parametrize("mode", ["quire", "sequential"])
+@pytest.mark.parametrize("fmt", [P8, P16, P32], ids=str)
+def test_addmm_from_a_transposed_start_adds_it_in_place(fmt, mode, posit_path):
+    """Torch gives a sum the memory order of its start, which the kernel does not read."""
+    values = [
+        torch.randn(shape, dtype=torch.float64, generator=generator(7 + i))
+        for i, shape in enumerate(((5, 3), (3, 4), (4, 5)))
+    ]
+    a, b, start = (posit.PositTensor(x, fmt) for x in values)
+    codes = [x.codes().tolist() for x in (a, b.mT, start.mT)]
+    with posit.accumulation(mode):
+        result = torch.addmm(start.mT, a, b)
+        assert torch.equal(result, torch.addmm(start.mT.contiguous(), a, b))
+    if mode == "quire":
+        wanted = [
+            [
+                nearest(exact_sum(row, column, fmt, first), fmt.n, fmt.es)
+                for column, first in zip(codes[1], firsts, strict=True)
+            ]
+            for row, firsts in zip(codes[0], codes[2], strict=True)
+        ]
+        assert result.codes().tolist() == wanted
+
+
+@pytest.mark.parametrize("fmt", [P8, P16, P32], ids=str)
+def test_contractions_of_any_memory_layout_are_rounded_once(fmt):
+    values = torch.randn(2, 3, 4, dtype=torch.float64, generator=generator(9))
+    x = posit.PositTensor(values, fmt)
+    codes = x.codes().flatten().tolist()
+    whole = nearest(exact_sum(codes, codes, fmt), fmt.n, fmt.es)
+    rows = [
+        nearest(exact_sum(row, row, fmt), fmt.n, fmt.es) for row in x.codes().reshape(6, 4).tolist()
+    ]
+    for strided in (x, x.mT.clone(memory_format=torch.contiguous_format).mT):
+        assert torch.tensordot(strided, strided, 3).codes() == whole
+        around = strided.permute(1, 2, 0)
+        assert torch.tensordot(strided, around, ([0, 1, 2], [2, 0, 1])).codes() == whole
+        assert torch.linalg.vecdot(strided, strided).codes().flatten().tolist() == rows
+        assert torch.inner(strided[1, 2], strided[1, 2]).codes() == rows[5]

@@ -173,8 +173,9 @@ def sequential(a: Tensor, b: Tensor, total: Tensor, fmt: PositFormat, *, to_odd:
 def decide(a: Tensor, b: Tensor, start: Tensor | None, total: Tensor, fmt: PositFormat) -> Tensor:
     """Round ``total``, start + a b, as if it were exact, and return it in the carrier type.
 
-    All operands are float64. ``total`` is overwritten if the carrier is float64.
+    All operands are float64. ``total`` may be overwritten if the carrier is float64.
     """
+    total = total.contiguous()  # torch gives a sum the memory order of a transposed start
     batch = total.shape[:-2]
     (a, step_a), (b, step_b) = _batched(a, batch), _batched(b, batch)
     sizes = (batch.numel(), a.shape[-2], a.shape[-1], b.shape[-1])

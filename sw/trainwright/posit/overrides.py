@@ -58,6 +58,34 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return lines.reshape(*x.shape[:-1], weight.shape[0])
 
 
+def _contiguous(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Make two factors contiguous: torch's own rounds each product where a factor is not."""
+
+    def run(x: Tensor, y: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return func(x.contiguous(), y.contiguous(), *args, **kwargs)
+
+    return run
+
+
+def _tensordot(x: Tensor, y: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
+    """Move the dimensions that are summed next to each other, for the same reason."""
+    if isinstance(dims, Tensor) and dims.numel() > 1:
+        dims = dims.tolist()
+    if isinstance(dims, list | tuple) and len(dims) == 2:
+        left, right = dims
+        x = x.movedim(left, tuple(range(-len(left), 0)))
+        y = y.movedim(right, tuple(range(len(right))))
+        # Torch refuses lists of two lengths.
+        dims = [list(range(-len(left), 0)), list(range(len(right)))]
+    return torch.tensordot(x.contiguous(), y.contiguous(), dims, out=out)
+
+
+def _vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Multiply rows by columns: torch's own rounds each product, except of two vectors."""
+    x, y = (t.movedim(dim, -1) for t in torch.broadcast_tensors(x, y))
+    return (x.unsqueeze(-2) @ y.unsqueeze(-1)).squeeze(-1).squeeze(-1)
+
+
 def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Make the operands contiguous for ``F.linear``, keeping the identity that torch asks for."""
     contiguous = {id(x): x.contiguous() for x in (query, key, value)}
@@ -122,6 +150,9 @@ def _norm_of_nothing(func: Callable[..., Any]) -> Callable[..., Any]:
 
 OVERRIDES: dict[Any, Callable[..., Any]] = {
     F.linear: _linear,
+    torch.tensordot: _tensordot,
+    **{func: _contiguous(func) for func in (torch.inner, Tensor.inner)},
+    torch.linalg.vecdot: _vecdot,
     F.multi_head_attention_forward: _in_parts(_attention),
     F.scaled_dot_product_attention: _in_parts(F.scaled_dot_product_attention),
     torch.lstm: _recurrent(_in_parts(torch.lstm)),
