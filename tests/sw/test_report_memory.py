@@ -2,15 +2,19 @@
 
 import pytest
 
+from trainwright.compiler import compile_step
 from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
 from trainwright.report import memory
 from trainwright.report.memory import (
+    ACCELERATOR,
     BETWEEN,
     FACTORS,
     GRADIENTS,
     INPUTS,
     KEPT,
     PROGRAMS,
+    accelerator_memory,
     buffer_kind,
     float_memory,
 )
@@ -60,3 +64,12 @@ def test_float_memory_counts_the_values_of_every_position_and_token(name, kept, 
 def test_memory_parts_cover_all_kinds_of_a_buffer():
     kinds = {buffer_kind(name, load_network("digits")) for name in ("l1.a", "l1.dG1", "x", "zeros")}
     assert kinds <= set(memory._BUFFERS)
+
+
+def test_accelerator_memory_of_a_step_adds_up_to_the_bytes_of_plan():
+    """Include the images of factors, and the bytes up to each next buffer."""
+    step = compile_step(load_network("digits"), 64, AcceleratorParameters())
+    bits = {item.name: item.bits for item in accelerator_memory(step) if item.place == ACCELERATOR}
+    assert sum(bits.values()) == 8 * step.memory_bytes
+    images = {image.address: image for image in step.backward.images if image.is_factor}
+    assert bits[FACTORS] >= 8 * sum(image.size for image in images.values())

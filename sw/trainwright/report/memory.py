@@ -1,11 +1,12 @@
 """Memory of a whole training state, beside the model bits that the paper counts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from re import fullmatch
 
 from trainwright.compiler import CompiledStep
+from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, STATE_BITS, state_rows
@@ -72,26 +73,28 @@ def buffer_kind(name: str, network: Network) -> str:
 
 def resident_memory(memory: ChipMemory, program: Program) -> list[MemoryItem]:
     """Return the bits that steps of a resident ``program`` keep, without the data set."""
-    network = memory.step.network
-    bits: dict[str, int] = dict.fromkeys((*_STATE, *_BUFFERS), 0)
-    bits[PROGRAMS] = 8 * DESCRIPTOR_BYTES * len(program.descriptors)
-    for buffer in {buffer.address: buffer for buffer in memory.everything.values()}.values():
-        bits[KEPT] -= 8 * buffer.size
-        if not buffer.name.startswith("program."):
-            bits[buffer_kind(buffer.name, network)] += 8 * buffer.size
-    bits[KEPT] += 8 * memory.size
+    bits = _external_bits(memory.everything, memory.step.network, (*_STATE, *_BUFFERS))
+    bits[PROGRAMS] += 8 * DESCRIPTOR_BYTES * len(program.descriptors)
     return _items(bits, memory.step.parameters)
 
 
 def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
-    """Return the bits of a compiled step's buffers in external memory, and of the chip's own.
+    """Return the bits of external memory that a compiled step takes, and of the chip's own.
 
-    As stored: padded, in whole bytes, a factor once for every layout in which a program reads it.
+    Those of external memory are 8 times ``step.memory_bytes``: buffers as stored, a factor once for
+    every layout in which a program reads it, and the bytes up to the next buffer.
     """
-    bits: dict[str, int] = dict.fromkeys(_BUFFERS, 0)
-    for buffer in step.buffers.values():
-        bits[buffer_kind(buffer.name, step.network)] += 8 * buffer.size
-    return _items(bits, step.parameters)
+    return _items(_external_bits(step.everything, step.network, _BUFFERS), step.parameters)
+
+
+def _external_bits(
+    buffers: Mapping[str, Buffer], network: Network, kinds: Iterable[str]
+) -> dict[str, int]:
+    """Return the bits of external memory that buffers take, by ``kinds`` of ``buffer_kind``."""
+    bits = dict.fromkeys(kinds, 0)
+    for buffer in {buffer.address: buffer for buffer in buffers.values()}.values():
+        bits[buffer_kind(buffer.name, network)] += 8 * buffer.taken
+    return bits
 
 
 def _items(bits: dict[str, int], p: AcceleratorParameters) -> list[MemoryItem]:

@@ -227,6 +227,12 @@ class CompiledStep:
         """Both programs by name."""
         return {"forward": self.forward, "backward": self.backward}
 
+    @cached_property
+    def everything(self) -> dict[str, Buffer]:
+        """Buffers and images of both programs by name; views share an address."""
+        images = (*self.forward.images, *self.backward.images)
+        return {**{image.name: image for image in images}, **self.buffers}
+
     @property
     def tensors(self) -> list[Written]:
         """Tensors that both programs write, in the order of their statistics."""

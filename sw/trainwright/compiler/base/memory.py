@@ -48,6 +48,11 @@ class Buffer:
         return prod(self.shape) * self.element_bytes
 
     @property
+    def taken(self) -> int:
+        """Bytes of external memory from this buffer to the next."""
+        return -(-self.size // ALIGNMENT) * ALIGNMENT
+
+    @property
     def dtype(self) -> npt.DTypeLike:
         """Type of a word for numpy."""
         return np.int8 if self.element_bytes == 1 else "<i2"
@@ -79,7 +84,7 @@ class MemoryMap:
         assert name not in self.buffers, name
         buffer = Buffer(name, self.top, shape, element_bytes)
         self.buffers[name] = buffer
-        self.top += -(-buffer.size // ALIGNMENT) * ALIGNMENT
+        self.top += buffer.taken
         return buffer
 
 

@@ -152,18 +152,13 @@ class ChipMemory:
     @cached_property
     def factors(self) -> dict[tuple[int, int], str]:
         """Buffer in which programs of the step read each factor, by layer and index."""
-        images = self._images.values()
+        images = (*self.step.forward.images, *self.step.backward.images)
         return {(image.layer, image.index): image.name for image in images if image.is_factor}
-
-    @property
-    def _images(self) -> dict[str, Buffer]:
-        both = (*self.step.forward.images, *self.step.backward.images)
-        return {image.name: image for image in both}
 
     @cached_property
     def everything(self) -> dict[str, Buffer]:
         """Buffers of the step, its factors, its loss and its update, by name."""
-        return {**self._images, **self.step.buffers, **self.buffers}
+        return {**self.step.everything, **self.buffers}
 
     def live(self, part: WeightPart) -> Live:
         """Return what cuts have left of a part."""
