@@ -173,7 +173,7 @@ def test_parts_of_a_program_are_named_by_the_layers_they_read():
     model = trainwright.compile(Skip(), batch=4)
     (stretch,) = model.chains
     assert set(stretch.parts.values()) == {
-        "the input", "first", "second", "gelu of second", "sum of another value, first", "head",
+        "the input", "first", "second", "gelu of second", "sum of gelu of second, first", "head",
     }  # fmt: skip
 
 

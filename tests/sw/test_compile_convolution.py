@@ -382,7 +382,7 @@ def test_batches_sizes_copies_and_errors():
         model(torch.rand(6, 2, 4, 3))
     assert all(kind is torch.nn.Conv2d for kind in map(type, [*model.to_torch()][::2]))
     valid = compile(_row(_conv(1, 2, padding=0), torch.nn.Flatten(), _square(2)), batch=4)
-    with pytest.raises(CompileError, match=r"^0: a window of \[3, 3\] is larger than 'x' of"):
+    with pytest.raises(CompileError, match=r"^0: a window of \[3, 3\] is larger than 'input' of"):
         valid(torch.rand(4, 1, 2, 2))
     with pytest.raises(CompileError, match=r"^2: inputs .* multiply to 8, '0' has 2 values"):
         valid(torch.rand(4, 1, 3, 3))
@@ -474,10 +474,33 @@ def test_single_image_without_a_batch_axis_has_the_outputs_of_its_batch():
         assert float((own - other).detach().norm() / other.detach().norm()) < 0.005
     with pytest.raises(ValueError, match=r"\(2, 8, 8\), .* or one image \(1, rows, columns\)"):
         model(torch.randn(2, 8, 8))
-    with pytest.raises(ValueError, match=r"takes images \(n, 1, rows, columns\)"):
+    with pytest.raises(ValueError, match=r"layer 0 takes images \(n, 1, rows, columns\)"):
         model(torch.randn(8, 8))
     head = torch.nn.Sequential(
         tnn.TTConv2d(1, 16, 3, padding=1), torch.nn.Flatten(), tnn.TTLinear((16, 8, 8), 10)
     )
-    with pytest.raises(ValueError, match="inputs have 64 features, the first layer takes 1024"):
+    with pytest.raises(ValueError, match="inputs have 64 features, layer 2 takes 1024"):
         compile(head, batch=2)(x[0])  # of one image torch's Flatten makes 16 rows of pixels, too
+
+
+def test_errors_of_values_between_layers_name_the_operation_and_its_layer():
+    """Name pools, and a layer that is applied again, by the module and not by the program."""
+
+    class Again(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.body = (tnn.TTConv2d(n, 16, 3, padding=1) for n in (1, 16))
+            self.pool, self.head = torch.nn.MaxPool2d(2), tnn.TTLinear((16, 4, 4), 10)
+
+        def forward(self, x):
+            return self.head(self.pool(self.body(self.body(self.stem(x)))).flatten(1))
+
+    model = compile(Again(), batch=2)
+    with pytest.raises(CompileError, match=r"head: .* 'max pool of body applied to body' has 144"):
+        model(torch.randn(2, 1, 6, 6))
+    (stretch,) = model.chains
+    again, pool = (node.name for node in stretch.wiring[2:4])
+    words = stretch.user_names
+    assert words.tensor(f"{again}.y") == "body applied to body: sums"
+    assert words.tensor(f"{pool}.windows") == "max pool of body applied to body: windows"
+    assert (words.tensor("x"), words.tensor("dx")) == ("input", "gradient of the input")

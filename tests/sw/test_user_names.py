@@ -69,7 +69,7 @@ def test_user_names_tensor_of_a_named_network_follows_its_file(name, text, short
 
 
 def test_user_names_message_of_modules_keeps_figures_and_other_words():
-    words = UserNames.of_modules(["encoder.0.fc", "head"])
+    words = UserNames({"l1": "encoder.0.fc", "l2": "head"})
     text = "l2.dx.G1.dyw needs 65536 rows, l10.a and model.l1.a stay; use l1.1"
     assert words.message(text).startswith("head: product of factor G1 and windows")
     assert words.message(text).endswith("65536 rows, l10.a and model.l1.a stay; use l1.1")

@@ -1,7 +1,7 @@
 """Names of tensors and axes in the user's words, by the layer names of a TOML file or a module."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -43,19 +43,15 @@ class UserNames:
             names[prefix] = named
         return cls(names)
 
-    @classmethod
-    def of_modules(cls, paths: Iterable[str]) -> "UserNames":
-        """Return the names in a PyTorch model, from the paths of its layers' modules in order."""
-        return cls({f"l{number}": path for number, path in enumerate(paths, 1)})
-
     def description(self, text: str) -> str:
         """Replace ``layer 2`` and ``'l2'`` in an error about a network's description."""
 
         def named(match: re.Match[str]) -> str:
-            quote = match[0][-1] if match[0][-1] == "'" else ""
-            return f"{quote}{self.layers.get(f'l{match[1]}', match[0].strip(quote))}{quote}"
+            number, value = match.groups()
+            own = self.layers.get(value or f"l{number}")
+            return match[0] if own is None else f"'{own}'" if value else own
 
-        return re.sub(r"(?:\blayer |'l)(\d+)(?:'|\b)", named, text)
+        return re.sub(r"\blayer (\d+)\b|'([\w.]+)'", named, text)
 
     def layer(self, site: str) -> str:
         """Name a layer, or the input gradient of a convolution (``l2.dx``)."""

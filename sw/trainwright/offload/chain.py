@@ -167,11 +167,17 @@ class Chain:
             return self._images(x, input_gradients=needed)
         return self._rows(x, masks, input_gradients=needed)
 
+    @property
+    def _reader(self) -> str:
+        """Name of the layer that reads the inputs, for errors."""
+        name = self.stretch.names[self.stretch.first]
+        return f"layer {name}" if name else "the layer"
+
     def _rows(
         self, x: torch.Tensor, masks: Masks, *, input_gradients: bool
     ) -> tuple[torch.Tensor, ...]:
         size = self.layers[self.stretch.first].columns
-        require_features(x, size, "the first layer")
+        require_features(x, size, self._reader)
         tokens = x.shape[-2] if self.stretch.attends else 1
         segment = self.segment(None, input_gradients=input_gradients, tokens=tokens)
         if tokens > 1:
@@ -198,7 +204,7 @@ class Chain:
         channels = self.stretch.channels
         if x.dim() not in (3, 4) or x.shape[-3] != channels:
             raise ValueError(
-                f"inputs have the shape {tuple(x.shape)}, the first layer takes images "
+                f"inputs have the shape {tuple(x.shape)}, {self._reader} takes images "
                 f"(n, {channels}, rows, columns), or one image ({channels}, rows, columns)"
             )
         if x.dim() == 3:

@@ -35,7 +35,7 @@ from trainwright.fixed.scale import (
     TensorStatistics,
 )
 from trainwright.formats.rounding import MAX_SHIFT
-from trainwright.network import Network, NetworkError, NumberFormats, UserNames
+from trainwright.network import Network, NetworkError, NumberFormats
 from trainwright.nn.overflow import note_overflow
 from trainwright.nn.processes import warn_of_own_exponents
 from trainwright.nn.scales import InputQuantiser, RecentPasses, largest
@@ -246,10 +246,9 @@ class Segment:
                 occupied=Padding(self.layers).occupied, effort=self.machine.settings.effort,
             )  # fmt: skip
         except ResourceError as error:
-            raise error.named(UserNames.of_modules(self.stretch.names)) from None
+            raise error.named(self.stretch.user_names) from None
         except NetworkError as error:
-            names = UserNames.of_modules(self.stretch.names)
-            raise CompileError(names.description(str(error))) from error
+            raise CompileError(self.stretch.user_names.description(str(error))) from error
 
     def _model(self, network: Network, factors: Factors) -> QuantisedModel:
         """Return the layers' factors and biases as the driver takes them."""

@@ -17,6 +17,7 @@ from trainwright.network import (
     Norm,
     Pool,
     Sum,
+    UserNames,
     Window,
 )
 from trainwright.network.nodes import IMAGE, layer_name, shapes
@@ -28,6 +29,8 @@ ProgramLayer = TTLinear | TTConv2d | TTLayerNorm
 
 CLASSES = 2
 """Classes of every network of a program; PyTorch has the loss, so that nothing reads them."""
+MOST_NAME = 40
+"""Characters of an operand's name above which the name of a result omits the operand's."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,19 @@ class Stretch:
         layers = {layer_name(n): name for n, name in enumerate(self.names)} | {IMAGE: "the input"}
         parts = dict(layers)
         for node in self.wiring:
-            function = node.function.definition if isinstance(node, Map) else None
-            kind = function.name if function else type(node).__name__.lower()
-            sources = ", ".join(layers.get(source, "another value") for source in node.sources)
-            parts.setdefault(node.name, f"{kind} of {sources}")
+            operands = (parts.get(source, "") for source in node.sources)
+            # Names of names of names fill a line: the nearest layers suffice to find the place.
+            short = ", ".join(n if 0 < len(n) <= MOST_NAME else "another value" for n in operands)
+            if isinstance(node, Apply):
+                parts.setdefault(node.name, f"{self.names[node.layer]} applied to {short}")
+            else:
+                parts.setdefault(node.name, f"{_operation(node)} of {short}")
         return parts
+
+    @property
+    def user_names(self) -> UserNames:
+        """Names in the module of all tensors of a program."""
+        return UserNames(self.parts | {IMAGE: "input"})
 
     @property
     def masked(self) -> list[Attention]:
@@ -150,6 +161,14 @@ class Stretch:
             results=tuple(end.value for end in self.ends) if len(self.ends) > 1 else (),
             tokens=tokens,
         )  # fmt: skip
+
+
+def _operation(node: Value) -> str:
+    if isinstance(node, Map):
+        return node.function.definition.name
+    if isinstance(node, Pool):
+        return "average pool" if node.function is None else "max pool"
+    return type(node).__name__.lower()
 
 
 def network_layer(layer: ProgramLayer, use: Use) -> Layer:
