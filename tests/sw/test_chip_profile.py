@@ -70,6 +70,16 @@ def test_profile_of_step_alone_has_cycles_of_the_model(part, results):
     assert whole["utilisation"] == step["utilisation"]
 
 
+def test_profile_and_train_print_one_figure_for_a_step_alone(capsys, results, tmp_path):
+    given = ["--network", "digits", "--batch", "16", "--update", "chip", "--pixels", "4"]
+    out = ["--out", str(tmp_path), "--json"]
+    assert main(["train", *given, "--steps", "1", "--test-samples", "16", *out]) == 0
+    cycles = results["totals"][1]["cycles"]
+    assert json.loads(capsys.readouterr().out)["step_cost"]["cycles"] == cycles
+    page = (tmp_path / "report.html").read_text()
+    assert f"<td>{cycles:,} predicted, with loss and update, mean of 8 steps</td>" in page
+
+
 def test_profile_of_step_alone_explains_every_cycle_of_both_arrays(results):
     cycles = results["totals"][0]["cycles"]
     for engine in ("PE1", "PE2"):

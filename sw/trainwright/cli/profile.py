@@ -47,7 +47,8 @@ class ProfileOptions(StepOptions, UpdateOptions, WideOptions, JsonOptions, Simul
     is shown as a microsecond.
 
     With --update chip a step includes loss and update. An accelerator that trains alone runs eight
-    steps by one start: a descriptor's figures are sums over the eight, `step` is their mean.
+    steps by one start: a descriptor's figures are sums over the eight, `step` is their mean, as
+    `train` reports it.
 
     --energy multiplies counted events with published energies (docs/reference/energy.md). It is a
     model of dynamic energy: static power, clock tree and processor are left out. With --liberty
@@ -192,7 +193,10 @@ def _run(options: ProfileOptions) -> int:
                  fitted(CAUSE_COLUMNS, cells, screen_width())]  # fmt: skip
     keys = [name for name in totals[0] if name != "utilisation"]
     width = 10**9 if options.wide else screen_width()
-    text.append(transposed(keys, [list(map(t.get, keys)) for t in totals], width).rstrip("\n"))
+    columns = [list(map(total.get, keys)) for total in totals]
+    if len(parts[0].steps) > 1:
+        columns[-1][0] = "mean step"
+    text.append(transposed(keys, columns, width).rstrip("\n"))
     if options.energy:
         text.append(_energy_text(energy, totals[-1]["cycles"]))
     if options.out:

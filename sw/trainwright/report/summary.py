@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainwright.check.comparison import mismatch_text
+from trainwright.program.fields import EIGHTH
 from trainwright.support.text import amount
 from trainwright.train.evaluate import Evaluation
 from trainwright.train.state import TrainingState
@@ -25,7 +26,10 @@ class StepCost:
     source: str
     """``COUNTED`` by the back end, or ``PREDICTED`` by the cycle model."""
     is_whole: bool
-    """Whether loss and update are among the cycles, not only forward and backward pass."""
+    """Whether loss and update are among the cycles, not only forward and backward pass.
+
+    Steps with both are not all alike: ``cycles`` is then the mean of several steps.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,6 +254,8 @@ def _loss_rows(s: Summary, shown: str) -> list[tuple[str, str]]:
 
 def _cost_rows(cost: StepCost, steps_an_epoch: int) -> list[tuple[str, str]]:
     covered = "with loss and update" if cost.is_whole else "forward and backward pass alone"
+    if cost.is_whole and cost.source == PREDICTED:
+        covered += f", mean of {EIGHTH} steps"
     step = cost.cycles / STATED_CLOCK_HZ
     return [
         ("cycles a step", f"{cost.cycles:,} {cost.source}, {covered}"),

@@ -6,6 +6,6 @@ Data, shifts and exponents do not matter. docs/reference/cycles.md compares it w
 """
 
 from trainwright.timing.contention import MemoryTiming
-from trainwright.timing.timeline import Timeline, predict
+from trainwright.timing.timeline import Timeline, predict, predict_steps
 
-__all__ = ["MemoryTiming", "Timeline", "predict"]
+__all__ = ["MemoryTiming", "Timeline", "predict", "predict_steps"]

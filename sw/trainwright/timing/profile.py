@@ -10,7 +10,7 @@ from trainwright.program.descriptors import Compute, Descriptor
 from trainwright.program.engines import ARRAYS, ENGINES
 from trainwright.support.text import amount
 from trainwright.timing.commands import bytes_moved, work_of
-from trainwright.timing.timeline import Timeline, predict
+from trainwright.timing.timeline import Timeline, predict, predict_steps
 
 PROGRAM = "the program"
 """Tensor name of the load that brings the program."""
@@ -57,8 +57,7 @@ def predicted_steps(
 ) -> tuple[tuple[CommandRecord, ...], int]:
     """Return the commands of a program that one start runs in all ``steps``, and its cycles."""
     commands, begin = [], 0
-    for step in steps:
-        timeline = predict(descriptors, p, step=step, repeated=begin > 0)
+    for timeline in predict_steps(descriptors, p, steps):
         commands += predicted(timeline, begin)
         begin += timeline.cycles
     return tuple(commands), begin

@@ -4,7 +4,7 @@ Commands at work share ports (``trainwright.timing.contention``); their speeds c
 command starts or ends.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -398,3 +398,11 @@ def predict(
     timeline.cycles = round(run(0, len(program), now, 1) + STOP)
     timeline.spans.sort(key=lambda span: span.start)
     return timeline
+
+
+def predict_steps(
+    program: Sequence[Descriptor], parameters: AcceleratorParameters, steps: Iterable[int]
+) -> Iterator[Timeline]:
+    """Predict each of the ``steps`` that one start of a program runs; the first loads all of it."""
+    for number, step in enumerate(steps):
+        yield predict(program, parameters, step=step, repeated=number > 0)

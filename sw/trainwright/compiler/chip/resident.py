@@ -33,7 +33,7 @@ from trainwright.onchip.mask_pass import mask_seed
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Halt, Program, Set
 from trainwright.program.fields import EIGHTH
-from trainwright.timing.timeline import predict
+from trainwright.timing.timeline import predict_steps
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,12 @@ class Resident:
     loss_slot: int
 
     def predicted_cycles(self, parameters: AcceleratorParameters) -> int:
-        """Return the cycles of a step between others that renews no coefficients, by the model."""
-        # Step 5 of eight: neither a renewal nor a step before one, as most steps are.
-        step = EIGHTH // 2 + 1
-        return predict(self.program.descriptors, parameters, step=step, repeated=True).cycles
+        """Return the cycles of a step by the model: the mean of the first steps of a start.
+
+        A descriptor executes in every step or in some of eight, so eight steps are a whole period.
+        """
+        steps = predict_steps(self.program.descriptors, parameters, range(EIGHTH))
+        return round(sum(timeline.cycles for timeline in steps) / EIGHTH)
 
 
 def resident_step(
