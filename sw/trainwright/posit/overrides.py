@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainwright.posit.format import PositError
 
-_functions: Any = torch  # whose stubs lack private functions
+_functions: Any = torch  # whose stubs lack private functions and lists of dimensions
 
 
 def _in_parts(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,15 +69,15 @@ def _contiguous(func: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tensordot(x: Tensor, y: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     """Move the dimensions that are summed next to each other, for the same reason."""
-    if isinstance(dims, Tensor) and dims.numel() > 1:
-        dims = dims.tolist()
-    if isinstance(dims, list | tuple) and len(dims) == 2:
-        left, right = dims
+    several = isinstance(dims, Tensor) and dims.numel() > 1
+    sums: Any = dims.tolist() if several else dims
+    if isinstance(sums, list | tuple) and len(sums) == 2:
+        left, right = sums
         x = x.movedim(left, tuple(range(-len(left), 0)))
         y = y.movedim(right, tuple(range(len(right))))
         # Torch refuses lists of two lengths.
-        dims = [list(range(-len(left), 0)), list(range(len(right)))]
-    return torch.tensordot(x.contiguous(), y.contiguous(), dims, out=out)
+        sums = [list(range(-len(left), 0)), list(range(len(right)))]
+    return _functions.tensordot(x.contiguous(), y.contiguous(), sums, out=out)
 
 
 def _vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
