@@ -13,15 +13,18 @@ from trainwright.cli.core import main
 from trainwright.compiler import CompileError
 from trainwright.compiler.base.memory import LocalMemory
 from trainwright.compiler.chip import loss as chip_loss
-from trainwright.driver.chip import ChipDriver
+from trainwright.compiler.chip.update import UpdateRule
+from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network, network_from_dict
+from trainwright.onchip.rates import Entry, RateTable
 from trainwright.parameters import AcceleratorParameters
 
 pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")
 P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 DIGITS = load_network("digits")
 FASHION = load_network("fashion")
+RUN = ResidentRun(UpdateRule(RateTable((Entry(1, 1),), steps=1)))
 
 
 class Other:
@@ -153,7 +156,7 @@ def test_chip_step_wrong_word_of_the_state_is_found():
 
 def test_chip_step_without_a_vector_engine_is_one_error():
     with pytest.raises(CompileError, match="need a vector engine; use vector_engine=1"):
-        ChipDriver(Other(AcceleratorParameters()), random_state(DIGITS, 0).layout, 16)
+        ResidentDriver(Other(AcceleratorParameters()), random_state(DIGITS, 0).layout, 16, RUN)
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "squared-error"])
@@ -170,7 +173,7 @@ def test_steps_by_one_start_are_checked(capsys, loss):
 
 def test_chip_step_rejects_small_memory(capsys):
     with pytest.raises(AcceleratorError, match="bytes of external memory, the accelerator has"):
-        ChipDriver(Other(memory_bytes=32 << 10), random_state(DIGITS, 0).layout, 16)
+        ResidentDriver(Other(memory_bytes=32 << 10), random_state(DIGITS, 0).layout, 16, RUN)
     command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]
     assert main([*command[:5], "--backend", "golden", "--loss", "squared-error"]) == 2
     assert "--loss is for a step on the chip: add --update chip" in capsys.readouterr().err

@@ -10,15 +10,16 @@ from test_resident import DIGITS, Case, P, same
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.check.training import random_state
+from trainwright.compiler import compile_step
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.beside import rows_of
-from trainwright.compiler.chip.memory import SCHEDULE, TARGETS
+from trainwright.compiler.chip.memory import SCHEDULE, TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.samples import rows_read, samples_program
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.compiler.chip.update import UpdateRule
-from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
@@ -158,7 +159,8 @@ def test_resident_samples_schedule_goes_through_its_table(steps):
     )
     table = RateTable(entries, steps=steps)
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
-        memory = ChipDriver(golden, random_state(DIGITS, 3).layout, 16).memory
+        step = compile_step(DIGITS, 16, S, plan=IN_ROWS[AUTO])
+        memory = ChipMemory.of(step, random_state(DIGITS, 3).layout)
         work = Passes(memory)
         schedule = Schedule(work, table)
         schedule.weights()

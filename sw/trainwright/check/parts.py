@@ -21,8 +21,7 @@ from trainwright.check.training import (
 )
 from trainwright.compiler.base.memory import Buffer
 from trainwright.driver import Driver
-from trainwright.driver.chip import Executed
-from trainwright.driver.resident import ResidentDriver
+from trainwright.driver.resident import Executed, ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters

@@ -16,20 +16,20 @@ from trainwright.accelerator import (
     Run,
     UnattendedAccelerator,
 )
-from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, Words
+from trainwright.compiler.chip.memory import FACTORS, PRIOR, SCHEDULE, STATE, ChipMemory, Words
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.compiler.chip.update import UpdateRule
 from trainwright.driver.card import PAGE, identity
-from trainwright.driver.chip import ChipDriver, Executed, LossResult
-from trainwright.driver.model import ForwardOperands, ForwardResult
+from trainwright.driver.driver import Driver
+from trainwright.driver.model import ForwardOperands, ForwardResult, QuantisedModel
 from trainwright.driver.runner import Occupied
 from trainwright.fixed.scale import ScaleRanges, Scales, TensorStatistics
-from trainwright.onchip.layout import WeightLayout
-from trainwright.onchip.loss import gradient_exponent
+from trainwright.onchip.layout import LANES, WeightLayout
+from trainwright.onchip.loss import UNITS, gradient_exponent
 from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
 from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, KEPT
 from trainwright.onchip.samples import first_of, order_at
@@ -72,6 +72,27 @@ def _too_big(data: SampleRecords, accelerator: Accelerator, step: int) -> Accele
 
 
 @dataclass(frozen=True)
+class Executed:
+    """Program that has been run, with the result of its run."""
+
+    name: str
+    program: Program
+    run: Run
+
+
+@dataclass(frozen=True)
+class LossResult:
+    """Summed loss of samples, over all heads, and how many of them are correct.
+
+    The loss is in units of the loss function (``onchip.loss.UNITS``). A sample is correct if its
+    label has the largest logit of the first head.
+    """
+
+    total: int
+    correct: int
+
+
+@dataclass(frozen=True)
 class PlacedProgram:
     """Program with its byte address in external memory."""
 
@@ -98,28 +119,43 @@ class ResidentRun:
     """Test set in external memory, in whole batches (``driver.records.filled_records``)."""
     occupied: Occupied | None = None
     """Argument of ``count_as``, if sizes were padded."""
+    loss: str = "cross-entropy"
+    """Key of ``onchip.loss.KERNELS``."""
+    plan: str = AUTO
+    """Key of ``compiler.base.compiled.IN_ROWS``."""
 
 
-class ResidentDriver(ChipDriver):
-    """``ChipDriver`` whose steps are one program, the same in every step.
+class ResidentDriver(Driver):
+    """Driver of a network whose weights are in the accelerator's memory, with one program a step.
 
-    ``put`` writes the state, and ``begin`` writes programs, schedule and exponents. After that the
-    host writes nothing, except inputs and targets if the run has no ``data`` set. Raises
-    ``AcceleratorError`` if the accelerator cannot repeat programs or the data set leaves too little
-    memory, ``CompileError`` if the exponent file is too small, and ``ValueError`` for a prior with
-    columns of more elements than a word counts.
+    ``put`` writes the state once, and ``begin`` programs, schedule and exponents. From then on the
+    accelerator's programs write factors and biases, the images of factors (each a factor as one
+    program reads it), and the state of the update; the host writes nothing, except inputs and
+    targets if the run has no ``data`` set. Raises ``AcceleratorError`` if the accelerator cannot
+    repeat programs or the data set leaves too little memory, ``CompileError`` for a network that
+    the programs do not support or if the exponent file is too small, and ``ValueError`` for a prior
+    with columns of more elements than a word counts.
     """
 
     def __init__(
         self, accelerator: Accelerator, layout: WeightLayout, batch: int, run: ResidentRun, *,
-        kept: Kept | None = None, trace: bool = False, loss: str = "cross-entropy",
-        plan: str = AUTO,
+        kept: Kept | None = None, trace: bool = False,
     ) -> None:  # fmt: skip
-        """Compile the resident step of a ``run``; the other arguments are those of ``ChipDriver``.
+        """Compile the programs of a ``run`` for the columns ``kept`` of each bond of ``layout``.
 
-        Raises ``AcceleratorError`` if the accelerator cannot repeat programs.
+        If ``kept`` is None, all columns are kept.
         """
-        super().__init__(accelerator, layout, batch, kept=kept, trace=trace, loss=loss, plan=plan)
+        network = layout.network
+        if kept is not None:
+            columns = iter(kept)
+            ranks = [[len(next(columns)) for _ in layer.ranks] for layer in network.layers]
+            network = network.with_ranks(ranks)
+        super().__init__(accelerator, network, batch, plan=IN_ROWS[run.plan], trace=trace)
+        self.layout = layout
+        self.memory = ChipMemory.of(self.step, layout, kept)
+        self._require_memory(self.memory.size)
+        self.executed: list[Executed] = []
+        """Programs in the order of their runs, since a caller last emptied the list."""
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
                 "this back end does not repeat programs; use --backend golden, or exponents=0"
@@ -130,14 +166,14 @@ class ResidentDriver(ChipDriver):
         self._run, self._data, self._pulled = run, run.data, run.rule.pulled
         self.resident: Resident = resident_step(
             self.memory, run.ranges, run.seed, run.rule,
-            data=run.data, loss=loss, occupied=self._occupied,
+            data=run.data, loss=run.loss, occupied=self._occupied,
         )  # fmt: skip
         self._samples = samples_program(self.memory, run.data) if run.data else None
         """Program that fetches the samples of the first step."""
         self.evaluation: Program | None = None
         """Program that classifies a batch of the test set."""
         if run.test:
-            self.evaluation = resident_evaluation(self.memory, self.resident, run.test, loss)
+            self.evaluation = resident_evaluation(self.memory, self.resident, run.test, run.loss)
         if self._pulled:  # check costs now: ``ValueError`` for a cost that a word cannot hold
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
             sums = np.zeros(layout.columns, np.int64)
@@ -148,6 +184,48 @@ class ResidentDriver(ChipDriver):
         self.primed = run.data is None
         """Whether the samples of the next step are in memory; always true if the host writes
         them."""
+
+    @property
+    def loss_unit(self) -> float:
+        """Loss that one unit of ``LossResult.total`` stands for."""
+        return UNITS[self._run.loss]
+
+    def put(self, state: ChipState, model: QuantisedModel) -> None:
+        """Write the whole state, and the images of its factors."""
+        arrays = state.to_arrays()
+        # Rows of ``trainwright.onchip`` have LANES words, rows in memory the accelerator's lanes.
+        for name, words in ((STATE, arrays["state"]), (FACTORS, arrays["factors"])):
+            self._write(name, words.astype(np.int64).reshape(-1, self.memory.layout.lanes))
+        for name, words in self.memory.constants().items():
+            self._write(name, words)
+        for program in self.step.programs.values():
+            self._put_images(program, model)
+        for part in self.layout.parts:
+            if part.index < 0:
+                values = arrays["factors"].ravel()[part.places].astype(np.int64)
+                self._put(part.name, torch.from_numpy(values))
+
+    def _write(self, name: str, words: Words) -> None:
+        buffer = self.memory.buffers[name]
+        self.accelerator.write(buffer.address, buffer.pack(torch.from_numpy(np.asarray(words))))
+
+    def factors(self) -> Words:
+        """Read factors and biases in the rows of the layout, int64 (rows, LANES)."""
+        layout = self.memory.layout
+        result = np.zeros((layout.rows, layout.lanes), np.int64)
+        for part in layout.parts:
+            place = self.memory.place_of(part)
+            blocks = part.blocks if place.name == FACTORS else len(self.memory.live(part).left)
+            last = place.row + blocks * (part.rows // part.blocks)
+            rows = self.rows(place.name)[place.row : last]
+            result[part.row : part.row + len(rows)] = rows
+        return result.reshape(-1, LANES)
+
+    def rows(self, name: str) -> Words:
+        """Read a buffer, such as ``STATE``, int64 (rows, lanes), as it is in memory."""
+        buffer = self.memory.everything[name]
+        data = self.accelerator.read(buffer.address, buffer.size)
+        return data.view(buffer.dtype).reshape(-1, self.memory.layout.lanes).astype(np.int64)
 
     def begin(self, scales: Scales, state: ChipState, step: int) -> None:
         """Write programs, schedule and exponents for a start at ``step``, and fetch its samples.
@@ -170,7 +248,7 @@ class ResidentDriver(ChipDriver):
         given |= self.resident.slots.fixed
         for name, upper in zip(self.network.heads, self.step.uppers, strict=True):
             labels = self.step.batch * self.network.rows_of(name)
-            given[upper] = gradient_exponent(self.loss, labels)
+            given[upper] = gradient_exponent(self._run.loss, labels)
         moments = zip(parts, state.exponents.tolist(), strict=True)
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents

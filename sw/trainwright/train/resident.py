@@ -20,9 +20,8 @@ from trainwright.compiler.chip.update import UpdateRule
 from trainwright.data import DataSet, Split
 from trainwright.driver import persist
 from trainwright.driver.card import Card, end_of_start, identity, read_card, write_card
-from trainwright.driver.chip import LossResult
 from trainwright.driver.records import filled_records, sample_records
-from trainwright.driver.resident import ResidentDriver, ResidentRun, lay_out_data
+from trainwright.driver.resident import LossResult, ResidentDriver, ResidentRun, lay_out_data
 from trainwright.driver.tokens import exponent_of_inputs
 from trainwright.fixed.scale import Scales
 from trainwright.onchip.choices import no_label
@@ -202,12 +201,12 @@ class ResidentEngine:
         )
         ranges = scale_ranges(network, settings) if settings.scales == "automatic" else None
         run = ResidentRun(
-            rule, settings.seed, ranges, self._data, self._test, self._task.occupied
+            rule, settings.seed, ranges, self._data, self._test, self._task.occupied,
+            loss_name(network, self._chip), self._plan,
         )  # fmt: skip
         return ResidentDriver(
             self._accelerator, self._model.state.layout, settings.batch, run,
             kept=tuple(tuple(own.tolist()) for own in columns), trace=self._trace,
-            loss=loss_name(network, self._chip), plan=self._plan,
         )  # fmt: skip
 
     @property
