@@ -19,8 +19,7 @@ from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.errors import ProgramError
 from trainwright.program.sample_order import SampleOrder
-from trainwright.program.segments import ProgramSegment, require_one_run
-from trainwright.program.validation import check_program
+from trainwright.program.segments import ProgramSegment
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import Progress
 from trainwright.support.waiting import waiting
@@ -221,7 +220,7 @@ class RtlAccelerator:
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
-        self._check(program, address)
+        control.require_program(program, address, self._parameters, self.memory_bytes)
         depth = self._parameters.statistics_depth
         return run_segments(program, depth, lambda part: self._run(part, address, trace=trace))
 
@@ -287,28 +286,20 @@ class RtlAccelerator:
         ``step`` is the number of the first repetition. Raises ``AcceleratorError`` for an
         accelerator without an exponent file.
         """
-        control.require_repetition(self._parameters, times)
-        require_one_run(program, self._parameters.statistics_depth)
-        self._check(program, address)
+        control.require_repetition(program, times, self._parameters)
+        control.require_program(program, address, self._parameters, self.memory_bytes)
         encoded = np.frombuffer(encode_descriptors(program), np.uint8)
         if (self.read(address, encoded.size) != encoded).any():
             raise ValueError(f"the program does not lie at {address}; write it there first")
         with self._waving(range(len(program.descriptors)), trace=trace):
             return self._execute(program, address, trace=trace, times=times, step=step)
 
-    def _check(self, program: Program, address: int) -> None:
-        if program.fingerprint != self._parameters.fingerprint:
-            raise AcceleratorError("the program was compiled for other accelerator parameters")
-        check_program(program, self._parameters, memory_bytes=self.memory_bytes)
-        if address % self._parameters.beat_bytes:
-            raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
-
     def stepper(self, program: Program, address: int) -> RtlStepper:
         """Return a program before its first descriptor, to be executed step by step.
 
         The next run of the accelerator ends a program that is not done.
         """
-        self._check(program, address)
+        control.require_program(program, address, self._parameters, self.memory_bytes)
         self._end_stepping()
         self._stepper = RtlStepper(self, program, address, self._bytes)
         return self._stepper

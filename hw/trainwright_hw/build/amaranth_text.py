@@ -4,13 +4,13 @@ This is the only module that uses a private name of Amaranth: one method of its 
 ``tests/hw/test_convert.py`` checks that the method still works as assumed.
 """
 
-import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable, IOPort, Signal
 
+from trainwright.support.collecting import uncollected
 from trainwright_hw.arith.multiplier import DevicePlatform
 from trainwright_hw.control.exponent_file import KEEPS_ZEROS
 
@@ -31,23 +31,9 @@ def rtlil_text(
     time. ``ports`` default to those of the design's signature. ``sources`` adds the file and line
     of each cell and wire.
     """
-    with _uncollected(), _without_zeros():
+    # Conversion makes millions of lasting objects: collecting would take half of its time.
+    with uncollected(), _without_zeros():
         return rtlil.convert(design, name=name, ports=ports, platform=platform, emit_src=sources)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Disable garbage collection: conversion makes millions of lasting objects.
-
-    Collecting would take half of its time.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from trainwright.program.descriptors import Compute, Descriptor, Program
 from trainwright.program.engines import EVERY_ENGINE
 from trainwright.program.exponents import ExponentFile, MoveScales, require_times
 from trainwright.program.sample_order import SampleOrder
+from trainwright.program.segments import require_one_run
+from trainwright.program.validation import check_program
 from trainwright.program.vector import Vector
 
 WORD_BYTES = 4
@@ -126,13 +128,29 @@ def step(port: RegisterPort, parameters: AcceleratorParameters) -> int:
     return _register(port, registers.STEP)
 
 
-def require_repetition(parameters: AcceleratorParameters, times: int) -> None:
+def require_repetition(program: Program, times: int, parameters: AcceleratorParameters) -> None:
     """Raise where a program cannot be repeated so often on an accelerator.
 
     ``AcceleratorError`` where it does not repeat programs, ``ProgramError`` for less than one time.
     """
     _require_file(parameters)
     require_times(times)
+    require_one_run(program, parameters.statistics_depth)
+
+
+def require_program(
+    program: Program, address: int, parameters: AcceleratorParameters, memory_bytes: int
+) -> None:
+    """Raise where hardware cannot execute a program at an address of its external memory.
+
+    ``AcceleratorError`` for a program of other parameters, ``ProgramError`` for one that is not
+    sound, ``ValueError`` for the address.
+    """
+    if program.fingerprint != parameters.fingerprint:
+        raise AcceleratorError("the program was compiled for other accelerator parameters")
+    check_program(program, parameters, memory_bytes=memory_bytes)
+    if address % parameters.beat_bytes:
+        raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
 
 
 def _require_file(parameters: AcceleratorParameters) -> None:

@@ -14,13 +14,12 @@ import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, Run
 from trainwright.check.comparison import Comparison, RunProgram, compare_runs
-from trainwright.compiler.base.hazards import Hazards
+from trainwright.compiler.base.hazards import Hazards, touches
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer
 from trainwright.program.engines import ARRAYS, ENGINE_OF, SPEC_OF, contraction_of, tile_rows
 from trainwright.program.fields import Engine, Operation
-from trainwright.program.footprint import Touch, external, footprint
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Instruction, Memory, Stream, Vector
 from trainwright.support.arguments import require_seed
@@ -190,15 +189,6 @@ class _Machine:
         local = "late" if worker is Operation.LOAD else "first"
         return self.move(worker, "shared", 1, first, name, local)
 
-    def touched(self, command: Command) -> tuple[Touch, ...]:
-        """Return what a command touches in both memories."""
-        touched = footprint(command, self.p)
-        if not isinstance(command, Transfer | Samples):
-            return touched
-        start, stop = external(command, self.p)
-        writes = command.operation is Operation.STORE
-        return (*touched, Touch("memory", start, stop, writes))
-
     def command(
         self, worker: Operation, writes: bool, first: int, result: str, name: str
     ) -> Command:
@@ -238,8 +228,8 @@ def hazard_program(hazard: Hazard, p: AcceleratorParameters) -> Program:
     ] if hazard.older else []  # fmt: skip
     waits = Hazards()
     for command in (long, *middle):
-        waits.issue(ENGINE_OF[hazard.before], machine.touched(command))
-    wait, wait_older = waits.waits(ENGINE_OF[hazard.after], machine.touched(last))
+        waits.issue(ENGINE_OF[hazard.before], touches(command, p))
+    wait, wait_older = waits.waits(ENGINE_OF[hazard.after], touches(last, p))
     stores = [machine.move(Operation.STORE, region, 2, 0, f"{region} rows") for region in REGIONS]
     code = [Code(first=0, instructions=COPY)] if p.vector_engine else []
     descriptors = (

@@ -65,9 +65,8 @@ def compare_buffers(
     for name, buffer in buffers.items():
         if name.startswith("program."):
             continue
-        kind = "<i2" if buffer.element_bytes == 2 else np.int8
-        ours = golden.read(buffer.address, buffer.size).view(kind)
-        theirs = other.read(buffer.address, buffer.size).view(kind)
+        ours = golden.read(buffer.address, buffer.size).view(buffer.dtype)
+        theirs = other.read(buffer.address, buffer.size).view(buffer.dtype)
         result.add_arrays(f"{name} in memory", ours, theirs, lanes, buffer.address)
     return result
 

@@ -17,8 +17,6 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.sample_order import SampleOrder
-from trainwright.program.segments import require_one_run
-from trainwright.program.validation import check_program
 
 Answer = TypeVar("Answer")
 
@@ -128,7 +126,7 @@ class HostedAccelerator:
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         """Write a program to ``address`` and execute the program. See ``Accelerator.run``."""
-        self._check_program(program, address)
+        control.require_program(program, address, self._parameters, self.memory_bytes)
         self._require_idle()
         depth = self._parameters.statistics_depth
         return run_segments(program, depth, lambda part: self._run(part.program, address))
@@ -180,16 +178,8 @@ class HostedAccelerator:
         return bool(self.read_register(registers.TIMES))
 
     def _check_repetition(self, program: Program, times: int, address: int) -> None:
-        control.require_repetition(self._parameters, times)
-        require_one_run(program, self._parameters.statistics_depth)
-        self._check_program(program, address)
-
-    def _check_program(self, program: Program, address: int) -> None:
-        if program.fingerprint != self._parameters.fingerprint:
-            raise AcceleratorError("the program was compiled for other accelerator parameters")
-        check_program(program, self._parameters, memory_bytes=self.memory_bytes)
-        if address % self._parameters.beat_bytes:
-            raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
+        control.require_repetition(program, times, self._parameters)
+        control.require_program(program, address, self._parameters, self.memory_bytes)
 
     def _execute(
         self, program: Program, address: int, *, seconds: float, times: int = 1, step: int = 0

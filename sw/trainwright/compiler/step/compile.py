@@ -6,10 +6,9 @@ contraction orders of the largest layer, and compiles the most promising ones wi
 layouts in which the forward pass stored its tensors, and lays out external memory for both.
 """
 
-import gc
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.base.compiled import AUTO, FOLLOWED, PAPER, SMALL
@@ -37,6 +36,7 @@ from trainwright.graph.step import StepGraph, step_graph
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import DESCRIPTOR_BYTES
+from trainwright.support.collecting import uncollected
 from trainwright.timing import predict
 
 
@@ -291,18 +291,6 @@ def program_memory(
     return memory
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Put off the search for cyclic garbage: it takes a quarter of the time and finds little."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 def order_cost(p: AcceleratorParameters, digits: int = 0, *, remade: bool = False) -> Cost:
     """Return the measure of orders on an accelerator; ``digits`` and ``remade`` as in ``Cost``."""
     # A tensor above half a scratchpad has to be used up in slices, with rows left for what is read
@@ -311,7 +299,8 @@ def order_cost(p: AcceleratorParameters, digits: int = 0, *, remade: bool = Fals
     return Cost(held=held, arrays=Arrays(p), digits=digits, pairs=pairs, remade=remade)
 
 
-@_uncollected()
+# The search for cyclic garbage would take a quarter of the time, and finds little.
+@uncollected()
 def compile_network(
     network: Network,
     batch: int,

@@ -7,7 +7,6 @@ import hashlib
 import os
 import pickle
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -28,6 +27,7 @@ from trainwright.graph.step import step_graph
 from trainwright.network import Network, UserNames
 from trainwright.network.nodes import Dropout
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
+from trainwright.support.files import write_whole
 from trainwright.support.native.cache import default_folder, least_recent
 from trainwright.support.waiting import waiting
 
@@ -191,14 +191,7 @@ class StepCache:
         # A full disk or a folder without write permission costs time only, on the next run.
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(hashlib.sha256(data).digest() + data)
-                os.replace(name, self.path(key))
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(name)
+            write_whole(self.path(key), hashlib.sha256(data).digest() + data)
             for entry in least_recent(self.folder, self.most_bytes):
                 entry.unlink(missing_ok=True)
 
