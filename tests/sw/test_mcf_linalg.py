@@ -260,6 +260,32 @@ def test_lstsq_of_full_rank_solves_the_normal_equations(dtype, nc, bits):
     assert torch.linalg.lstsq(a, b, rcond=0.99).rank < 3
 
 
+@pytest.mark.parametrize("driver", ["gelsd", "gelss"])
+def test_lstsq_drivers_of_singular_values_return_them_and_their_rank(driver):
+    a, b = ([[x, 2 * x] for x in (1, 2, 3)], [[1.0]] * 3)
+    value = torch.linalg.lstsq(mcf.tensor(a, nc=2), mcf.tensor(b, nc=2), driver=driver)
+    assert int(value.rank) == 1 and value.residuals.numel() == 0
+    with mpmath.workprec(200):
+        assert abs(_matrix([value.singular_values.fractions()])[0] - mpmath.sqrt(70)) < 2.0**-43
+    exact = mpmath.matrix([6, 12]) / 70
+    assert _apart(_matrix(value.solution), exact) <= 8 * 2.0**-48
+    share = torch.linalg.lstsq(mcf.tensor([[1.0, 0], [0, 0.5]], nc=2), mcf.tensor(b[:2], nc=2),
+                               rcond=0.6, driver=driver)  # fmt: skip
+    assert int(share.rank) == 1 and share.solution.fc.flatten().tolist() == [1, 0]
+
+
+def test_lstsq_and_svd_refuse_what_a_driver_does_not_take():
+    deficient, b = mcf.tensor([[1.0, 2], [2, 4], [3, 6]], nc=2), mcf.tensor([[1.0]] * 3, nc=2)
+    with pytest.raises(LinAlgError, match=r"'gels' .* rank 1 of 2: use .*'gelsy'"):
+        torch.linalg.lstsq(deficient, b, driver="gels")
+    full = torch.linalg.lstsq(_drawn((4, 2), torch.float32, 2, 3), torch.ones(4, 1), driver="gels")
+    assert full.rank.numel() == 0 and full.solution.shape == (2, 1)
+    with pytest.raises(ValueError, match=r"driver of lstsq must be gels, .* not 'gelsz'"):
+        torch.linalg.lstsq(deficient, b, driver="gelsz")
+    with pytest.raises(ValueError, match=r"driver of svd must be gesvd, .* not 'gelsd'"):
+        torch.linalg.svdvals(deficient, driver="gelsd")
+
+
 def test_lstsq_and_pinv_of_many_columns_of_eight_digits_keep_the_rank():
     a = mcf.tensor(torch.eye(4).repeat(1, 100), nc=1, dtype=torch.bfloat16)
     value = torch.linalg.lstsq(a, torch.full((4, 1), 100.0, dtype=torch.bfloat16))

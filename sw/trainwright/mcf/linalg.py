@@ -353,7 +353,14 @@ def _columns(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(2, order[:, None, :, None].expand_as(x))
 
 
-def _svd(A: MCTensor, full_matrices: bool = True, *, driver: Any = None) -> Any:
+def _require_driver(function: str, driver: str | None, known: tuple[str, ...]) -> None:
+    if driver is not None and driver not in known:
+        raise ValueError(f"driver of {function} must be {', '.join(known)} or None, not {driver!r}")
+
+
+def _svd(A: MCTensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
+    """Decompose; ``driver`` chooses among algorithms of CUDA, and the values here suit each."""
+    _require_driver("svd", driver, ("gesvd", "gesvdj", "gesvda"))
     wide, batch = _prepared("svd", A._components)
     m, n = wide.shape[1:3]
     if not wide.numel():
@@ -427,12 +434,17 @@ def _eigvalsh(A: MCTensor, UPLO: str = "L") -> MCTensor:
     return _eigh(A, UPLO)[0]
 
 
-def _svdvals(A: MCTensor, *, driver: Any = None) -> MCTensor:
-    return _svd(A, False)[1]
+def _svdvals(A: MCTensor, *, driver: str | None = None) -> MCTensor:
+    return _svd(A, False, driver=driver)[1]
 
 
-def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: Any = None) -> Any:
-    """Solve least squares: minimum norm, rank as the pivoted R has it, whatever the driver."""
+def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """Solve least squares; the solution has the least norm.
+
+    The rank is that of the pivoted R, or with ``gelsd`` and ``gelss`` the number of singular values
+    that count. ``gels`` assumes full rank: a deficient matrix is an error.
+    """
+    _require_driver("lstsq", driver, ("gels", "gelsy", "gelsd", "gelss"))
     like = model(A, B)
     a, b = (_full(t, like) for t in (A, B))
     vector = b.dim() == a.dim() - 1 and b.shape[:-1] == a.shape[:-2]
@@ -445,10 +457,21 @@ def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: Any = None) ->
         raise LinAlgError(f"batches of {shape_of(A)} and {shape_of(B)} differ in lstsq")
     bits = digits(a.dtype, like.nc)
     m, n, r = wide.shape[1], wide.shape[2], other.shape[2]
-    share = _least_share(max(m, n), bits) if rcond is None else rcond
+    is_spectral = driver in ("gelsd", "gelss")
+    share = _least_share(max(m, n), bits) if rcond is None or driver == "gels" else rcond
     xs, ranks, sums = [], [], []
-    for unit, right in zip(wide.unsqueeze(1), other.unsqueeze(1), strict=True):
-        x, rank = least_squares(unit, right, share)
+    singular = wide.new_zeros(len(wide) if is_spectral else 0, min(m, n), wide.shape[-1])
+    for i, (unit, right) in enumerate(zip(wide.unsqueeze(1), other.unsqueeze(1), strict=True)):
+        if is_spectral and unit.numel():
+            u, singular[i : i + 1], v = _singular(unit, bits, False)
+            x, rank = _combined(u, singular[i : i + 1], v, right, share)
+        else:
+            x, rank = least_squares(unit, right, share)
+        if driver == "gels" and rank < min(m, n):
+            raise LinAlgError(
+                f"driver 'gels' of lstsq assumes full rank, and the matrix has rank {rank} of "
+                f"{min(m, n)}: use driver='gelsy' for the shortest solution"
+            )
         xs.append(x)
         ranks.append(rank)
         rest = fac.sub(right, products.matmul(unit, x)) if n else right
@@ -459,8 +482,21 @@ def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: Any = None) ->
     if vector:
         solution = solution.squeeze(-2)
     rank = torch.tensor(ranks, dtype=torch.int64, device=a.device).reshape(lead)
+    if driver == "gels":  # as torch's, which computes no rank
+        rank = rank.new_zeros(0)
+    values = _restored(singular, lead, like) if is_spectral else b.new_zeros(0, like.nc)
     solved_x = result(solution, lambda lead: torch.linalg.lstsq(lead(A), lead(B)).solution, A, B)
-    return _RETURNED.linalg_lstsq((solved_x, wrap(residuals), rank, wrap(b.new_zeros(0, like.nc))))
+    return _RETURNED.linalg_lstsq((solved_x, wrap(residuals), rank, wrap(values)))
+
+
+def _combined(u: Tensor, s: Tensor, v: Tensor, b: Tensor, share: float) -> tuple[Tensor, int]:
+    """Solve by singular vectors; singular values of at most ``share`` of the first count as 0."""
+    leads = s[0, :, 0]
+    rank = int((leads > share * leads[0]).sum()) if bool(leads[0] > 0) else 0
+    if not rank:
+        return b.new_zeros(1, v.shape[1], b.shape[2], b.shape[-1]), 0
+    parts = products.matmul(fac.turned(u[:, :, :rank]), b)
+    return products.matmul(v[:, :, :rank], fac.div(parts, s[:, :rank].unsqueeze(2))), rank
 
 
 def least_squares(a: Tensor, b: Tensor, share: float) -> tuple[Tensor, int]:
