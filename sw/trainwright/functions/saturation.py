@@ -20,8 +20,8 @@ MOST_CUT = 0.01
 """Share of cut results above which a kernel is reported."""
 SAMPLES = 4096
 """Values of the sample."""
-NORMAL_MEAN = 0.798
-"""Mean size of normal numbers of a deviation of 1."""
+NORMAL_MEAN, RECTIFIED_MEAN = 0.798, 0.399
+"""Mean size of normal numbers of a deviation of 1, and of those with zeros for negative ones."""
 REMEDIES = (
     "give whole_bits=, and return k.fixed of k.scaled values; or shift the result right, by "
     ".rounded, and give the rule of its exponent, scale=",
@@ -46,22 +46,29 @@ def _is_cut_by_intention(kernel: FunctionKernel) -> bool:
 
     Of the library only dropout has a parameter, the probability, by which results saturate.
     """
+    if kernel.function.definition.is_library:
+        return not _is_dropout(kernel)
+    return kernel.whole_bits is not None
+
+
+def _is_dropout(kernel: FunctionKernel) -> bool:
     own = kernel.function.definition
-    return (own.is_library and own.name != "dropout") or kernel.whole_bits is not None
+    return own.is_library and own.name == "dropout"
 
 
 @lru_cache(512)
 def _warn(kernel: FunctionKernel, share: float, width: int, place: str) -> None:
     rule, exponent, remedy = RULES[kernel.primed], "the operand", REMEDIES[kernel.primed]
+    where, guide = f"{place_of(kernel.body)}: ", "your-own-kernel.md"
     if kernel.function.definition.is_library:
-        remedy = "use a lower probability"
+        remedy, where, guide = "use a lower probability", "", "networks.md"
     elif not kernel.keeps_exponent:
         exponent = f"the rule {rule}="
         remedy = "let the rule raise the exponent further, and shift the result right as far"
     warnings.warn(
-        f"{place_of(kernel.body)}: {kernel.text}: {share:.0%} of the results need more than "
+        f"{where}{kernel.text}: {share:.0%} of the results need more than "
         f"{width} bits at the exponent of {exponent}, and saturate {place}: {remedy} "
-        "(docs/guide/your-own-kernel.md)",
+        f"(docs/guide/{guide})",
         LostTensorWarning,
         stacklevel=4,
     )
@@ -100,6 +107,10 @@ def cut_share(kernel: FunctionKernel, widths: Sequence[int], width: int) -> floa
     kinds = (ranges.gradient, ranges.activation) if kernel.primed else (ranges.activation,) * 2
     shape = (max(SAMPLES // (group or 16), 1), group or 16)
     words = [_words(drawn, kind, w, shape) for kind, w in zip(kinds, widths, strict=False)]
+    if _is_dropout(kernel) and not kernel.primed:
+        # Most dropouts follow a ReLU or a GELU: the same mean comes from fewer, larger values.
+        words[0] = np.rint(words[0] * (NORMAL_MEAN / RECTIFIED_MEAN)).astype(np.int64).clip(0)
+        words[1] = np.ones_like(words[1])  # a mask that keeps every value
     exponents = [5 - w for w in widths]  # values with a deviation near 1
     function = kernel.function
     if kernel.primed and function.reduces:
