@@ -274,7 +274,7 @@ def test_lstsq_drivers_of_singular_values_return_them_and_their_rank(driver):
     assert int(share.rank) == 1 and share.solution.fc.flatten().tolist() == [1, 0]
 
 
-def test_lstsq_and_svd_refuse_what_a_driver_does_not_take():
+def test_lstsq_and_svd_refuse_unsuitable_drivers():
     deficient, b = mcf.tensor([[1.0, 2], [2, 4], [3, 6]], nc=2), mcf.tensor([[1.0]] * 3, nc=2)
     with pytest.raises(LinAlgError, match=r"'gels' .* rank 1 of 2: use .*'gelsy'"):
         torch.linalg.lstsq(deficient, b, driver="gels")
