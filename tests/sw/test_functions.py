@@ -593,7 +593,8 @@ ERRORS = {
     "return x.rounded(2)": r"own.py:5: own: rounded takes \(shift, rounding\), .*Rounding.EVEN; >>",
     "return x.rounded(2, Rounding.RANDOM)": r"own.py:5: a function has no random bits: round by Ro",
     "return k.sum(x, axis=1)": r"own.py:5: own: sum takes \(value\), not the arguments of this",
-    "return where(x.negative, 0, 3)": r"own.py:5: a value .* is needed, not 3: .*constant\(3\)",
+    "return where(x.negative, 0, 0.5)": r"own.py:5: a kernel computes with whole .* not with 0.5",
+    "return x.at_least(x) + k.sum(0)": r"own.py:5: a value .* is needed, not 0: .*constant\(0\)",
     "return where(x.negative, 0)": r"own.py:5: own: where takes \(condition, new, old\), not the",
     "return k.given(3)": r"own.py:5: own: given takes \(number, low, high\), not the arguments",
     "return x + k.given(0, 0, 5)": r"own.py:5: k.given\(0, ..\) is a constant that the rule .*wr",
@@ -808,6 +809,24 @@ def quarter(registered):
         return x >> 2
 
     return quarter
+
+
+def test_kernel_of_two_numbers_and_a_wide_fixed_value_saturates(registered):
+    """Both ask for an instruction more than their text has: a constant, and a clip of a factor."""
+
+    @trainwright.kernel(gradient="straight-through")
+    def signs(k, x):
+        return where(x.negative, -3, where(x.zero, 0, 3))
+
+    @trainwright.kernel(gradient="straight-through", whole_bits=2)
+    def squared(k, x):
+        scaled = k.scaled(x, 12)
+        return k.fixed((scaled * scaled).rounded(12, Rounding.EVEN), 12)
+
+    x = torch.tensor([-1.0, 0.0, 0.5, 1.984375])
+    assert signs(x).mul(64).tolist() == [-3, 0, 3, 3]
+    assert squared(x).tolist() == [1.0, 0.0, 0.25, 126 / 32]  # 1.984375^2 is 126.008 / 32
+    assert squared(x * 2).tolist() == [127 / 32, 0.0, 1.0, 127 / 32]
 
 
 def test_kernel_gradient_of_gradient_is_one_error_and_no_constant(quarter):

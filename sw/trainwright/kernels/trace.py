@@ -443,17 +443,16 @@ _refuse(Value, "a value", _REFUSED)
 _refuse(Condition, "a condition", _NO_CONDITION)
 
 
-def where(condition: Condition, new: Value | int, old: Value) -> Value:
+def where(condition: Condition, new: Value | int, old: Value | int) -> Value:
     """Choose ``new`` in the lanes of a condition, ``old`` in the others."""
     if not isinstance(condition, Condition):
         raise KernelError(
             f"{_line()}: where takes a condition such as x.negative, not {condition!r}"
         )
     body = condition.value.body
-    body.check_values(old)
-    value = new if isinstance(new, Value) else body.constant(new)
-    reach = min(value.low, old.low), max(value.high, old.high)
-    return body.step(reach, kind=Op.WHERE, a=value, old=old, condition=condition)
+    value, other = (v if isinstance(v, Value) else body.constant(v) for v in (new, old))
+    reach = min(value.low, other.low), max(value.high, other.high)
+    return body.step(reach, kind=Op.WHERE, a=value, old=other, condition=condition)
 
 
 @dataclass(eq=False)
@@ -548,7 +547,8 @@ class Body:
         """Raise ``KernelError`` for what is no value, or one of another recording."""
         for value in values:
             if not isinstance(value, Value):
-                remedy = f": write k.constant({value})" if is_size(value) else ""
+                is_number = isinstance(value, int) and not isinstance(value, bool)
+                remedy = f": write k.constant({value})" if is_number else ""
                 raise self.error(f"a value of the kernel is needed, not {shown(value)}{remedy}")
             if value.body is not self:
                 raise self.error("a value of another kernel is used: read it in this one")
@@ -607,7 +607,11 @@ class Body:
         if self.whole_bits is None:
             raise self.error("fixed is for results with whole_bits, whose exponent is constant")
         shift = fraction - (self.bits - 1 - self.whole_bits)
-        return value.rounded(shift, Rounding.EVEN) if shift >= 0 else value * (1 << -shift)
+        if shift >= 0:
+            return value.rounded(shift, Rounding.EVEN)
+        # Factors have 18 bits; a result has at most 16, so it saturates wherever the clip does.
+        factor = value if fits((value.low, value.high), FACTOR_WIDTH) else value.clip(FACTOR_WIDTH)
+        return factor * (1 << -shift)
 
     def sum(self, value: Value) -> Value:
         """Sum the value over its group; exact, so that no order of the sum changes a bit."""
