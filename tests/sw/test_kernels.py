@@ -242,7 +242,7 @@ MISTAKES = {
     "float constant": lambda body, x: body.constant(0.0),
     "constant None": lambda body, x: body.constant(None),
     "chosen float": lambda body, x: where(x.zero, 1.5, x),
-    "old number": lambda body, x: where(x.zero, x, 3),
+    "old float": lambda body, x: where(x.zero, x, 3.0),
     "written number": lambda body, x: body.write("y", 3),
     "kept number": lambda body, x: body.keep(KEPT, 3),
     "total of a number": lambda body, x: body.total(3),
