@@ -5,12 +5,19 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from trainwright.compiler.chip.memory import TARGETS
+from trainwright.compiler.chip.memory import (
+    TARGETS,
+    ChipMemory,
+    LabelGrid,
+    classes_in_rows,
+    label_kinds,
+)
 from trainwright.driver import Driver, QuantisedModel
 from trainwright.driver.resident import ResidentDriver, lay_out_data
 from trainwright.fixed.scale import Scales
 from trainwright.network import Layer, load_network
 from trainwright.onchip.rates import Entry
+from trainwright.onchip.samples import target_rows
 from trainwright.onchip.state import ChipState
 from trainwright.train.chip_update import ChipModel
 
@@ -33,7 +40,18 @@ def model_of(state: ChipState) -> QuantisedModel:
 def put_batch(driver: ResidentDriver, inputs: torch.Tensor, labels: np.ndarray) -> None:
     """Write inputs and targets of the next steps of a driver without a data set."""
     driver._put_inputs(inputs, None)
-    driver._write(TARGETS, driver.memory.targets(labels))
+    driver._write(TARGETS, targets(driver.memory, labels))
+
+
+def targets(memory: ChipMemory, labels: np.ndarray) -> np.ndarray:
+    """Return the rows of ``TARGETS`` for the main head's labels (batch,) or (batch, tokens)."""
+    network, lanes = memory.step.network, memory.layout.lanes
+    if not classes_in_rows(network, lanes):
+        return target_rows(labels, network.classes, lanes)
+    grid = LabelGrid.of(next(iter(label_kinds(network).values())), memory.step.batch, lanes)
+    words = np.full((grid.sequences, grid.blocks * lanes), -1)
+    words[:, : grid.samples] = labels.reshape(grid.sequences, grid.samples)
+    return words.reshape(-1, lanes)
 
 
 def calibrated(

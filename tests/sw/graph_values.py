@@ -100,7 +100,7 @@ def _within(
 def _rounded(result: Tensor, exact: Values, shift: int) -> tuple[Values, Values]:
     """Round exact integers to words; return the words, and which of them saturated."""
     rounded, saturated, _ = result.format.encode(
-        exact.astype(np.int64), shift, underflow=result.underflow
+        exact.astype(np.int64), shift, underflow="zero" if result.zero else "never"
     )
     return rounded, saturated
 

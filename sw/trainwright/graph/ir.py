@@ -55,11 +55,6 @@ class Tensor:
     """Words that each value is cut into on the accelerator that the graph is compiled for."""
 
     @property
-    def underflow(self) -> str:
-        """The rule for values below the smallest number: ``trainwright.formats.UNDERFLOWS``."""
-        return "zero" if self.zero else "never"
-
-    @property
     def width(self) -> int:
         """Bits of a value's integer, as it is multiplied."""
         return self.format.decoded_width
@@ -369,11 +364,6 @@ class Graph:
     def windows(self) -> dict[str, Unfold]:
         """Unfoldings, by the tensor that they make."""
         return {op.out: op for op in self.ops if isinstance(op, Unfold)}
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of all products of two tensors."""
-        return sum(self.products(op) for op in self.ops if op.sums)
 
     @property
     def work(self) -> int:

@@ -39,10 +39,6 @@ Tree = dict[int, tuple[int, int]]
 class Cost:
     """Cost model of contraction orders, in multiply-accumulates."""
 
-    value: float = 0.0
-    """Cost of each value of a partial result."""
-    least: int = 0
-    """Least cost of a product, however small."""
     held: int = 0
     """Values of a tensor that fit the scratchpad at once; 0: any number. A larger tensor is
     consumed in slices, along axes that all its readers have, or computed again for each further
@@ -122,9 +118,7 @@ class Site:
         macs = prod(sizes[axis] for axis in axes) / self._fill(first, second)
         # The cycles of partly idle arrays decide between orders, not the multiplications: a product
         # of thin factors keeps few multipliers busy.
-        macs *= self._passes(first, second)
-        values = prod(sizes[axis] for axis in self.result_axes(first | second))
-        return max(macs, self.cost.least) + self.cost.value * values
+        return macs * self._passes(first, second)
 
     @CachedMethod
     def digits_of(self, mask: int) -> int:

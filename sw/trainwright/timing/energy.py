@@ -25,10 +25,8 @@ _FACTOR = re.compile(r"\.G\d+$")
 
 @dataclass(frozen=True)
 class EventEnergy:
-    """Published energy of one kind of event, in pJ of the source's own process."""
+    """Published energy of a bit, or of a product of two bits, in pJ of the source's own process."""
 
-    unit: str
-    """Unit of an amount, such as a bit."""
     low: float
     high: float
     in_logic: bool
@@ -38,11 +36,11 @@ class EventEnergy:
 
 
 ENERGIES = {
-    "multiply": EventEnergy("product of two bits", 3.1 / 1024, 0.2 / 64, in_logic=True),
-    "add": EventEnergy("bit of a sum", 0.1 / 32, 0.03 / 8, in_logic=True),
-    "register": EventEnergy("bit", 0.1 / 32, (0.2 + 0.03) * 4 / 16, in_logic=False),
-    "scratchpad": EventEnergy("bit", 10 / 64, 100 / 64, in_logic=False),
-    "external": EventEnergy("bit", 1300 / 64, 2600 / 64, in_logic=False, on_chip=False),
+    "multiply": EventEnergy(3.1 / 1024, 0.2 / 64, in_logic=True),
+    "add": EventEnergy(0.1 / 32, 0.03 / 8, in_logic=True),
+    "register": EventEnergy(0.1 / 32, (0.2 + 0.03) * 4 / 16, in_logic=False),
+    "scratchpad": EventEnergy(10 / 64, 100 / 64, in_logic=False),
+    "external": EventEnergy(1300 / 64, 2600 / 64, in_logic=False, on_chip=False),
 }
 """Energies by event.
 

@@ -51,17 +51,12 @@ TINY = 1e-6
 
 @dataclass(frozen=True)
 class Execution:
-    """Execution of a descriptor: its number, engine, and the cycles from start to end.
-
-    ``times`` is how often it is executed alike: a body of a loop appears once.
-    """
+    """Execution of a descriptor: its number, engine, and the cycles from start to end."""
 
     number: int
     engine: Engine
     start: float
     end: float
-    macs: int
-    times: int
 
 
 @dataclass(frozen=True)
@@ -83,30 +78,20 @@ class Timeline:
 
     cycles: int = 0
     spans: list[Execution] = field(default_factory=list)
+    """Executions, those of the body of a loop once."""
     loops: list[LoopSpan] = field(default_factory=list)
     """Loops, an inner one before the one around it."""
     bytes_moved: int = 0
-    step: int | None = None
-    """Number of the step, where it matters."""
-
-    def busy(self, engine: Engine) -> float:
-        """Return the cycles in which an engine has commands."""
-        return sum((s.end - s.start) * s.times for s in self.spans if s.engine is engine)
 
     def executions(self) -> list[Execution]:
         """Return every execution of every descriptor, by start, bodies of loops repeated."""
-        spans = [replace(span, times=1) for span in self.spans]
+        spans = list(self.spans)
         for loop in self.loops:
             body = [span for span in spans if loop.first <= span.number < loop.end]
             for iteration in range(1, loop.iterations):
                 shift = iteration * loop.duration
                 spans += [replace(s, start=s.start + shift, end=s.end + shift) for s in body]
         return sorted(spans, key=lambda span: span.start)
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates, rows that are not written left out."""
-        return sum(s.macs * s.times for s in self.spans)
 
 
 @dataclass
@@ -348,7 +333,7 @@ def predict(
     With ``repeated`` the program has run in the step before and runs in the next.
     """
     timing = timing or MemoryTiming.of(parameters)
-    timeline = Timeline(step=step)
+    timeline = Timeline()
     fetch = _Fetch(len(program), parameters, repeated)
 
     def run(first: int, stop: int, now: float, times: int) -> float:
@@ -385,8 +370,7 @@ def predict(
             index += 1
         machine.await_engines(Engine.ALL)
         timeline.spans += [
-            Execution(r.number, r.work.engine, r.start, end, r.work.macs, times)
-            for r, end in machine.spans
+            Execution(r.number, r.work.engine, r.start, end) for r, end in machine.spans
         ]
         return machine.now
 

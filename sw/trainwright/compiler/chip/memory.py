@@ -20,7 +20,7 @@ from trainwright.network import Network
 from trainwright.onchip.choices import label_bytes, no_label
 from trainwright.onchip.layout import WeightLayout, WeightPart, Words
 from trainwright.onchip.loss import in_groups
-from trainwright.onchip.samples import WEIGHTS_LABEL, digit_rows, require_labels, target_rows
+from trainwright.onchip.samples import WEIGHTS_LABEL, digit_rows
 from trainwright.onchip.schedule_pass import COLUMNS, row_of
 
 TARGETS, STATE, FACTORS = "targets", "state", "factors"
@@ -180,20 +180,6 @@ class ChipMemory:
             none = np.array([no_label(self.step.network.classes)])
             words[DIGITS] = digit_rows(np.append(WEIGHTS_LABEL, none), self.layout.lanes)
         return words
-
-    def targets(self, labels: Words) -> Words:
-        """Return the rows of ``TARGETS`` for the main head's labels (batch,) or (batch, tokens).
-
-        Raises ``ValueError`` for labels that are no classes.
-        """
-        network, lanes = self.step.network, self.layout.lanes
-        require_labels(labels, network.classes)
-        if not classes_in_rows(network, lanes):
-            return target_rows(labels, network.classes, lanes)
-        grid = LabelGrid.of(next(iter(label_kinds(network).values())), self.step.batch, lanes)
-        words = np.full((grid.sequences, grid.blocks * lanes), -1)
-        words[:, : grid.samples] = labels.reshape(grid.sequences, grid.samples)
-        return words.reshape(-1, lanes)
 
     def place_of(self, part: WeightPart) -> FactorPlace:
         """Return where the factors of a part are kept.
