@@ -608,6 +608,28 @@ def test_state_dict_of_other_bits_loads_with_the_precision_of_the_own_bits(
         model.load_state_dict(dict(model.state_dict()))  # without metadata
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **numbers: tnn.TTLinear(32, 16, rank=4, **numbers),
+        lambda **numbers: tnn.TTConv2d(2, 16, 3, **numbers),
+        lambda **numbers: tnn.TTLayerNorm(32, **numbers),
+    ],
+)
+def test_state_dict_of_float32_loads_into_layers_that_round_and_back(make):
+    source, model = make(numbers="float32"), make()
+    shape = (4, 2, 8, 8) if isinstance(model, tnn.TTConv2d) else (8, 32)
+    model(1000 * torch.randn(shape))  # exponents of the values before
+    with pytest.warns(UserWarning, match=r"other numbers \(factor=fixed\(4\) for float32"):
+        model.load_state_dict(source.state_dict())
+    rounded, x = copy.deepcopy(source), torch.randn(shape)
+    rounded.set_numbers(model.numbers)
+    assert torch.equal(model(x), rounded(x))
+    with pytest.warns(UserWarning, match=r"layers that round was loaded into .* in float32"):
+        source.load_state_dict(model.state_dict())
+    assert all(map(torch.equal, source.parameters(), model.parameters()))
+
+
 def test_state_dict_of_formats_in_the_metadata_loads_as_before():
     state = _of_bits(8, compiled=False).state_dict()
     for name in ("0", "2"):

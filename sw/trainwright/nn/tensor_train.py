@@ -82,6 +82,8 @@ PROGRAM_EXPONENTS = "program_exponents"
 """Entry of a layer's ``state_dict`` with the exponents of compiled programs."""
 FORMATS = "formats"
 """Entry of a ``state_dict`` with a layer's formats by class; in older files of its metadata."""
+QUANTISE = "quantise_"
+"""Beginning of the names of a layer's quantisers."""
 ENTRY_BYTES = 1024
 """Unit of the entry's size, in bytes: the exponents of a program of eight layers fit in one."""
 
@@ -520,10 +522,10 @@ class TensorTrain(torch.nn.Module):
         if not self._is_rounded:
             return
         if recording():
-            raise RuntimeError(self._advice("what torch records cannot follow its exponents"))
+            raise RuntimeError(self._advice("what torch records cannot follow its exponents;"))
         own = (*self.all_factors, *self.buffers(), *([] if self.bias is None else [self.bias]))
         if transforming() and any(is_batched(tensor) for tensor in own):
-            raise RuntimeError(self._advice("vmap hides the numbers its exponents are chosen by"))
+            raise RuntimeError(self._advice("vmap hides the numbers its exponents are chosen by;"))
 
     def _require_settled(self) -> None:
         """Raise ``RuntimeError`` where exponents would have to follow the data and cannot."""
@@ -533,12 +535,14 @@ class TensorTrain(torch.nn.Module):
         if self.training or not settled:
             first = "" if settled else " after a batch outside of torch.func"
             raise RuntimeError(
-                self._advice(f"its exponents cannot move in torch.func: call model.eval(){first}")
+                self._advice(
+                    f"its exponents cannot move in torch.func: call model.eval(){first}, or"
+                )
             )
 
     def _advice(self, why: str) -> str:
         return (
-            f"{type(self).__name__} rounds to {self._factor_format()}, and {why}; or use the dense "
+            f"{type(self).__name__} rounds to {self._factor_format()}, and {why} use the dense "
             'model with the same rounded weights, trainwright.to_torch(model), or numbers="float32"'
         )
 
@@ -777,6 +781,34 @@ class TensorTrain(torch.nn.Module):
             exponents.clear()
             exponents.update(loaded.get(name, {}))
 
+    def _is_state_of_floats(self, state_dict: Mapping[str, torch.Tensor], prefix: str) -> bool:
+        """Return whether a ``state_dict`` is of a layer in float32, which has no quantisers."""
+        whole = {*self._factor_names(prefix), prefix + "factor_exponents"}
+        rounds = any(name.startswith(prefix + QUANTISE) for name in state_dict)
+        return not rounds and whole <= state_dict.keys()
+
+    def _suit_quantisers(self, state_dict: MutableMapping[str, torch.Tensor], prefix: str) -> None:
+        """Give what is loaded the quantisers' entries that this layer has, and no others.
+
+        Layers in float32 have none; ``_suit_loaded`` replaces the values of entries that are added.
+        """
+        own = {
+            prefix + name: value
+            for name, value in self.named_buffers()
+            if name.startswith(QUANTISE)
+        }
+        given = [name for name in state_dict if name.startswith(prefix + QUANTISE)]
+        if not own and given:
+            warnings.warn(
+                f"a state_dict of layers that round was loaded into a {type(self).__name__} in "
+                "float32, which computes with unrounded factors",
+                stacklevel=2,
+            )
+            for name in given:
+                del state_dict[name]
+        elif not given and self._is_state_of_floats(state_dict, prefix):
+            state_dict.update(own)
+
     def _suit_loaded(
         self, before: Mapping[str, str], state_dict: MutableMapping[str, torch.Tensor], prefix: str
     ) -> None:
@@ -797,7 +829,7 @@ class TensorTrain(torch.nn.Module):
         )
         # Quantisers of zeros are not calibrated: the next batch does.
         for name, value in state_dict.items():
-            if name.startswith(f"{prefix}quantise_"):
+            if name.startswith(prefix + QUANTISE):
                 state_dict[name] = torch.zeros_like(value)
         fmt, factors = self._factor_format(), list(map(state_dict.get, self._factor_names(prefix)))
         if before.get("factor") not in (str(fmt), formats["factor"]) and all(
@@ -855,13 +887,16 @@ class TensorTrain(torch.nn.Module):
                 "the layer's load_dense(weight, bias)"
             )
         # ``state_dict`` is torch's own copy, from which the quantisers are loaded afterwards.
-        formats = state_dict.pop(prefix + FORMATS, None)
-        if not self.is_float:
-            before = local_metadata.get(FORMATS, {})
+        before = local_metadata.get(FORMATS, {})
+        if (entry := state_dict.pop(prefix + FORMATS, None)) is not None:
             try:
-                before = before if formats is None else _object_in(formats)
+                before = _object_in(entry)
             except ValueError:  # a mean of several state_dicts of other formats
                 before = dict.fromkeys(self.numbers.formats, "unreadable formats")
+        elif not before and self._is_state_of_floats(state_dict, prefix):
+            before = dict.fromkeys(self.numbers.formats, "float32")
+        self._suit_quantisers(state_dict, prefix)
+        if not self.is_float:
             self._suit_loaded(before, state_dict, prefix)
         state_dict = dict(state_dict)
         self._load_program_exponents(state_dict.pop(prefix + PROGRAM_EXPONENTS, None))
