@@ -537,7 +537,7 @@ def test_transform_that_hides_exponents_is_one_error_with_remedy():
     with pytest.raises(RuntimeError, match=r"model\.eval\(\) after a batch.*to_torch"):
         vmap(layer)(x)
     layer(x)
-    with pytest.raises(RuntimeError, match=r"model\.eval\(\); or.*to_torch"):
+    with pytest.raises(RuntimeError, match=r"model\.eval\(\), or.*to_torch"):
         grad(lambda s: layer(s).sum())(x)
     layer.eval()
     with pytest.raises(RuntimeError, match=r"vmap hides.*to_torch"):

@@ -887,16 +887,17 @@ class TensorTrain(torch.nn.Module):
                 "the layer's load_dense(weight, bias)"
             )
         # ``state_dict`` is torch's own copy, from which the quantisers are loaded afterwards.
-        before = local_metadata.get(FORMATS, {})
-        if (entry := state_dict.pop(prefix + FORMATS, None)) is not None:
-            try:
-                before = _object_in(entry)
-            except ValueError:  # a mean of several state_dicts of other formats
-                before = dict.fromkeys(self.numbers.formats, "unreadable formats")
-        elif not before and self._is_state_of_floats(state_dict, prefix):
-            before = dict.fromkeys(self.numbers.formats, "float32")
+        formats = state_dict.pop(prefix + FORMATS, None)
+        is_of_floats = self._is_state_of_floats(state_dict, prefix)
         self._suit_quantisers(state_dict, prefix)
         if not self.is_float:
+            before = local_metadata.get(FORMATS, {})
+            try:
+                before = before if formats is None else _object_in(formats)
+            except ValueError:  # a mean of several state_dicts of other formats
+                before = dict.fromkeys(self.numbers.formats, "unreadable formats")
+            if is_of_floats and not before:
+                before = dict.fromkeys(self.numbers.formats, "float32")
             self._suit_loaded(before, state_dict, prefix)
         state_dict = dict(state_dict)
         self._load_program_exponents(state_dict.pop(prefix + PROGRAM_EXPONENTS, None))
