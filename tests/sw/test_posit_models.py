@@ -191,6 +191,8 @@ def test_layers_evaluate_to_the_same_bits_without_gradients():
         (lambda: nn.Sequential(nn.Conv1d(3, 4, 2), nn.MaxPool1d(2)), (2, 3, 5)),
         (lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.AdaptiveAvgPool2d(2)), (2, 3, 3, 3)),
         (lambda: nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(2, 4), nn.GELU()), (5, 3)),
+        (lambda: nn.Upsample(scale_factor=2), (2, 3, 3)),
+        (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), (2, 1, 3, 3)),
     ],
 )
 def test_inference_mode_gives_the_same_bits(make, shape):

@@ -93,9 +93,20 @@ class GridTensor(Tensor):
         if func in EACH:
             return _each(EACH[func], args, kwargs)
         if func not in RULES and func._can_decompose():
-            return func.decompose(*args, **kwargs)  # whole, as in ``torch.inference_mode``
+            return _decomposed(func, args, kwargs)
         with below():
             return _dispatch(cls, func, args, kwargs)
+
+
+def _decomposed(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run a composite operator, which only ``torch.inference_mode`` passes whole, in its parts.
+
+    The parts are those that autograd sees; torch's decompositions in Python have other ones.
+    """
+    key = torch.DispatchKey.CompositeImplicitAutograd
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key):
+        return func._op_dk(key, *args, **kwargs)
+    return func.decompose(*args, **kwargs)
 
 
 def _each(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
