@@ -798,3 +798,28 @@ def test_graph_of_a_rounding_layer_is_one_error_and_of_a_float_layer_its_product
             record(layer.eval())
     layer, _ = layer_and_input("linear", "float32")
     torch.testing.assert_close(make_fx(layer)(x)(x), layer(x))
+
+
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_inputs_on_another_device_are_one_error(numbers):
+    layers = {
+        tnn.TTLinear(32, 16, rank=2, numbers=numbers): torch.rand(3, 32),
+        tnn.TTConv2d(2, 16, 3, numbers=numbers): torch.rand(3, 2, 8, 8),
+        tnn.TTEmbedding(32, 16, rank=2, numbers=numbers): torch.arange(3),
+    }
+    for layer, x in layers.items():
+        with pytest.raises(ValueError, match=r"parameters on cpu .* inputs on meta: .*x\.to"):
+            layer(x.to("meta"))
+
+
+def test_inputs_of_eight_bits_are_one_error():
+    x, layer = torch.rand(3, 32).to(torch.float8_e4m3fn), tnn.TTLinear(32, 16, rank=2)
+    with pytest.raises(TypeError, match=r"float8_e4m3fn: convert the inputs, .*float32\)$"):
+        layer(x)
+    with (
+        torch.autocast("cpu"),
+        pytest.raises(TypeError, match="float8_e4m3fn: convert the inputs"),
+    ):
+        layer(x)
+    with pytest.raises(TypeError, match=r"must be float16, .* not torch\.float8_e4m3fn: convert"):
+        trainwright.compile(layer, batch=4)(x)

@@ -29,6 +29,7 @@ from trainwright.nn.scales import (
 from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely, require_sizes
 from trainwright.nn.straight_through import gradient_rounded, straight_through
 from trainwright.nn.untyped import (
+    FLOATS,
     autocast_type,
     computed_again,
     dynamo_traces,
@@ -445,6 +446,12 @@ class TensorTrain(torch.nn.Module):
     def compute(self, x: torch.Tensor) -> torch.Tensor:
         """Compute ``forward`` in Python, whoever calls."""
         require_tensor(x)
+        if x.device != (own := self.all_factors[0].device):
+            raise ValueError(
+                f"{type(self).__name__} has parameters on {own} and was given inputs on "
+                f"{x.device}: move the inputs, x.to({str(own)!r}), or the layer, "
+                f"layer.to({str(x.device)!r})"
+            )
         dtype = self._output_dtype(x)
         self._require_readable()
         self._require_settled()
@@ -507,10 +514,10 @@ class TensorTrain(torch.nn.Module):
     def _output_dtype(self, x: torch.Tensor) -> torch.dtype:
         """Return the type of the outputs; ``TypeError`` where ``x`` does not go with the layer."""
         own, asked = self._dtype, autocast_type(x.device)
-        if asked is not None and x.is_floating_point() and torch.float64 not in (x.dtype, own):
+        if asked is not None and x.dtype in FLOATS and torch.float64 not in (x.dtype, own):
             return asked
         if x.dtype is not own:
-            other = f", or the layer, layer.to({x.dtype})" if x.is_floating_point() else ""
+            other = f", or the layer, layer.to({x.dtype})" if x.dtype in FLOATS else ""
             raise TypeError(
                 f"{type(self).__name__} has parameters of {own} and was given inputs of {x.dtype}: "
                 f"convert the inputs, x.to({own}){other}"

@@ -38,6 +38,10 @@ def is_parameter(value: object) -> bool:
     return isinstance(value, torch.nn.Parameter)
 
 
+FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
+"""Types of inputs and parameters of layers."""
+
+
 def require_module(value: object) -> None:
     """Raise ``TypeError`` unless ``value`` is a module."""
     if not isinstance(value, torch.nn.Module):

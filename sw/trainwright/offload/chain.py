@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from trainwright.nn.untyped import (
+    FLOATS,
     autocast_type,
     refuse_second_gradients,
     require_features,
@@ -157,10 +158,10 @@ class Chain:
         ``ValueError`` for unsuitable inputs.
         """
         require_tensor(x)
-        if not x.is_floating_point():
+        if x.dtype not in FLOATS:
             raise TypeError(
-                f"inputs must be floating point, not {x.dtype}: convert them, "
-                f"x.to({self._dtype}), and indices by an embedding in front of the layer"
+                f"inputs must be float16, bfloat16, float32 or float64, not {x.dtype}: convert "
+                f"them, x.to({self._dtype}), and indices by an embedding in front of the layer"
             )
         needed = torch.is_grad_enabled() and x.requires_grad
         if self.stretch.channels:
