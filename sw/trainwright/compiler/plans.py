@@ -50,5 +50,5 @@ def compile_step(
     if plan in FOLLOWED:
         require_loop(network, parameters)
         input_gradients, effort = False, MOST_EFFORT
-    own = own_parts(network, batch)
-    return compiled(network, batch, parameters, plan, input_gradients, effort, own)
+    definitions = own_parts(network, batch)
+    return compiled(network, batch, parameters, plan, input_gradients, effort, definitions)

@@ -23,12 +23,12 @@ MAGIC = b"trainwright run\n"
 
 def identity(*parts: bytes | str) -> str:
     """Return a name for the contents of ``parts`` together: 32 digits of SHA-256."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
         # Lengths keep ("ab", "c") and ("a", "bc") apart.
-        whole.update(len(data).to_bytes(8, "little") + data)
-    return whole.hexdigest()[:32]
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:32]
 
 
 @dataclass(frozen=True, kw_only=True)

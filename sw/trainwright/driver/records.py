@@ -21,11 +21,11 @@ def input_view(network: Network, name: str, images: torch.Tensor) -> torch.Tenso
 
     Writing to the view changes ``images``.
     """
-    whole = images.reshape(-1, *network.padded)
+    pixels = images.reshape(-1, *network.padded)
     node = next((node for node in network.nodes if node.name == name), None)
     if not isinstance(node, Input):
-        return whole
-    return whole[:, slice(*node.rows), slice(*node.columns)]
+        return pixels
+    return pixels[:, slice(*node.rows), slice(*node.columns)]
 
 
 def written_words(
@@ -54,40 +54,40 @@ def sample_records(
     require_labels(labels, step.network.classes)
     network, batch, form = step.network, step.batch, RecordFormat.of(step)
     lanes = step.parameters.lanes
-    whole = np.zeros((len(inputs), (form.beats + 1) * lanes), np.uint8)
+    result = np.zeros((len(inputs), (form.beats + 1) * lanes), np.uint8)
     for start in range(0, len(inputs), batch):
-        own = inputs[start : start + batch]
+        batch_inputs = inputs[start : start + batch]
         # The last samples are filled up with zeros, as buffers have the size of a batch.
-        filled = torch.nn.functional.pad(own, (0, 0, 0, batch - len(own)))
+        filled = torch.nn.functional.pad(batch_inputs, (0, 0, 0, batch - len(batch_inputs)))
         words = dict(written_words(network, step.inputs, filled))
         for content in form.contents:
             place = slice(lanes * content.first, lanes * (content.first + content.beats))
             if content.packed:
                 data = content.packed.pack(words[content.tensor].to(torch.int32))
-                whole[start : start + batch, place] = data.reshape(batch, -1)[: len(own)]
+                result[start : start + batch, place] = data.reshape(batch, -1)[: len(batch_inputs)]
             else:
                 size = label_bytes(network.classes)
-                data = np.full((len(own), lanes * content.beats // size), -1, f"<i{size}")
+                data = np.full((len(batch_inputs), lanes * content.beats // size), -1, f"<i{size}")
                 numbers = network.labels_of(network.main, labels)[start : start + batch]
                 data[:, : numbers.shape[1]] = numbers
-                whole[start : start + batch, place] = data.view(np.uint8)
+                result[start : start + batch, place] = data.view(np.uint8)
     if kind := label_kinds(network).get(1):
-        own = network.labels_of(network.sequence_head, labels)
+        targets = network.labels_of(network.sequence_head, labels)
         numbered = classes_in_rows(network, lanes)
-        whole[:, -lanes:] = target_beats(own, kind.classes, numbered=numbered, beat=lanes)
-    return whole
+        result[:, -lanes:] = target_beats(targets, kind.classes, numbered=numbered, beat=lanes)
+    return result
 
 
-def filled_records(step: CompiledStep, whole: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def filled_records(step: CompiledStep, records: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Fill records up to whole batches with blank records, which have no label."""
     network, lanes = step.network, step.parameters.lanes
     shape = (1, network.labels) if network.labels > 1 else 1
     none = np.full(shape, no_label(network.classes))
     if SAMPLES_OUTSIDE in step.buffers:
-        blank = np.zeros((1, whole.shape[1]), np.uint8)
+        blank = np.zeros((1, records.shape[1]), np.uint8)
         numbered = classes_in_rows(network, lanes)
         beats = target_beats(none, network.classes, numbered=numbered, beat=lanes)
         blank[:, -lanes:] = beats
     else:
         blank = sample_records(step, torch.zeros(1, network.input_size), none)
-    return np.concatenate([whole, blank.repeat(-len(whole) % step.batch, 0)])
+    return np.concatenate([records, blank.repeat(-len(records) % step.batch, 0)])

@@ -175,9 +175,9 @@ class ResidentDriver(Driver):
         if run.test:
             self.evaluation = resident_evaluation(self.memory, self.resident, run.test, run.loss)
         if self._pulled:  # check costs now: ``ValueError`` for a cost that a word cannot hold
-            whole = [np.arange(bond.left.columns) for bond in layout.bonds]
+            every = [np.arange(bond.left.columns) for bond in layout.bonds]
             sums = np.zeros(layout.columns, np.int64)
-            self.memory.prior_rows.words(sums, no_pulls(layout), whole)
+            self.memory.prior_rows.words(sums, no_pulls(layout), every)
         self._counted = [t.name for t in self.step.tensors if t.counted]
         self.last_run: Run | None = None
         """Run of the last ``run_steps`` or ``attend_steps``."""

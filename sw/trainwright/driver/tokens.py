@@ -139,8 +139,8 @@ class TokenCounts:
             values = values * (reached if first and causal else self._lengths)
         if queries and keys and causal and not first:
             values = (values + self._lengths) / 2
-        whole = len(values) * network.tokens ** (queries + keys)
-        return max(1, round(tensor.count * float(values.sum()) / whole))
+        places = len(values) * network.tokens ** (queries + keys)
+        return max(1, round(tensor.count * float(values.sum()) / places))
 
 
 class ReachedTokens:
@@ -163,16 +163,16 @@ class ReachedTokens:
         reached |= dict(zip(network.heads, tokens, strict=True))
         self._shares: dict[tuple[str, bool, bool], float] = {}
         for node in reversed(network.nodes):
-            own = reached[node.name]
+            marks = reached[node.name]
             # The gradient to an input has a name of its own, as in ``dx``.
             prefix = network.prefixes[node.name] if node.sources else f"d{node.name}"
-            read = [own] * len(node.sources)
-            self._shares[prefix, True, False] = _share(own)
+            read = [marks] * len(node.sources)
+            self._shares[prefix, True, False] = _share(marks)
             if isinstance(node, Attention):
-                pairs = key_masks(network, node, torch.ones_like(own))[:, None]
+                pairs = key_masks(network, node, torch.ones_like(marks))[:, None]
                 if node.masked:
                     pairs = pairs & attended[node.name][rows]
-                pairs = pairs & own[:, None, :, None]
+                pairs = pairs & marks[:, None, :, None]
                 read[1:] = [pairs.any(1).any(1)] * 2
                 # The driver's own count takes tensors of keys as whole, filled-up samples included.
                 filled = float(rows.double().mean()) or 1.0

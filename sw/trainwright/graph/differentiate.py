@@ -41,9 +41,9 @@ class Backward:
         total = parts[0]
         for number, part in enumerate(parts[1:], 2):
             last = number == len(parts)
-            whole = gradient_name(name) if last else f"{gradient_name(name)}.sum{number}"
-            self.ops.append(Kernel(self.tensor(whole, name), (total, part), SUM))
-            total = whole
+            sum_name = gradient_name(name) if last else f"{gradient_name(name)}.sum{number}"
+            self.ops.append(Kernel(self.tensor(sum_name, name), (total, part), SUM))
+            total = sum_name
         return total
 
     def tensor(self, new: str, like: str) -> str:

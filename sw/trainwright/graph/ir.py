@@ -426,10 +426,10 @@ def urgent(graph: Graph, large: float = 1.0) -> Graph:
     # List scheduling by the critical path: an operation is as urgent as the work that still has to
     # follow it, its own included.
     height: dict[str, int] = {}
-    own = {op.out: graph.work_of(op) for op in graph.ops}
-    most = large * sum(own.values())
+    work = {op.out: graph.work_of(op) for op in graph.ops}
+    most = large * sum(work.values())
     for op in reversed(graph.ops):
-        height[op.out] = own[op.out] + max(
+        height[op.out] = work[op.out] + max(
             (height[r.out] for r in readers.get(op.out, ())), default=0
         )
     pending, done, ordered = list(graph.ops), set(graph.given), list[Op]()
@@ -439,8 +439,8 @@ def urgent(graph: Graph, large: float = 1.0) -> Graph:
         op = max(ready, key=lambda op: height[op.out])
         # A large contraction would hold the arrays for most of the step, and its slices need whole
         # operands: smaller ones fill the time before it.
-        if own[op.out] > most:
-            small = [other for other in ready if other.sums and own[other.out] <= most]
+        if work[op.out] > most:
+            small = [other for other in ready if other.sums and work[other.out] <= most]
             op = max(small or ready, key=lambda op: height[op.out])
         pending.remove(op)
         done.add(op.out)

@@ -38,11 +38,11 @@ def _is_factor(name: str) -> bool:
 def _chain(tree: Tree, first: int, rest: Sequence[int]) -> int:
     """Multiply ``first`` by the masks ``rest``, one after another, and return the product."""
     for other in rest:
-        whole = first | other
+        product = first | other
         # Pairs have the lowest leaf first, as in the search: trees are compared by their pairs.
-        lowest = whole & -whole
-        tree[whole] = (first, other) if first & lowest else (other, first)
-        first = whole
+        lowest = product & -product
+        tree[product] = (first, other) if first & lowest else (other, first)
+        first = product
     return first
 
 
@@ -90,9 +90,9 @@ def bond_tree(site: Site, bond: int, *, rebuilt: bool) -> Tree:
             sides = {left: _chain(tree, x | right, [upper]),
                      right: _chain(tree, _chain(tree, upper, [left]), [x])}  # fmt: skip
         for side, above in sides.items():
-            own = [bit for bit in leaves.factors if bit & side]
-            for n in range(len(own)):
-                _chain(tree, _chain(tree, above, own[:n:-1]), own[:n])
+            factors = [bit for bit in leaves.factors if bit & side]
+            for n in range(len(factors)):
+                _chain(tree, _chain(tree, above, factors[:n:-1]), factors[:n])
         if rebuilt:
             _chain(tree, left | right, [upper])
         else:

@@ -384,13 +384,13 @@ class _Build:
     def along(self, name: str, value: _Value, over: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         """Return a value with axes of its own for what a function is over, and these axes."""
         x = value.tensor
-        own = tuple(axis for axis in self.tensors[x].axes if axis not in self.samples)
-        known = {"features": own, "tokens": self.samples[-1:]}
+        axes = tuple(axis for axis in self.tensors[x].axes if axis not in self.samples)
+        known = {"features": axes, "tokens": self.samples[-1:]}
         if {"rows", "columns", "channels"} & set(over):
-            if tuple(self.sizes[axis] for axis in own[:2]) != value.shape[:2] or len(own) < 3:
-                own = self.axes(name, ("h", "w", "i1"), value.shape)
-                x = self.view(name, x, (*own, *self.samples))
-            known |= {"rows": own[:1], "columns": own[1:2], "channels": own[2:]}
+            if tuple(self.sizes[axis] for axis in axes[:2]) != value.shape[:2] or len(axes) < 3:
+                axes = self.axes(name, ("h", "w", "i1"), value.shape)
+                x = self.view(name, x, (*axes, *self.samples))
+            known |= {"rows": axes[:1], "columns": axes[1:2], "channels": axes[2:]}
         chosen = {axis for part in over for axis in known[part]}
         return x, tuple(axis for axis in self.tensors[x].axes if axis in chosen)
 
@@ -415,10 +415,10 @@ class _Build:
         """
         f, function = self.network.function_at(node), self.copy_function
         greatest = f.definition.name == "max_pool" and node.window.padding != (0, 0)
-        own = self.tensors[below.tensor].format
+        old = self.tensors[below.tensor].format
         if greatest:
             # Coded values are in fixed point here, of one bit less than words have (``casts``).
-            wide = Fixed((15 if own.coded else own.width) + 1)
+            wide = Fixed((15 if old.coded else old.width) + 1)
             raised = definition_of("_raised").make()
             below = _Value(function(f"{prefix}.raised", below.tensor, raised, wide), below.shape)
         channels = self.axes(prefix, ("i1",), below.shape[2:])
@@ -436,7 +436,8 @@ class _Build:
         else:
             self.tensor(a, axes, self.kind(node.name))
         self.group(a, [name], f, places)
-        return function(f"{prefix}.a", a, definition_of("_lowered").make(), own) if greatest else a
+        lowered = definition_of("_lowered").make()
+        return function(f"{prefix}.a", a, lowered, old) if greatest else a
 
     def copy_function(self, name: str, x: str, f: Function, fmt: Format) -> str:
         """Apply an element-wise function whose result has a format of its own."""

@@ -68,10 +68,10 @@ def gather_kernel(k: Body) -> None:
     A lane without a column may keep the words of another bond: its sum of the left side is 0.
     """
     k.preserve(COUNTER)
-    own = k.read(IDENTITY, 0, 1)
+    marked = k.read(IDENTITY, 0, 1)
     for name, register in ((LOW, GATHERED_LOW), (HIGH, GATHERED_HIGH)):
         word = k.read(name, register.low, register.high)
-        k.keep(register, where(own.positive, word, k.held(register)))
+        k.keep(register, where(marked.positive, word, k.held(register)))
 
 
 def _logarithm(total: Value) -> tuple[Value, Value]:

@@ -179,9 +179,9 @@ class WeightLayout:
     def marks(self, kept: Kept) -> npt.NDArray[np.bool_]:
         """Return marks of all columns, true for those that are left; column 0 has none."""
         marks = np.zeros(self.columns, bool)
-        for bond, own in zip(self.bonds, kept, strict=True):
+        for bond, columns in zip(self.bonds, kept, strict=True):
             for side in (bond.left, bond.right):
-                marks[side.first + own] = True
+                marks[side.first + columns] = True
         return marks
 
     def columns_marked(self, marks: npt.NDArray[np.bool_]) -> list[Words]:

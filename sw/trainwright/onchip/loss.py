@@ -150,10 +150,10 @@ def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool, main: bo
         k.total(where(at, far - (1 << FRACTION), k.constant(0)).sum_lanes())
         k.total(where(at, 0 - minus_log, k.constant(0)).sum_lanes())
     else:
-        own = where(at, far - (1 << FRACTION), k.constant(0))
+        label_loss = where(at, far - (1 << FRACTION), k.constant(0))
         if counting:
             minus_log = where(_labelled(k, target).zero, 0, minus_log)
-        k.total(own.sum_lanes() - minus_log)
+        k.total(label_loss.sum_lanes() - minus_log)
     if counting:
         return
     width = probability_width(k.group) if k.reduced else PROBABILITY_WIDTH

@@ -69,10 +69,10 @@ class IntegerSGD(ClosureOptimizer):
         rows = [-(-p.numel() // LANES) for p, _ in parameters]
         number = self.param_groups[0].setdefault("steps", 0)
         bits, first = random_rows(self._seed, number, range(sum(rows))), 0
-        for (p, group), own in zip(parameters, rows, strict=True):
+        for (p, group), count in zip(parameters, rows, strict=True):
             if p.grad is not None:
-                self._update(p, p.grad, group, [stream[first : first + own] for stream in bits])
-            first += own
+                self._update(p, p.grad, group, [stream[first : first + count] for stream in bits])
+            first += count
         self.param_groups[0]["steps"] = number + 1
 
     def _update(

@@ -72,12 +72,12 @@ def records(
         raise ValueError(f"a pixel of {pixels.max()} has more than {width} bits")
     require_labels(labels, classes, every=True)
     size = sample_bytes(pixels.shape[1], width, beat)
-    whole = np.zeros((len(pixels), (size - beat) * 8 // width), np.uint8)
-    whole[:, : pixels.shape[1]] = pixels
+    packed = np.zeros((len(pixels), (size - beat) * 8 // width), np.uint8)
+    packed[:, : pixels.shape[1]] = pixels
     if width < 8:
-        whole = (whole[:, ::2] | whole[:, 1::2] << width).astype(np.uint8)
+        packed = (packed[:, ::2] | packed[:, 1::2] << width).astype(np.uint8)
     targets = target_beats(labels.astype(np.int64), classes, numbered=numbered, beat=beat)
-    return np.concatenate([whole, targets], 1)
+    return np.concatenate([packed, targets], 1)
 
 
 def require_labels(labels: npt.NDArray[np.generic], classes: int, *, every: bool = False) -> None:
@@ -86,8 +86,8 @@ def require_labels(labels: npt.NDArray[np.generic], classes: int, *, every: bool
     most = classes - 1 if classes > 1 else MOST_TARGET
     # A label beyond the classes is a byte or a digit of another class, or of none.
     if labels.size and not least <= int(labels.min()) <= int(labels.max()) <= most:
-        given = f"labels from {labels.min()} to {labels.max()} of {classes} classes"
-        raise ValueError(f"{given}: give labels from {least} to {most}")
+        span = f"labels from {labels.min()} to {labels.max()} of {classes} classes"
+        raise ValueError(f"{span}: give labels from {least} to {most}")
 
 
 def label_words(labels: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:

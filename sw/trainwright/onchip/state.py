@@ -67,14 +67,14 @@ class ChipState:
         """
         if step.distance is not None:
             self._drop_weak(step.distance)
-        given = np.zeros(self.weights.shape, np.int64)
+        words = np.zeros(self.weights.shape, np.int64)
         positions = self._positions(self.compiled)
         for part, live, gradient in zip(self.layout.parts, positions, gradients, strict=True):
-            given.ravel()[part.places[live]] = gradient
+            words.ravel()[part.places[live]] = gradient
         now = np.array(exponents, np.int64)
         if step.number % INTERVAL == 0:
             self.renew_pulls(step)
-        self._update(given, now, step)
+        self._update(words, now, step)
         self.exponents = now
         if step.distance is not None:
             self._clear()
@@ -104,8 +104,8 @@ class ChipState:
         weights, moments = np.empty_like(self.weights), np.empty_like(self.moments)
         for kind, numbers in kinds.items():
             rows = np.isin(np.arange(len(layout.parts)), numbers)[layout.part_of_row]
-            own = {name: words[rows] for name, words in streams.items()}
-            weights[rows], moments[rows] = updated_rows(kind, own, [words[rows] for words in bits])
+            read = {name: words[rows] for name, words in streams.items()}
+            weights[rows], moments[rows] = updated_rows(kind, read, [words[rows] for words in bits])
         self.weights, self.moments = weights, moments
 
     def quantised(self) -> list[Words]:
@@ -117,9 +117,9 @@ class ChipState:
         return self._factors(self.compiled)
 
     def _factors(self, columns: Sequence[Words]) -> list[Words]:
-        whole = half_up(self.weights, self._hidden).ravel()
+        factors = half_up(self.weights, self._hidden).ravel()
         return [
-            part.code.words(whole[part.places[live]]) if part.code else whole[part.places[live]]
+            part.code.words(factors[part.places[live]]) if part.code else factors[part.places[live]]
             for part, live in zip(self.layout.parts, self._positions(columns), strict=True)
         ]
 
@@ -203,14 +203,14 @@ class ChipState:
     @classmethod
     def from_arrays(cls, layout: WeightLayout, arrays: Mapping[str, npt.NDArray]) -> "ChipState":
         """Return the state that ``to_arrays`` wrote. Raises ``ValueError`` for another layout."""
-        whole = {name: array.astype(np.int64) for name, array in arrays.items()}
-        factors, words = whole["factors"], whole["state"]
+        integers = {name: array.astype(np.int64) for name, array in arrays.items()}
+        factors, words = integers["factors"], integers["state"]
         if factors.shape != (layout.rows, LANES) or words.shape != factors.shape:
             raise ValueError(f"a state of {list(factors.shape)} words, not {[layout.rows, LANES]}")
         state = cls(layout, np.zeros_like(factors))
-        state.take(words, factors, whole["exponents"])
-        state.pulls = Pulls(whole["coefficients"], whole["coefficient_exponents"])
-        state.kept = layout.columns_marked(whole["kept"] > 0)
+        state.take(words, factors, integers["exponents"])
+        state.pulls = Pulls(integers["coefficients"], integers["coefficient_exponents"])
+        state.kept = layout.columns_marked(integers["kept"] > 0)
         state.compiled = state.kept
         return state
 

@@ -72,9 +72,9 @@ class PartUpdate:
 
 def update_kernel(k: Body, part: PartUpdate) -> None:
     """Update weights, moments and factors of a row."""
-    whole, low = weight_and_low(k, part.hidden)
+    bits, low = weight_and_low(k, part.hidden)
     moment = (low + (1 << (MOMENT_WIDTH - 1))).wrap(MOMENT_WIDTH)
-    weight, moment = _updated(k, part, whole >> MOMENT_WIDTH, moment)
+    weight, moment = _updated(k, part, bits >> MOMENT_WIDTH, moment)
     k.write(FACTOR, weight.rounded(part.hidden, Rounding.UP))
     k.write(STATE, (weight * (1 << MOMENT_WIDTH) + moment).wrap(part.hidden + MOMENT_WIDTH))
 
@@ -149,8 +149,8 @@ def pulls_of(k: Body, part: PartUpdate, weight: Value) -> tuple[Value | None, Va
     pulls = cut = None
     for shift_name, name in sides:
         shift = k.read(shift_name)
-        own = (k.read(name) * weight).rounded(shift, Rounding.UP).clip(PULL_WIDTH)
-        pulls = own if pulls is None else pulls + own
+        pull = (k.read(name) * weight).rounded(shift, Rounding.UP).clip(PULL_WIDTH)
+        pulls = pull if pulls is None else pulls + pull
         if part.cuts:
             cut = shift if cut is None else cut.at_most(shift)
     return pulls, cut

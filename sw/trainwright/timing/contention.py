@@ -67,8 +67,8 @@ def _settled(every: tuple[Traffic, ...], timing: MemoryTiming) -> tuple[float, .
     over banks meets another command in a bank as often as its part in that bank says.
     """
     most = [_most(engine, flying, burst, timing) for engine, flying, burst, _ in every]
-    moved = [(n, own) for n, (*_, tensors) in enumerate(every) for own in tensors]
-    demands = [_Demand(n, own.rate, own.ports) for n, own in moved]
+    moved = [(n, rows) for n, (*_, tensors) in enumerate(every) for rows in tensors]
+    demands = [_Demand(n, rows.rate, rows.ports) for n, rows in moved]
     beats = 1 / timing.bandwidth, ((MEMORY, 1.0),)
     demands += [_Demand(n, *beats) for n, (engine, *_) in enumerate(every) if engine in DMA]
     wanted: dict[int, float] = {}  # rows a cycle of each port if every command has its full speed

@@ -134,11 +134,11 @@ class ProfiledProgram:
             if command.number >= 0:
                 steps[-1].append(command)
         kinds: dict[tuple[int, ...], dict[str, list[CommandRecord]]] = {}
-        for number, own in zip(self.steps, steps, strict=True):
-            begin = own[0].start
-            moved = [replace(c, start=c.start - begin, end=c.end - begin) for c in own]
-            kinds.setdefault(tuple(c.number for c in own), {f"step {number}": moved})
-        return {name: own for kind in kinds.values() for name, own in kind.items()}
+        for number, commands in zip(self.steps, steps, strict=True):
+            begin = commands[0].start
+            moved = [replace(c, start=c.start - begin, end=c.end - begin) for c in commands]
+            kinds.setdefault(tuple(c.number for c in commands), {f"step {number}": moved})
+        return {name: commands for kind in kinds.values() for name, commands in kind.items()}
 
 
 def profiled(

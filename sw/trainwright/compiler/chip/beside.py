@@ -146,8 +146,8 @@ class Beside:
             lines = len(live.left) * part.rows // (part.blocks * part.line_rows)
             region = Region(name, d.local, lines * live.line_rows)
             size = self._p.row_bytes * region.count
-            whole = not d.levels and d.beats * self._p.beat_bytes == size
-            if whole and d.element_bytes == WORD_BYTES and not self._writes(after, region):
+            is_whole = not d.levels and d.beats * self._p.beat_bytes == size
+            if is_whole and d.element_bytes == WORD_BYTES and not self._writes(after, region):
                 regions[n] = region
         return regions
 

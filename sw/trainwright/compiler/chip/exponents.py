@@ -139,9 +139,9 @@ class ExponentSlots:
         for rule in rules:
             names += [name for name in (rule.x, rule.g, rule.z.name) if name is not None]
             if rule.kernel:
-                own = FunctionExponents.of(rule)
-                fixed |= own.fixed
-                names += [*own.fixed, *(own_sum.z.name for own_sum in own.sums)]
+                function = FunctionExponents.of(rule)
+                fixed |= function.fixed
+                names += [*function.fixed, *(own_sum.z.name for own_sum in function.sums)]
         names = dict.fromkeys((*(name for name in names if name not in sources), *more))
         statistics = sum(len(program.tensors) for program in programs)
         EXPONENTS.require(len(names), p, "a step on the chip")
@@ -182,9 +182,9 @@ def slots_lacking(network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
     """
     most = {limit.parameter: limit.greatest for limit in (EXPONENTS, STATISTICS)}
     needed = (1 << (count - 1).bit_length() for count in slots_expected(network))
-    given = {name: getattr(AcceleratorParameters, name) for name in most} | dict(sizes)
+    present = {name: getattr(AcceleratorParameters, name) for name in most} | dict(sizes)
     slots = {name: min(size, most[name]) for name, size in zip(most, needed, strict=True)}
-    return {name: size for name, size in slots.items() if size > given[name]}
+    return {name: size for name, size in slots.items() if size > present[name]}
 
 
 def _floor(rule: Rule, sources: Mapping[str, str]) -> tuple[str, ...]:
@@ -244,23 +244,23 @@ def with_slots(
     """
     descriptors: list[Descriptor] = []
     written: set[str] = set()
-    for index, own in enumerate(program.descriptors[:-1]):
-        d = own
+    for index, unbound in enumerate(program.descriptors[:-1]):
+        d = unbound
         if rule := program.rules.get(index):
-            if isinstance(own, Vector):
+            if isinstance(unbound, Vector):
                 if rule.z.name not in written:
                     to = row if row >= 0 else _row_written(program, rule, p)
                     descriptors += _sums(rule, slots, _row_read(program, rule), to)
-                slot = own.slot and own.slot + first_slot
+                slot = unbound.slot and unbound.slot + first_slot
                 scalars = FunctionExponents.of(rule).scalars(slots)
-                d = replace(own, scalars=tuple(scalars), slot=slot)
+                d = replace(unbound, scalars=tuple(scalars), slot=slot)
             else:
-                assert isinstance(own, Compute)
+                assert isinstance(unbound, Compute)
                 d = replace(
-                    own,
+                    unbound,
                     **_exponents(rule, slots),
                     grows=rule.exponents.adds and rule.g in written,
-                    slot=own.slot + first_slot,
+                    slot=unbound.slot + first_slot,
                 )
             written.add(rule.z.name)
         descriptors.append(d)
@@ -279,7 +279,7 @@ def _exponents(rule: Rule, slots: ExponentSlots) -> dict[str, Any]:
 
 def _row_read(program: CompiledProgram, rule: Rule) -> int:
     """Return a row that a function's passes read, and that is written before them."""
-    passes = (program.descriptors[n] for n, own in program.rules.items() if own.z == rule.z)
+    passes = (program.descriptors[n] for n, other in program.rules.items() if other.z == rule.z)
     return next(
         d.streams[d.users(d.reads)[0]].base for d in passes if isinstance(d, Vector) and d.reads
     )
@@ -288,8 +288,8 @@ def _row_read(program: CompiledProgram, rule: Rule) -> int:
 def _row_written(program: CompiledProgram, rule: Rule, p: AcceleratorParameters) -> int:
     """Return a row that passes of a function write before they read it, or -1 for none."""
     reads: list[Touch] = []
-    for number, own in program.rules.items():
-        if own.z != rule.z:
+    for number, other in program.rules.items():
+        if other.z != rule.z:
             continue
         local = [t for t in touches(program.descriptors[number], p) if t.space == LOCAL]
         reads += [t for t in local if not t.write]
@@ -314,10 +314,10 @@ def _sums(rule: Rule, slots: ExponentSlots, source: int, row: int) -> list[Descr
     return [
         Compute(
             operation=Operation.MASK, levels=(Level(1),), x=source, g=source, z=row,
-            slot=slots.statistics + COPY_SLOT, tensor=f"exponent of {own.z.name}",
-            **_exponents(own, slots),
+            slot=slots.statistics + COPY_SLOT, tensor=f"exponent of {added.z.name}",
+            **_exponents(added, slots),
         )
-        for own in sums
+        for added in sums
     ]  # fmt: skip
 
 

@@ -87,10 +87,10 @@ def select_rows(layout: WeightLayout, kept: Kept) -> dict[int, npt.NDArray[np.in
     """
     selecting, lanes = dict[int, npt.NDArray[np.int64]](), layout.lanes
     for number, (bond, columns) in enumerate(zip(layout.bonds, kept, strict=True)):
-        whole, left = (line_rows(n, lanes) for n in (bond.left.columns, len(columns)))
-        if is_prefix(columns) and whole == left:
+        full, left = (line_rows(n, lanes) for n in (bond.left.columns, len(columns)))
+        if is_prefix(columns) and full == left:
             continue
-        gather = np.zeros((left * lanes, whole * lanes), np.int64)
+        gather = np.zeros((left * lanes, full * lanes), np.int64)
         gather[np.arange(len(columns)), list(columns)] = 1
         tiles = (_tiles(matrix, lanes) for matrix in (gather, gather.T))
         selecting[number] = np.concatenate([*tiles])

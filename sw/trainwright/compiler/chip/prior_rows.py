@@ -89,10 +89,10 @@ class PriorRows:
     def numbers(self) -> Words:
         """Column number, (side rows, lanes), that each word of a side row belongs to."""
         numbers = np.zeros((self.bonds, self.block, self.layout.lanes), np.int64)
-        for own, bond in zip(numbers, self.layout.bonds, strict=True):
+        for rows, bond in zip(numbers, self.layout.bonds, strict=True):
             left, right = (side.first + np.arange(side.columns) for side in (bond.left, bond.right))
-            own[: self.line_rows].reshape(-1)[: len(left)] = left
-            own[self.line_rows :][: len(right)] = right[:, None]
+            rows[: self.line_rows].reshape(-1)[: len(left)] = left
+            rows[self.line_rows :][: len(right)] = right[:, None]
         return numbers.reshape(-1, self.layout.lanes)
 
     def words(self, sums: Words, pulls: Pulls, kept: Kept) -> Words:

@@ -80,11 +80,10 @@ class RecordFormat:
         network = step.network
         if (words := network.rows_of(network.main)) > 1:
             rows = -(-words // lanes)
-            own = Content(TARGETS, beats, rows * label_bytes(network.classes), None)
-            contents[TARGETS,] = own
-            beats += own.beats
-            whole = range(step.batch)
-            fields.append(RecordField(TARGETS, own.first, whole, own.beats * lanes, own.beats))
+            content = Content(TARGETS, beats, rows * label_bytes(network.classes), None)
+            contents[TARGETS,], samples, size = content, range(step.batch), content.beats
+            fields.append(RecordField(TARGETS, content.first, samples, size * lanes, size))
+            beats += size
         return cls(beats, tuple(contents.values()), tuple(fields))
 
 
@@ -93,10 +92,10 @@ def _field(
 ) -> RecordField:
     """Return the part of a record that brings a content to one buffer of a step."""
     outer, size, lanes = packed.outer, packed.element_bytes, packed.outer.piece.width
-    strides, own = outer.piece.strides, arranged.outer.piece.strides
+    strides, record_strides = outer.piece.strides, arranged.outer.piece.strides
     rows, each = outer.layout.rows, strides.get(axis, outer.piece.rows) * size
     levels = [
-        RowLevel(outer.piece.counts[a], (strides[a] * size * lanes, own[a] * size))
+        RowLevel(outer.piece.counts[a], (strides[a] * size * lanes, record_strides[a] * size))
         for a in rows[: rows.index(axis) if axis in rows else 0]
     ]
     samples = range(*outer.ranges.get(axis, (0, batch)))

@@ -145,17 +145,17 @@ class _Batch(ABC):
         """
         data = self.data
         for number, first in enumerate(range(0, self._step.batch, count)):
-            place, own = places[number % len(places)], min(count, self._step.batch - first)
+            place, size = places[number % len(places)], min(count, self._step.batch - first)
             self.work.emit(
                 Samples(
                     address=data.address, local=place, targets=self._targets.start + first,
-                    samples=own, beats=self._beats, stride=data.record_bytes,
+                    samples=size, beats=self._beats, stride=data.record_bytes,
                     local_step=self._per, total=data.total, pixels=data.pixels,
                     input_bits=self.input_bits, drawn=True,
                     order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
                 )
             )  # fmt: skip
-            self._store(place, first, own)
+            self._store(place, first, size)
         self._store_targets()
 
     @abstractmethod
@@ -253,24 +253,24 @@ class _Images(_Batch):
         levels = (TransferLevel(count, self._sample_bytes, self._per),)
         self.work.store(SAMPLES_OUTSIDE, place, used, levels, first=first * used)
 
-    def transpose(self, whole: Sequence[Region]) -> None:
+    def transpose(self, regions: Sequence[Region]) -> None:
         """Transpose ranges of pixels of all samples to ``x.i``.
 
-        They come from the regions of the ``whole`` batch, or from ``x.s`` where there are none.
+        They come from the ``regions`` of the batch, or from ``x.s`` where there are none.
         """
         if not self._columns:
             return
         batch, padded, work = self._step.batch, self._rows, self.work
         # Two places: PE1 fills one while the other is stored.
-        size, places = (self._whole_piece, BUFFERS) if whole else self._pieces()
+        size, places = (self._whole_piece, BUFFERS) if regions else self._pieces()
         rows = size * padded
         results = [work.pad.allocate(SAMPLES_INSIDE, rows, top=True) for _ in range(places)]
         loaded = [work.rows(SAMPLES_OUTSIDE, rows, Bank.SAMPLES)
-                  for _ in range(0 if whole else places)]  # fmt: skip
+                  for _ in range(0 if regions else places)]  # fmt: skip
         for number, first in enumerate(range(self._columns.start, self._columns.stop, size)):
             count, to = min(size, self._columns.stop - first), results[number % places]
-            sources, per = [region.start + first for region in whole], self._per
-            if not whole:
+            sources, per = [region.start + first for region in regions], self._per
+            if not regions:
                 piece, per = loaded[number % places], count
                 levels = (TransferLevel(batch, self._sample_bytes, per),)
                 work.load(SAMPLES_OUTSIDE, first=first, rows=per, to=piece, levels=levels)

@@ -191,15 +191,15 @@ class _PartJob:
         work.pad.avoid(self._avoid)
         # Sums of squares take eight indices at a time, a thread each, so the last group is filled
         # up.
-        whole = padded_blocks(part) * self.per if self.prior else part.rows
+        padded = padded_blocks(part) * self.per if self.prior else part.rows
         held = len(self.live.left) * self.per
-        count = max(held if self.live.packed else part.rows, whole if self.prior else 0)
+        count = max(held if self.live.packed else part.rows, padded if self.prior else 0)
         self.factors = self._rows(f"{part.name} factors", count, Bank.FACTORS).start
         # Rows that the programs read: the factors themselves, unless columns between them were cut.
         self._left = self.factors
         if self._image:
             self._left = self._rows(f"{part.name} left", used, Bank.IMAGES).start
-        self.state = self._rows(f"{part.name} state", whole, Bank.STATE).start
+        self.state = self._rows(f"{part.name} state", padded, Bank.STATE).start
         # Rows of indices that were cut or pad a group count as 0 in the sums.
         for n in range(padded_blocks(part) if self.prior else 0):
             if n not in self.live.left:
@@ -276,12 +276,12 @@ class _PartJob:
         work.transpose(self.factors, spread.start, (Level(part.rows, g=1, z=part.lanes),),
                        source=0, to=1, tensor=f"{part.name} spread")  # fmt: skip
         for name, lanes in self.spreads.items():
-            own = spread
+            image = spread
             if lanes < part.lanes:
-                own = self._rows(part.name, spread.count, Bank.IMAGES)
-                work.products(spread.start, work.first_lanes(lanes).start, own.start,
+                image = self._rows(part.name, spread.count, Bank.IMAGES)
+                work.products(spread.start, work.first_lanes(lanes).start, image.start,
                               spread.count, tensor=f"{part.name} in its lanes")  # fmt: skip
-            self.images.append((name, own.start, part.size))
+            self.images.append((name, image.start, part.size))
 
 
 @dataclass(frozen=True)

@@ -142,14 +142,14 @@ def refitted(
     graph: Graph, stage: Stage, p: AcceleratorParameters, blocks: Sequence[Block] = ()
 ) -> Stage:
     """Return the stage with tiles whose rows suit the slices."""
-    whole = {block_axis(graph): blocks[0][1] - blocks[0][0]} if blocks and stage.blocked else {}
+    block = {block_axis(graph): blocks[0][1] - blocks[0][0]} if blocks and stage.blocked else {}
     choices = []
     for choice in stage.choices:
         works = []
         for work in choice.works:
             if work.impl and work.impl.array.along_lanes:
                 # Tiles were chosen for whole axes; a slice of an axis may fill a tile badly.
-                sizes = dict(graph.sizes) | whole | dict(stage.loops)
+                sizes = dict(graph.sizes) | block | dict(stage.loops)
                 if work.cut:
                     sizes[work.cut[0]] = min(sizes[work.cut[0]], work.cut[2] - work.cut[1])
                 work = replace(work, impl=_rows_of(graph, work.impl, sizes, p))

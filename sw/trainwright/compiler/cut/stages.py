@@ -461,8 +461,8 @@ class Stages:
                 # A result that later stages read stays whole; any other result needs a few slices
                 # only. A sum in parts needs two slices more: one part is computed while another is
                 # added.
-                whole = outside and (name not in spilled)
-                total += (rows if whole else TUNING.cut.slices_held * cut) + (
+                stays = outside and (name not in spilled)
+                total += (rows if stays else TUNING.cut.slices_held * cut) + (
                     2 * cut if summed else 0
                 )
             elif name in self.given or name in spilled:

@@ -178,12 +178,12 @@ def _in_both_orders(
     axes = {name: [x for x in graph.tensors[name].axes if x not in moving] for name in (a, b)}
     summed = [x for x in axes[a] if x in axes[b] and x not in graph.tensors[op.out].axes]
     for x, g in ((a, b), (b, a)):
-        own, other = (
+        of_x, of_g = (
             tuple(axis for axis in axes[name] if axis not in graph.tensors[partner].axes)
             for name, partner in ((x, g), (g, x))
         )
         for array in op.engines:
-            yield from _on_array(graph, op, p, array, (x, g), (own, other, tuple(summed)))
+            yield from _on_array(graph, op, p, array, (x, g), (of_x, of_g, tuple(summed)))
 
 
 def _on_array(

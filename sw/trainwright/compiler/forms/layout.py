@@ -123,8 +123,8 @@ class Piece:
         """Rows of zeros of a padded piece: the first, their count, rows to the next such run."""
         padded, strides = self.layout.padded, self.strides
         inner, size = strides[padded[-1]], prod(self.counts[a] for a in padded)
-        whole = -(-size // self.width) * self.width
-        return inner * size, inner * (whole - size), inner * whole
+        padded_size = -(-size // self.width) * self.width
+        return inner * size, inner * (padded_size - size), inner * padded_size
 
     @property
     def is_padded(self) -> bool:

@@ -182,12 +182,12 @@ class PassPlan:
         """List the levels of a sweep's rows, its first row, and whether its rows have tails."""
         # One value for a whole group, made of what registers hold, is written once.
         alone = self.z is not self.whole and not phase.code.reads
-        whole = () if alone else block.reduced
+        rows = () if alone else block.reduced
         if block.last is None:
-            return [(whole, 0, block.tail)]
+            return [(rows, 0, block.tail)]
         # The level of full rows along the lanes is the last one, where there is one.
-        levels = whole[:-1] if self.full else whole
-        full = [(whole, 0, False)] if self.full else []
+        levels = rows[:-1] if self.full else rows
+        full = [(rows, 0, False)] if self.full else []
         return [*full, (levels, block.last, True)]
 
     def _cycles(self, block: GroupBlock, inner: int | None) -> float:

@@ -102,12 +102,12 @@ class _Pairs:
         # Commands touch the same rows over and over: of 82,670 touches of `fashion` at batch 1,024,
         # 7,113 are distinct.
         touching: dict[tuple[Touch, object], int] = {}
-        for c, own in zip(commands, touched, strict=True):
-            for key in own:
+        for c, keys in zip(commands, touched, strict=True):
+            for key in keys:
                 touching[key] = touching.get(key, 0) | c.bit
         met = dict(zip(touching, _meeting(touching), strict=True))
         self.orders, self._conflicts, self._reads = (
-            [_union(met[key][k] for key in own) for own in touched] for k in range(3)
+            [_union(met[key][k] for key in keys) for keys in touched] for k in range(3)
         )
 
     def conflict(self, first: int, second: int) -> bool:

@@ -225,11 +225,12 @@ class StepAdapter:
 @cache
 def compiled(
     network: Network, batch: int, p: AcceleratorParameters, plan: str, input_gradients: bool,
-    effort: int, own: str,
+    effort: int, definitions: str,
 ) -> CompiledStep:  # fmt: skip
     """Return a training step compiled from its graph, for the driver. Raises ``CompileError``.
 
-    ``own`` is the text of ``own_parts``, as a kernel may read names that change their values.
+    ``definitions`` is the text of ``own_parts``, as a kernel may read names that change their
+    values.
     """
     step = cached_step(network, batch, p, inputs=input_gradients, plan=plan, effort=effort)
     adapter = StepAdapter(network, step)

@@ -109,10 +109,10 @@ def view_layout(layout: Layout, axes: Axes, view: Axes) -> Layout | None:
     ``None`` if the view does not lie in these rows: it lacks an axis of the lanes or of padding, or
     the rows are in another order than the tensor's axes.
     """
-    rows, own = (tuple(a for a in each if a not in layout.lanes) for each in (axes, view))
+    rows, view_rows = (tuple(a for a in each if a not in layout.lanes) for each in (axes, view))
     if layout.rows != rows or not {*layout.lanes, *layout.padded} <= set(view):
         return None
-    return replace(layout, rows=own)
+    return replace(layout, rows=view_rows)
 
 
 def viewed(
@@ -337,8 +337,8 @@ def compile_network(
 
 def _is_idle(step: StepPrograms, graph: StepGraph) -> bool:
     """Return whether a step with slices of large partial results leaves much of the arrays idle."""
-    own = {op.out for op in graph.whole.ops}
-    partial = [op.out for op in step.graph.whole.ops if op.sums and op.out not in own]
+    original = {op.out for op in graph.whole.ops}
+    partial = [op.out for op in step.graph.whole.ops if op.sums and op.out not in original]
     large = any(step.graph.whole.count(name) > step.cost.held for name in partial)
     return large and step.macs < TUNING.order.idle_below * step.cycles * step.parameters.multipliers
 
@@ -418,8 +418,8 @@ class _Search:
                 if order.cost > TUNING.order.worst_cost * orders[largest][0].cost:
                     continue
             try:
-                whole = ordered_small(graph, chosen) if is_small else graph.ordered(chosen)
-                step = compile_graph(whole, self.p, rows)
+                ordered_step = ordered_small(graph, chosen) if is_small else graph.ordered(chosen)
+                step = compile_graph(ordered_step, self.p, rows)
                 return replace(step, orders=tuple(chosen), refused=refused, cost=cost)
             except CompileError as error:
                 problems.append(error)

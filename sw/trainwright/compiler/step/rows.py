@@ -163,9 +163,9 @@ def require_chip(network: Network, p: AcceleratorParameters) -> None:
             f"{what} take factors of {NARROWEST} bits or more, not {factor.width}; use --update "
             "host"
         )
-    if own := [name for name, _ in network.singles if ".G" in name]:
+    if other := [name for name, _ in network.singles if ".G" in name]:
         raise CompileError(
-            f"{what} take one format of all factors, not others of {', '.join(own)}: leave these "
+            f"{what} take one format of all factors, not others of {', '.join(other)}: leave these "
             "out, or use --update host"
         )
     if network.classes > MOST_OUTPUTS:

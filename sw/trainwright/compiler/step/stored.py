@@ -236,6 +236,6 @@ def cached_step(
 
     if os.environ.get(SWITCH) == "0":
         return make()
-    own = own_parts(network, batch)
-    asked = repr((network, batch, p, inputs, plan, effort, own)).encode()
+    definitions = own_parts(network, batch)
+    asked = repr((network, batch, p, inputs, plan, effort, definitions)).encode()
     return StepCache().step(hashlib.sha256(_code() + asked).hexdigest(), make)

@@ -162,8 +162,8 @@ class Pieces:
         size = prod(part.counts[a] for a in group)
         # Rows of zeros lie behind the whole group, so a cut of it would end in values instead of
         # zeros.
-        whole = all(part.counts[a] == piece.counts[a] for a in group)
-        return not pad or size % self.p.lanes == 0 or (whole and piece.layout.padded == group)
+        is_whole = all(part.counts[a] == piece.counts[a] for a in group)
+        return not pad or size % self.p.lanes == 0 or (is_whole and piece.layout.padded == group)
 
     def result_piece(
         self, name: str, lanes: Axes, ranges: Ranges, groups: Sequence[Axes] = ()
@@ -372,15 +372,15 @@ class Pieces:
             if outer is None:
                 raise CutError(f"{name} is not there in one piece of {ranges}")
             sources = [self.obtain(name, outer.layout.lanes, ranges)]
-        whole = [piece for piece in sources if not set(piece.layout.lanes) & set(ranges)]
-        if not whole:
+        uncut = [piece for piece in sources if not set(piece.layout.lanes) & set(ranges)]
+        if not uncut:
             # A cut of the lanes has rows of its own only between whole rows. Otherwise all values
             # along the lanes are transposed: more than asked for, but correct.
             sources = [piece for piece in sources if Part(piece, ranges).is_even] or sources[-1:]
             if not Part(sources[-1], ranges).is_even:
                 lying = sources[-1].layout.lanes
                 ranges = {a: r for a, r in ranges.items() if a not in lying}
-        sources = whole or sources
+        sources = uncut or sources
         apart = [piece for piece in sources if not set(piece.layout.lanes) & set(lanes)]
         if apart:
             # A source whose rows already suit the new lanes as entries needs no copy before its

@@ -263,9 +263,9 @@ class Tiler:
         """Return the piece that a result is written to: of the slice, or the whole tensor."""
         ranges = self.pieces.own_ranges(name, slice_ if name in self.inside else self._block_ranges)
         if cut and not self._joined(name):
-            whole = overlap(ranges, ranges_of(cut))
-            assert whole is not None
-            ranges = whole
+            narrowed = overlap(ranges, ranges_of(cut))
+            assert narrowed is not None
+            ranges = narrowed
         pieces = self.pieces
         return pieces.existing(name, lanes, ranges) or pieces.result_piece(name, lanes, ranges)
 
@@ -343,7 +343,7 @@ class Tiler:
         target = self._target(op.out, impl.along, slice_, work.cut)
         sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
         written = self.pieces.own_ranges(op.out, ranges)
-        whole, cell = Part(target, written), ()
+        total, cell = Part(target, written), ()
         if op.parts:
             cell = tuple((axis, ranges[axis]) for axis, _ in op.parts[0])
         follows = op.parts and cell != op.parts[0]
@@ -366,7 +366,7 @@ class Tiler:
             )
         )  # fmt: skip
         if op.parts and follows:
-            self._add(z, whole, last=cell == op.parts[-1])
+            self._add(z, total, last=cell == op.parts[-1])
 
     def _add(self, x: Part, z: Part, *, last: bool) -> None:
         """Add a part of a sum to the sum of the earlier parts."""
