@@ -135,10 +135,10 @@ def interpret(
     p: AcceleratorParameters,
     *,
     trace: bool,
-    order: SampleOrder | None = None,
-    file: ExponentFile | None = None,
-    times: int = 1,
-    step: int = 0,
+    order: SampleOrder,
+    file: ExponentFile,
+    times: int,
+    step: int,
 ) -> tuple[Run, SampleOrder]:
     """Execute a program that ``trainwright.program.validation`` has checked on ``memory``.
 
@@ -148,8 +148,7 @@ def interpret(
     are read before they are written.
     """
     state, record = MachineState.fresh(memory, p), Record.counting(program, p)
-    state.order = order or state.order
-    state.file = file or ExponentFile(p.exponents)
+    state.order, state.file = order, file
     for number in range(times):
         state.registers, state.stream, state.step = [0] * REGISTERS, 0, step + number
         deque(executions(program, state, record, p), maxlen=0)

@@ -42,14 +42,13 @@ class External:
 
     @classmethod
     def of(
-        cls, graph: Graph, name: str, layout: Layout, ranges: Ranges, lanes: int,
-        *, digits: int = 1, view_of: str = "", reloadable: bool = False,
-    ) -> "External":  # fmt: skip
+        cls, graph: Graph, name: str, layout: Layout, ranges: Ranges, lanes: int, digits: int = 1
+    ) -> "External":
         """Describe ``ranges`` of a tensor in a layout, each row of values as rows of ``digits``."""
         counts = counts_of((*layout.rows, *layout.lanes), graph.sizes, ranges)
         piece = Piece.new(name, layout, counts, ranges, lanes, digits=digits)
         tensor = graph.tensors[name]
-        return cls(piece, tensor.axes, graph.shape(name), word_bytes(tensor), view_of, reloadable)
+        return cls(piece, tensor.axes, graph.shape(name), word_bytes(tensor))
 
     @classmethod
     def constant(cls, name: str, lanes: int) -> "External":

@@ -8,6 +8,7 @@ trained in this way.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
@@ -44,7 +45,7 @@ def rows_of(network: Network, graph: Graph, lanes: int, in_records: Collection[s
     unit = LANES // lanes
 
     def stored(name: str, layout: Layout) -> External:
-        return External.of(graph, name, layout, {}, lanes, reloadable=True)
+        return replace(External.of(graph, name, layout, {}, lanes), reloadable=True)
 
     rows = {name: (External.constant(name, lanes),) for name in (IDENTITY, ZEROS)}
     for n, layer in enumerate(network.layers, 1):

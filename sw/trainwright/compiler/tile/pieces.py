@@ -6,6 +6,7 @@ piece, and the one that nobody reads any more gives its rows back when commands 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from trainwright.compiler.cut.slices import block_axis, overlap
@@ -331,16 +332,15 @@ class Pieces:
 
     def _load_into(self, piece: Piece, source: External | None, ranges: Ranges) -> None:
         """Load a tensor from where it lies, or from where the host is to write it."""
-        name, outside = piece.tensor, self._outside(piece, source)
-        layout, view_of = source.layout if source else piece.layout, self.views.get(name, "")
-        self.move(Engine.LOAD, piece, ranges, self.external(piece, layout, outside, view_of))
+        layout = source.layout if source else piece.layout
+        outer = self.external(piece, layout, self._outside(piece, source))
+        view_of = self.views.get(piece.tensor, "")
+        self.move(Engine.LOAD, piece, ranges, replace(outer, view_of=view_of))
 
-    def external(self, piece: Piece, layout: Layout, ranges: Ranges, view_of: str = "") -> External:
+    def external(self, piece: Piece, layout: Layout, ranges: Ranges) -> External:
         """Describe ``ranges`` of a piece's tensor in external memory, in a layout."""
-        return External.of(
-            self.graph, piece.tensor, layout, ranges, self.p.lanes,
-            digits=piece.digits, view_of=view_of,
-        )  # fmt: skip
+        lanes, digits = self.p.lanes, piece.digits
+        return External.of(self.graph, piece.tensor, layout, ranges, lanes, digits)
 
     def move(self, engine: Engine, piece: Piece, ranges: Ranges, outer: External) -> None:
         """Append a load of a piece, or a store."""
