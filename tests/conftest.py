@@ -2,11 +2,13 @@
 
 import gc
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from trainwright.compiler import plans
+from trainwright.compiler.base.tuning import TUNING
 
 gc.set_threshold(100_000, 50, 100)
 """Netlists, programs and graphs are many objects in few cycles: a twentieth of the tests' time."""
@@ -25,9 +27,35 @@ def data_root() -> Path:
     return Path(root)
 
 
+@contextmanager
+def tuning():
+    """Yield a function that changes numbers of the compiler's search until the context ends.
+
+    The records are changed in place: every module of the compiler holds the same ones.
+    """
+    before: list[tuple[object, str, object]] = []
+
+    def change(section, **values):
+        record = getattr(TUNING, section)
+        for name, value in values.items():
+            before.append((record, name, getattr(record, name)))
+            object.__setattr__(record, name, value)
+
+    yield change
+    for record, name, value in reversed(before):
+        object.__setattr__(record, name, value)
+
+
+@pytest.fixture
+def tune():
+    """Change numbers of the compiler's search until the test ends: ``tune("block", cuts=1)``."""
+    with tuning() as change:
+        yield change
+
+
 @pytest.fixture(scope="module")
 def first_programs():
-    """Compile networks to the first programs that fit, in half the time that the best ones take.
+    """Compile networks to the first programs of a narrow search, in a third of the time.
 
     For files whose tests hold for every program: the search took half of their time. Tests that
     compare plans cannot use it, as first programs of two plans may contract in different orders.
@@ -38,6 +66,9 @@ def first_programs():
     def first(network, batch, p, plan, input_gradients, effort, own):
         return compiled(network, batch, p, plan, input_gradients, 1, own)
 
-    with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched, tuning() as change:
         patched.setattr(plans, "compiled", first)
+        change("choose", beam=2, least_beam=2)
+        change("lower", timed=1)
+        change("draft", cuts=1, combined_cuts=1)
         yield

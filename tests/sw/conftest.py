@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from trainwright.compiler.base.tuning import TUNING
 from trainwright.compiler.chip import beside
 from trainwright.compiler.chip import resident as steps
 from trainwright.data.idx import IMAGES, LABELS, STEMS
@@ -95,22 +94,3 @@ def folder(tmp_path_factory):
             header = struct.pack(f">{1 + array.ndim}I", magic, *array.shape)
             (path / stem).write_bytes(header + array.tobytes())
     return path.parent
-
-
-@pytest.fixture
-def tune():
-    """Change numbers of the compiler's search until the test ends: ``tune("block", cuts=1)``.
-
-    The records are changed in place: every module of the compiler holds the same ones.
-    """
-    before: list[tuple[object, str, object]] = []
-
-    def change(section, **values):
-        record = getattr(TUNING, section)
-        for name, value in values.items():
-            before.append((record, name, getattr(record, name)))
-            object.__setattr__(record, name, value)
-
-    yield change
-    for record, name, value in reversed(before):
-        object.__setattr__(record, name, value)
