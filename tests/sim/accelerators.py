@@ -21,6 +21,12 @@ BOARD = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
 )
 """Accelerator of the simulated boards with an SDRAM."""
+NARROW_SIZES = {
+    "lanes": 4, "pe1_rows": 2, "pe2_rows": 2, "word_width": 8, "factor_width": 8,
+    "wide_tensors": 1, "scratchpad_rows": 8192,
+}  # fmt: skip
+NARROW = AcceleratorParameters(**NARROW_SIZES)
+"""Words of a byte, which wide tensors have several of."""
 
 
 class Untraced:

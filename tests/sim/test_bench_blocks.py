@@ -5,10 +5,10 @@ import pytest
 from trainwright_sim.bench import runner
 from trainwright_sim.bench.catalogue import BENCHES
 
-ELSEWHERE = ("top", "sequencer", "scratchpad", "nest", "fetch", "pe1-posits")
-"""Benches whose blocks other default tests have: programs, what issues them and rows of the
-scratchpad `tests/hw/test_top.py` and most of these files, loop nests `test_nest.py`, fetching
-`test_pe2.py`, posits `test_lane_format.py` and `test_top.py`. Building and running the six takes
+ELSEWHERE = ("top", "sequencer", "scratchpad", "statistics", "nest", "fetch", "pe1-posits")
+"""Benches whose blocks other default tests have: programs, what issues them, statistics and rows of
+the scratchpad `tests/hw/test_top.py` and most of these files, loop nests `test_nest.py`, fetching
+`test_pe2.py`, posits `test_lane_format.py` and `test_top.py`. Building and running the seven takes
 more than a minute; `scripts/coverage` runs them, too."""
 
 

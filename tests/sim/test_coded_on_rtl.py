@@ -20,6 +20,8 @@ from test_coded_functions import FLOATS, POSITS, engine_for
 from test_overlapping_pools import CASES as POOLS
 from test_overlapping_pools import pooling
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 NEAR = 0.05
 """Part of the measured cycles by which the cycle model may be wrong."""
 CASES = {

@@ -5,27 +5,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from accelerators import NARROW
 
 from trainwright.check.product import check_product
 from trainwright.check.step import check_step
 from trainwright.compiler import compile_step
 from trainwright.network import load_network
-from trainwright.parameters import AcceleratorParameters
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
 
 pytestmark = pytest.mark.usefixtures("first_programs")
 
-P = AcceleratorParameters(
-    lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, wide_tensors=True,
-    scratchpad_rows=8192,
-)  # fmt: skip
 STALLS = MemoryModel(read_latency=90, write_latency=9, bandwidth=0.4, stall=0.6, seed=3)
 
 
 @pytest.fixture(scope="module")
 def rtl() -> Iterator[RtlAccelerator]:
-    with RtlAccelerator(P, memory_bytes=1 << 22) as accelerator:
+    with RtlAccelerator(NARROW, memory_bytes=1 << 22) as accelerator:
         yield accelerator
 
 
@@ -57,7 +53,7 @@ def test_steps_are_those_of_the_golden_model(rtl, widths, memory):
     assert outcome.comparison.mismatches == {}
     assert outcome.comparison.values > 1000
     if memory is PROMPT:
-        predicted = compile_step(network, 3, P).predicted_cycles
+        predicted = compile_step(network, 3, NARROW).predicted_cycles
         assert abs(predicted / outcome.counters.cycles - 1) < 0.05
 
 

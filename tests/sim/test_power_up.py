@@ -19,6 +19,8 @@ from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.build import build
 from trainwright_sim.library import Simulator
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 P = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, vector_engine=1, engine_lanes=1, exponents=64, sample_loads=1,
 )  # fmt: skip

@@ -25,6 +25,8 @@ from trainwright.train.resident import ResidentEngine
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 DIGITS = replace(load_network("digits"), classes=1)
 

@@ -20,6 +20,8 @@ from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.elementwise import MASK, SUM
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 POSITS, FLOATS = [kind.training for kind in KINDS.values()][:2]
 MIXED = (
     "activation=posit(8,0)", "gradient=float(4,3)", "intermediate=posit(8,1)c,gradient=fixed(16)",

@@ -25,6 +25,8 @@ from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics, sum_l
 from trainwright.formats import Fixed, Posit
 from trainwright.program.exponents import ExponentFile, ScaleEntry
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 BATCH = 64
 STEPS = 10
 """Steps in which a model of two layers follows data of any other magnitude.

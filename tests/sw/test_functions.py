@@ -53,6 +53,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.vector import Vector
 from trainwright.train.functional import outputs
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 ENGINE = AcceleratorParameters(vector_engine=1)
 WIDTHS = (4, 8, 12, 16)
 

@@ -15,6 +15,8 @@ import trainwright.nn as tnn
 from trainwright.fixed.health import LostTensorWarning
 from trainwright.network import Widths
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 POSITS = "activation=posit(8,0),gradient=posit(8,1)c"
 WIDE = Widths(activation=16)
 """Numbers whose rounding changes a result by less than 1 %."""

@@ -26,6 +26,8 @@ from trainwright.train.initial import deviation, fresh_exponent
 from trainwright.train.ranks import prior_gradients
 from trainwright.tt import to_matrix, tt_svd
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 MODULES = ["adam", "shapes", "tensor_train", "layers", "conversion", "model"]
 
 

@@ -22,6 +22,8 @@ from trainwright.network import NetworkError, network_from_dict
 from trainwright.nn.straight_through import gradient_rounded
 from trainwright.train.initial import initial_factors
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 NUMBERS = ("fixed", "float32", "activation=posit(8,0)")
 HALF = (torch.float16, torch.bfloat16)
 TYPES = (torch.float64, torch.float32, *HALF)

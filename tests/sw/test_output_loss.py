@@ -9,6 +9,8 @@ import torch
 import trainwright
 import trainwright.nn as tnn
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 NAMED = "of what differs between samples"
 
 

@@ -47,6 +47,8 @@ from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 P = AcceleratorParameters(stochastic_rounding=True)
 PLAIN = AcceleratorParameters()
 
