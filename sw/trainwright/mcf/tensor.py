@@ -12,6 +12,11 @@ from trainwright.mcf.errorfree import PRECISION
 from trainwright.mcf.expansion import distilled, finished, padded, terms_of
 from trainwright.mcf.protocol import call, call_below, on_lead
 from trainwright.support.arguments import flag, is_size, plain, require_dense
+from trainwright.support.graphs import skipped_by_dynamo
+
+_OUTSIDE_GRAPHS = skipped_by_dynamo(
+    "numbers of several components have no graph: operators compute all components in Python"
+)
 
 
 class MCTensor(Tensor):
@@ -67,10 +72,12 @@ class MCTensor(Tensor):
         return wrap(finished(ordered, plain[..., 0]))
 
     @classmethod
+    @_OUTSIDE_GRAPHS
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return call(func, args, kwargs or {})
 
     @classmethod
+    @_OUTSIDE_GRAPHS
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return call_below(func, args, kwargs or {})
 

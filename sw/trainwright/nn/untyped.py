@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from trainwright.support import graphs
 from trainwright.support.text import amount
 
 P = ParamSpec("P")
@@ -147,14 +148,8 @@ def traced() -> bool:
 
 
 def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
-    """Leave a function out of the graphs of ``torch.compile``.
-
-    ``torch.compiler.disable`` does the same and imports the compiler at once, which takes seconds.
-    """
-    left_out: Any = _torch._disable_dynamo(function)
-    # What torch.compiler.disable(reason=...) sets: a strict export prints it in place of internals.
-    left_out._torchdynamo_disable, left_out._torchdynamo_disable_msg = True, _WITHOUT_GRAPH
-    return left_out
+    """Leave a function of layers or compiled models out of the graphs of ``torch.compile``."""
+    return graphs.outside_graphs(function, _WITHOUT_GRAPH)
 
 
 _WITHOUT_GRAPH = (

@@ -18,6 +18,7 @@ from trainwright.posit.operators import IN_PLACE, OUT, RULES, UncoveredError
 from trainwright.posit.operators.registry import FloatMask, operator
 from trainwright.posit.overrides import OVERRIDES
 from trainwright.posit.rounding import round_to
+from trainwright.support.graphs import skipped_by_dynamo
 
 below = torch._C._DisableTorchDispatch
 """Context in which torch sees the values as plain floats, not as posits."""
@@ -56,12 +57,16 @@ _MASKED = {operator(name) for name in ("add.Tensor", "add_.Tensor", "baddbmm")}
 """Operators that attention calls with float masks: 0, and -inf or the least number."""
 
 
+_OUTSIDE_GRAPHS = skipped_by_dynamo("posits have no graph: operators compute codes in Python")
+
+
 class GridTensor(Tensor):
     """Values on the grid of ``fmt``, in its carrier type; operators round to the format."""
 
     fmt: PositFormat
 
     @classmethod
+    @_OUTSIDE_GRAPHS
     def __torch_function__(
         cls,
         func: Any,
@@ -82,6 +87,7 @@ class GridTensor(Tensor):
         return tensor
 
     @classmethod
+    @_OUTSIDE_GRAPHS
     def __torch_dispatch__(
         cls,
         func: OpOverload,
