@@ -15,7 +15,9 @@ RESIDENT = AcceleratorParameters(
     pe2_rows=2, scratchpad_rows=512, program_depth=32, statistics_depth=16, nest_levels=6,
 )  # fmt: skip
 """A vector engine of half the lanes, and an exponent file."""
-ALONE = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2)
+ALONE = AcceleratorParameters(
+    lanes=8, pe1_rows=2, pe2_rows=2, vector_engine=1, exponents=64, sample_loads=1
+)
 """Computes whole steps of the networks that ship."""
 BOARD = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128

@@ -42,8 +42,8 @@ FEW = "function", "encoder"
 def test_functions_in_coded_formats_are_exact_on_rtl(name):
     network, batch, formats = CASES[name]
     network = network.with_formats(formats)
-    # One simulator for all cases; half the lanes take half the time to build.
-    every = replace(engine_for(small_encoder().with_formats(formats)), lanes=8)
+    # One simulator for all cases; a quarter of the lanes takes half the time to build.
+    every = replace(engine_for(small_encoder().with_formats(formats)), lanes=4)
     with RtlAccelerator(every, memory_bytes=1 << 22) as rtl:
         rtl.memory = MemoryModel(read_latency=11, bandwidth=0.5, stall=0.3, seed=4)
         checked = check_step(network, batch, rtl)
