@@ -273,3 +273,27 @@ def test_mcf_conversion_to_other_types_raises_by_name():
     with pytest.raises(TypeError, match="view"):
         x.unsqueeze(0).view(torch.float16)
     assert x.to("cpu", F64, False, True).exact_item() == x.exact_item()
+
+
+def test_plain_tensors_take_shape_and_type_of_numbers():
+    x, plain = mcf.tensor([[1.0, 2.0, 3.0]] * 2, nc=2, dtype=torch.float64), torch.arange(6.0)
+    shaped = plain.view_as(x), plain.reshape_as(x), plain[:3].expand_as(x)
+    assert all(type(y) is torch.Tensor and y.shape == (2, 3) for y in shaped)
+    assert torch.equal(shaped[0], plain.view(2, 3)) and torch.equal(shaped[2][1], plain[:3])
+    for y in (plain.to(x), plain.type_as(x)):
+        assert type(y) is torch.Tensor and torch.equal(y, plain.double())
+
+
+def test_lbfgs_of_a_plain_parameter_next_to_numbers_takes_steps():
+    """Minimise (w - 1/3)^2 of whole numbers; LBFGS views flat updates as each parameter."""
+    w = torch.nn.Parameter(mcf.tensor([0.0, 0.0], nc=2, dtype=torch.float64))
+    optimiser = torch.optim.LBFGS([w], lr=0.5, max_iter=20)
+
+    def loss():
+        optimiser.zero_grad()
+        value = ((w - 1 / 3) ** 2).sum()
+        value.backward()
+        return value.fc
+
+    optimiser.step(loss)
+    assert abs(float(w.detach().fc[0]) - 1 / 3) < 1e-4

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainwright.support.graphs import addresses
 from trainwright.support.native import load
 
 _SOURCE = Path(__file__).parent / "kernels" / "mcf.c"
@@ -57,7 +58,7 @@ def _call(name: str, dtype: torch.dtype, nc: int, *arguments: Tensor | int) -> N
     function = _function(name, dtype, nc)
     if function.argtypes is None:
         function.argtypes = [ctypes.c_int64] * len(arguments)
-    function(*[x.data_ptr() if isinstance(x, Tensor) else x for x in arguments])
+    function(*addresses(arguments))
 
 
 def empty(shape: tuple[int, ...], nc: int, like: Tensor) -> Tensor:

@@ -81,7 +81,9 @@ def _moving(name: str, compute: Callable[..., Tensor] | None = None) -> None:
     for place in (torch, Tensor):
         plain = getattr(place, name, None)
 
-        def run(input: MCTensor, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
+        def run(input: Any, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
+            if not isinstance(input, MCTensor):  # a plain tensor in the shape of a number
+                return plain(input, *map(leading, args), **kwargs)
             if name in _PLACED:  # vmap takes numbers only
                 args = tuple(a.tolist() if isinstance(a, Tensor) else a for a in args)
             if kwargs or compute is None:

@@ -47,8 +47,10 @@ _parsed: Any = getattr(torch._C, "_nn")._parse_to  # noqa: B009  unknown to the 
 
 
 @handles("to")
-def _to(self: MCTensor, *args: Any, **kwargs: Any) -> Any:
+def _to(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Convert to another component type, keeping nc, or move to a device."""
+    if not isinstance(self, MCTensor):  # a plain tensor, to the type and device of a number
+        return self.to(*_plain(args), **kwargs)
     flags = [a for a in args if isinstance(a, bool)]  # non_blocking, then copy
     device, dtype, _, _ = _parsed(*_plain(args[: len(args) - len(flags)]), **kwargs)
     copying = kwargs.get("copy", flags[1] if len(flags) > 1 else False)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from trainwright.posit.exactness import carrier
 from trainwright.posit.format import PositFormat
+from trainwright.support.graphs import addresses
 from trainwright.support.native import load
 
 _SOURCE = Path(__file__).parent / "kernels" / "posit.c"
@@ -52,7 +53,7 @@ def _call(name: str, dtype: torch.dtype, *arguments: Tensor | int | None) -> int
     The result is a count of codes outside the format for ``decode`` and ``codes``; others return 0.
     """
     function = _function(name, dtype, tuple(not isinstance(x, int) for x in arguments))
-    return function(*[x.data_ptr() if isinstance(x, Tensor) else x for x in arguments])
+    return function(*addresses(arguments))
 
 
 def round_to(x: Tensor, fmt: PositFormat) -> Tensor:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from trainwright.precision.rounding import power_of_two
 from trainwright.support.errorfree import two_sum
+from trainwright.support.graphs import addresses
 from trainwright.support.native import load
 
 Moduli = tuple[int, ...]
@@ -365,4 +366,4 @@ def _call(function: Any, *arguments: Tensor | int) -> None:
     function.argtypes = [ctypes.c_int64] * len(arguments)
     for each in arguments:
         assert isinstance(each, int) or each.is_contiguous()
-    function(*[each.data_ptr() if isinstance(each, Tensor) else each for each in arguments])
+    function(*addresses(arguments))
