@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from trainwright import ape, mcf, posit, tt
 from trainwright.ape import gemm
@@ -387,3 +388,31 @@ def test_least_squares_threshold_of_text_and_ape_factors_of_many_numbers_raise()
     for value in (torch.ones(2), torch.tensor(1j)):
         with pytest.raises(TypeError, match="alpha must be a number, not"):
             gemm(X, X, alpha=value)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: posit.decode(posit.encode(x, P16), P16),
+        lambda x: posit.PositTensor(x, P16).decode(),
+        lambda x: (mcf.tensor(x, nc=2) * 3).to_float64(),
+        lambda x: gemm(x, x.mT, dtype="fp32-f"),
+        lambda x: gemm(x, x.mT, dtype="fp32-i8"),
+        lambda x: householder_qr(x, high="fp32").R,
+        lambda x: lstsq(x, x[:, 0]).x,
+    ],
+)
+def test_libraries_refuse_to_be_recorded(function):
+    """Sizes of a trace are tensors, which C would take for pointers; results become constants."""
+    for record in (torch.jit.trace, lambda f, x: make_fx(f)(x)):
+        with pytest.raises(RuntimeError, match=r"records operations \(jit.trace, .*outside of it"):
+            record(function, torch.ones(4, 3))
+
+
+def test_posit_tensors_are_recorded_as_the_operations_that_they_round():
+    def tripled(x):
+        return x * 3 / 7
+
+    first, second = (posit.PositTensor(torch.tensor([v]), P16) for v in (1.0, 0.3))
+    assert torch.equal(make_fx(tripled)(first)(second), tripled(second))

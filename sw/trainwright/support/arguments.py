@@ -93,8 +93,29 @@ def check_flags(options: Mapping[str, object]) -> None:
         flag(name, value)
 
 
+def require_unrecorded() -> None:
+    """Raise ``RuntimeError`` while torch records operations (jit.trace, ONNX, make_fx).
+
+    A record would keep results as constants, and sizes, which jit.trace makes tensors, would reach
+    C as pointers.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or torch.compiler.is_compiling():  # dynamo leaves such calls to Python
+        return
+    proxies = torch._C._TorchDispatchModeKey.PROXY
+    if torch._C._is_tracing() or torch._C._get_dispatch_mode(proxies) is not None:
+        raise RuntimeError(
+            "torch records operations (jit.trace, ONNX or make_fx) and cannot record those of "
+            "trainwright's number libraries: call them outside of it"
+        )
+
+
 def require_dense(name: str, tensor: Any) -> None:
-    """Raise ``TypeError`` unless a tensor of torch's has all of its elements in memory."""
+    """Raise ``TypeError`` unless a tensor of torch's has all of its elements in memory.
+
+    Raises ``RuntimeError`` while torch records operations.
+    """
+    require_unrecorded()
     if str(tensor.layout) != "torch.strided":
         raise TypeError(f"{name} must be dense, not {tensor.layout}: give {name}.to_dense()")
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from trainwright.support.arguments import require_unrecorded
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, Tool, ToolError, compiler, processor
 
@@ -44,8 +45,9 @@ def load(source: Path, *options: str) -> ctypes.CDLL | None:
 
     ``options`` are further options of the compiler. The same library is returned every time; its
     functions have no types yet. A compiler that fails gives a ``RuntimeWarning`` that names its
-    log, and ``None``.
+    log, and ``None``. Raises ``RuntimeError`` while torch records operations.
     """
+    require_unrecorded()
     return _loaded(source, options) if _use else None
 
 
