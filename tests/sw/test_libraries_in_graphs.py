@@ -46,11 +46,11 @@ def test_compiled_layer_has_the_words_and_gradients_of_plain_calls(layer_and_inp
 def test_recorded_operators_of_components_are_one_error():
     """Let no graph hold the unwritten memory of a kernel, which no operator of torch fills."""
     layer, x = _components()
-    with pytest.raises(RuntimeError, match="cannot be recorded"):
+    with pytest.raises(RuntimeError, match="cannot record"):
         make_fx(lambda x: x * x)(x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a tracer warns of each number that it cannot follow
-        with pytest.raises(RuntimeError, match="cannot be recorded"):
+        with pytest.raises(RuntimeError, match="cannot record"):
             torch.jit.trace(layer, (x,))
 
 
@@ -61,6 +61,6 @@ def test_recorded_product_of_posits_has_the_words_of_plain_calls():
 
 
 def test_posits_of_fake_tensors_are_one_error():
-    with FakeTensorMode(), pytest.raises(RuntimeError, match="nor run on fake tensors"):
+    with FakeTensorMode(), pytest.raises(RuntimeError, match="cannot run on fake tensors"):
         x = posit.PositTensor(torch.randn(3, 3), posit.PositFormat(16, 2))
         torch.matmul(x, x)

@@ -1,10 +1,12 @@
 """Functions that ``torch.compile`` leaves out of its graphs, and kernels that no graph can hold."""
 
 from collections.abc import Callable, Iterable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+
+from trainwright.support.arguments import require_unrecorded
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,21 +40,18 @@ def skipped_by_dynamo(reason: str) -> Callable[[Callable[P, T]], Callable[P, T]]
     return decorated
 
 
-_PROXIES = partial(_torch._C._get_dispatch_mode, _torch._C._TorchDispatchModeKey.PROXY)
-
-
 def addresses(arguments: Iterable[Any]) -> list[Any]:
     """Replace tensors among the arguments of a native kernel by their addresses.
 
-    Raises ``RuntimeError`` where torch records operators: a graph would lack what the kernel
-    computes. Memory of fake tensors does not exist, so a kernel that reads it ends the process.
+    Raises ``RuntimeError`` where torch records operations, and for fake tensors: a kernel that
+    reads memory which does not exist ends the process.
     """
+    require_unrecorded()
     given = list(arguments)
     tensors = [each for each in given if isinstance(each, torch.Tensor)]
-    fake = any(type(each).__module__.startswith("torch._subclasses") for each in tensors)
-    if fake or torch._C._get_tracing_state() is not None or _PROXIES() is not None:
+    if any(type(each).__module__.startswith("torch._subclasses") for each in tensors):
         raise RuntimeError(
-            "kernels of posits and multi-component floats cannot be recorded (jit.trace, make_fx, "
-            "export), nor run on fake tensors: call the function itself, or record it on floats"
+            "kernels of trainwright's number libraries cannot run on fake tensors, which have no "
+            "memory: call them outside of FakeTensorMode"
         )
     return [each.data_ptr() if isinstance(each, torch.Tensor) else each for each in given]
