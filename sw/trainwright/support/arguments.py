@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import cache, partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from trainwright.support.text import shown
@@ -93,6 +93,15 @@ def check_flags(options: Mapping[str, object]) -> None:
         flag(name, value)
 
 
+@cache
+def _recorders() -> tuple[Callable[[], bool], Callable[[], object]]:
+    """Return whether jit.trace records, and the mode of make_fx: looked up once, asked often."""
+    torch_c: Any = sys.modules["torch"]._C
+    return torch_c._is_tracing, partial(
+        torch_c._get_dispatch_mode, torch_c._TorchDispatchModeKey.PROXY
+    )
+
+
 def require_unrecorded() -> None:
     """Raise ``RuntimeError`` while torch records operations (jit.trace, ONNX, make_fx).
 
@@ -102,8 +111,8 @@ def require_unrecorded() -> None:
     torch: Any = sys.modules.get("torch")
     if torch is None or torch.compiler.is_compiling():  # dynamo leaves such calls to Python
         return
-    proxies = torch._C._TorchDispatchModeKey.PROXY
-    if torch._C._is_tracing() or torch._C._get_dispatch_mode(proxies) is not None:
+    is_tracing, proxies = _recorders()
+    if is_tracing() or proxies() is not None:
         raise RuntimeError(
             "torch records operations (jit.trace, ONNX or make_fx) and cannot record those of "
             "trainwright's number libraries: call them outside of it"
