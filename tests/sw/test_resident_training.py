@@ -239,7 +239,7 @@ def test_resident_training_command_writes_nothing_in_an_epoch(capsys, tmp_path):
     rows = 32 + 256 + 8 + 8 + 128 + 1  # of factors and biases
     state, factors = (64 * -(-size * rows // 64) for size in (32, 16))  # aligned to 64 bytes
     assert sizes["weights and moments"] == 8 * (state + factors)
-    prior = 23 + 4 * 34 + 8 * 17 + 5 * 10  # schedule, side rows, and rows of bonds
+    prior = 24 + 4 * 34 + 8 * 17 + 5 * 10  # schedule of 23 rows, side rows, and rows of bonds
     assert sizes["prior's sums and coefficients, schedule"] == 256 * prior
     assert result["training_state_bits"] == sum(sizes.values()) and len(memory) == 9
     assert not any(item["place"] == "host" for item in memory)
