@@ -2,13 +2,14 @@
 
 import copy
 import warnings
+from typing import Any
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from trainwright import mcf, posit
+from trainwright import ape, mcf, posit, qr
 from trainwright.mcf.nn import MCLinear
 
 
@@ -64,3 +65,43 @@ def test_posits_of_fake_tensors_are_one_error():
     with FakeTensorMode(), pytest.raises(RuntimeError, match="cannot run on fake tensors"):
         x = posit.PositTensor(torch.randn(3, 3), posit.PositFormat(16, 2))
         torch.matmul(x, x)
+
+
+_FORMAT = posit.PositFormat(8, 1)
+_ONES = posit.encode(torch.ones(6, 6), _FORMAT)
+_CALLS: dict[str, Any] = {
+    "encode": lambda x: posit.encode(x, _FORMAT),
+    "codes_product": lambda x: posit.matmul(posit.encode(x, _FORMAT), _ONES, _FORMAT),
+    "posit_tensor": lambda x: posit.PositTensor(x, _FORMAT).codes(),
+    "components": lambda x: _words(mcf.tensor(x, nc=2).exp()),
+    "gemm": lambda x: ape.gemm(x, x, dtype="fp32-b"),
+    "qr": lambda x: qr.householder_qr(x, high="fp32").R,
+}
+
+
+@pytest.mark.parametrize("name", _CALLS)
+def test_compiled_library_call_runs_between_two_small_graphs(name):
+    """Let torch compile no part of a library: it would take minutes, warn, and gain nothing."""
+    call, sizes = _CALLS[name], []
+    x = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))
+
+    def counted(module, inputs):
+        sizes.append(sum(node.op.startswith("call") for node in module.graph.nodes))
+        return module.forward
+
+    compiled = torch.compile(lambda x: call(x * 2) * 1, backend=counted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = compiled(x)
+    assert torch.equal(result, call(x * 2) * 1)
+    assert len(sizes) <= 3 and sum(sizes) <= 3, sizes
+
+
+def test_product_of_enabled_ape_is_one_error_where_torch_records():
+    """Let no record hold plain products: jit.trace records above dispatch, where ape computes."""
+    x = torch.randn(4, 4)
+    with warnings.catch_warnings(), ape.enabled("fp32-b"):
+        warnings.simplefilter("ignore")
+        for record in (lambda f: torch.jit.trace(f, (x,)), lambda f: make_fx(f)(x)):
+            with pytest.raises(RuntimeError, match="cannot record"):
+                record(lambda x: x @ x)

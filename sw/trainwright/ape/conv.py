@@ -9,6 +9,7 @@ from trainwright.ape.gemm import DEFAULT_ADAPTER, check_options, gemm
 from trainwright.ape.schemes import AUTO
 from trainwright.support.arguments import plain_sizes, require_dense
 from trainwright.support.convolution import check_convolution, pair_of
+from trainwright.support.graphs import library_call
 
 Sizes = int | tuple[int, int]
 
@@ -47,6 +48,7 @@ def _out_size(x: Tensor, kernel: Any, stride: Any, dilation: Any) -> tuple[int, 
     return high, wide
 
 
+@library_call
 def conv2d(
     x: Tensor,
     weight: Tensor,

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainwright.ape.accumulate import Accumulation
@@ -19,8 +20,19 @@ from trainwright.ape.adapter import Adapter
 from trainwright.ape.conv import conv2d, conv2d_backward
 from trainwright.ape.gemm import DEFAULT_ADAPTER, check_options, gemm
 from trainwright.ape.schemes import AUTO, NAMES, element_type
+from trainwright.support.arguments import require_unrecorded
 
 aten = torch.ops.aten
+
+
+class _Unrecorded(TorchFunctionMode):
+    """Refuse functions that jit.trace records: it does so above dispatch, as plain products."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        require_unrecorded()
+        return func(*args, **(kwargs or {}))
 
 
 class _Mode(TorchDispatchMode):
@@ -157,7 +169,8 @@ def enabled(
     conv2d, and attention, whose fused forms are switched off inside the block. Not caught, and
     computed as usual: other element types, sparse tensors, conv3d, transposed convolutions,
     recurrent layers where the library fuses them, cdist. The backward pass is caught if
-    ``backward`` is called inside the block. Yields a counter of the replaced operators.
+    ``backward`` is called inside the block. Yields a counter of the replaced operators. Raises
+    ``RuntimeError`` where jit.trace, ONNX or make_fx records.
 
     >>> layer = torch.nn.Linear(4, 2)
     >>> with enabled("fp32-b") as calls:
@@ -173,7 +186,7 @@ def enabled(
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), _Mode(options, calls):
+        with sdpa_kernel(SDPBackend.MATH), _Mode(options, calls), _Unrecorded():
             yield calls
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)

@@ -23,6 +23,7 @@ from trainwright.ape.schemes import (
     value_range,
 )
 from trainwright.support.arguments import flag, require_dense, require_kind
+from trainwright.support.graphs import library_call
 
 DEFAULT_ADAPTER = Adapter()
 
@@ -157,6 +158,7 @@ def _components_product(
     return residues.product(x, y, form).reshape(shape)
 
 
+@library_call
 def gemm(
     a: Tensor,
     b: Tensor,

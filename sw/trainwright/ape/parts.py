@@ -9,6 +9,7 @@ from trainwright.ape import integer
 from trainwright.ape.rounding import round_tf32
 from trainwright.ape.schemes import INT16, Scheme, scheme
 from trainwright.support.arguments import require_dense
+from trainwright.support.graphs import library_call
 
 
 def _narrow(x: Tensor, form: Scheme) -> Tensor:
@@ -16,6 +17,7 @@ def _narrow(x: Tensor, form: Scheme) -> Tensor:
     return round_tf32(x) if form.part == torch.float32 else x.to(form.part)
 
 
+@library_call
 def split(x: Tensor, dtype: str) -> tuple[Tensor, ...]:
     """Return the parts of ``x``, largest first, each in the shape of ``x``.
 
@@ -53,6 +55,7 @@ def split(x: Tensor, dtype: str) -> tuple[Tensor, ...]:
     return tuple(parts)
 
 
+@library_call
 def join(parts: Sequence[Tensor], dtype: str) -> Tensor:
     """Return the value of the parts in float64, exact for every type.
 

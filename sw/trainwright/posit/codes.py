@@ -14,28 +14,34 @@ from trainwright.posit.exactness import carrier, products_round_once
 from trainwright.posit.format import PositFormat
 from trainwright.posit.products import Mode
 from trainwright.posit.rounding import as_codes, codes_of, decode, encode, values_of
+from trainwright.support.graphs import library_call
 
 
+@library_call
 def convert(codes: Tensor, source: PositFormat, fmt: PositFormat) -> Tensor:
     """Round the values of ``codes``, a tensor of format ``source``, once to ``fmt``."""
     return encode(decode(codes, source), fmt)
 
 
+@library_call
 def add(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
     """Add codes element by element; shapes broadcast."""
     return _binary("add", grid.add, a, b, fmt)
 
 
+@library_call
 def sub(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
     """Subtract ``b`` from ``a``; shapes broadcast."""
     return _binary("sub", grid.sub, a, b, fmt)
 
 
+@library_call
 def mul(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
     """Multiply codes element by element; shapes broadcast."""
     return _binary("mul", grid.mul, a, b, fmt)
 
 
+@library_call
 def div(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
     """Divide ``a`` by ``b``; NaR where ``b`` is 0. Shapes broadcast."""
     return _binary("div", grid.div, a, b, fmt)
@@ -62,17 +68,20 @@ def _binary(
     return codes_of(operation(values_of(a, fmt), values_of(b, fmt), fmt), fmt)
 
 
+@library_call
 def sqrt(a: Tensor, fmt: PositFormat) -> Tensor:
     """Take the square root of each element; NaR below 0."""
     return codes_of(grid.sqrt(values_of(a, fmt), fmt), fmt)
 
 
+@library_call
 def fma(a: Tensor, b: Tensor, c: Tensor, fmt: PositFormat) -> Tensor:
     """Compute a b + c with one rounding; shapes broadcast."""
     x, y, z = (values_of(t, fmt) for t in (a, b, c))
     return codes_of(grid.fma(x, y, z, fmt), fmt)
 
 
+@library_call
 def dot(x: Tensor, y: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
     """Sum products along the last dimension; shapes broadcast.
 
@@ -82,6 +91,7 @@ def dot(x: Tensor, y: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
     return codes_of(products.dot(values_of(x, fmt), values_of(y, fmt), fmt, mode), fmt)
 
 
+@library_call
 def matmul(a: Tensor, b: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
     """Multiply codes (..., M, K) by (..., K, N) to (..., M, N); each element is a ``dot``."""
     return codes_of(products.matmul(values_of(a, fmt), values_of(b, fmt), fmt, mode), fmt)

@@ -14,6 +14,7 @@ from trainwright.posit import native, odd
 from trainwright.posit.exactness import carrier, products_round_once
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.rounding import round_to
+from trainwright.support.graphs import library_call
 
 
 def on_grid(fmt: PositFormat, *tensors: Tensor) -> None:
@@ -26,24 +27,28 @@ def on_grid(fmt: PositFormat, *tensors: Tensor) -> None:
             )
 
 
+@library_call
 def add(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """Add tensors, rounding once."""
     on_grid(fmt, x, y)
     return _once("add", x, y, fmt)
 
 
+@library_call
 def sub(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """Subtract ``y`` from ``x``, rounding once."""
     on_grid(fmt, x, y)
     return _once("sub", x, y, fmt)
 
 
+@library_call
 def mul(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """Multiply tensors, rounding once."""
     on_grid(fmt, x, y)
     return _once("mul", x, y, fmt) if products_round_once(fmt) else _to_odd("mul", fmt, x, y)
 
 
+@library_call
 def div(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """Divide ``x`` by ``y``, rounding once; NaR for y = 0."""
     on_grid(fmt, x, y)
@@ -74,18 +79,21 @@ def _to_odd(operation: str, fmt: PositFormat, *operands: Tensor) -> Tensor:
     return round_to(_ODD[operation](*wide), fmt)
 
 
+@library_call
 def sqrt(x: Tensor, fmt: PositFormat) -> Tensor:
     """Take the square root, rounding once; NaR below 0."""
     on_grid(fmt, x)
     return _to_odd("sqrt", fmt, x)
 
 
+@library_call
 def rsqrt(x: Tensor, fmt: PositFormat) -> Tensor:
     """Compute 1 / root x, rounding once; NaR from 0 downwards."""
     on_grid(fmt, x)
     return _to_odd("rsqrt", fmt, x)
 
 
+@library_call
 def fma(x: Tensor, y: Tensor, z: Tensor, fmt: PositFormat) -> Tensor:
     """Compute x y + z, rounding once.
 

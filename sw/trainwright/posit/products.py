@@ -22,6 +22,7 @@ from trainwright.posit.exact import exact_dot
 from trainwright.posit.exactness import DOUBLE, carrier, products_round_once
 from trainwright.posit.format import PositFormat
 from trainwright.posit.rounding import LAYOUTS, round_bits
+from trainwright.support.graphs import library_call
 
 Mode = Literal["sequential", "quire"]
 _CHUNK = 1 << 20
@@ -36,6 +37,7 @@ def check_mode(mode: str) -> None:
         raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
 
 
+@library_call
 def dot(x: Tensor, y: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
     """Sum products along the last dimension of tensors on the grid; shapes broadcast."""
     x, y = torch.broadcast_tensors(x, y)
@@ -61,6 +63,7 @@ def total(x: Tensor, dims: Sequence[int], fmt: PositFormat, mode: Mode = "quire"
     return matmul(ones, columns, fmt, mode).reshape([x.shape[d] for d in kept])
 
 
+@library_call
 def matmul(
     a: Tensor,
     b: Tensor,

@@ -19,6 +19,7 @@ from trainwright.posit import native
 from trainwright.posit.exactness import carrier
 from trainwright.posit.format import PositError, PositFormat, check_format
 from trainwright.support.arguments import require_dense
+from trainwright.support.graphs import library_call
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def as_float(x: Tensor) -> Tensor:
     return x.to(torch.float64)
 
 
+@library_call
 def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
     """Round each element to the nearest value of the format, in the format's carrier type.
 
@@ -107,6 +109,7 @@ def round_bits(x: Tensor, fmt: PositFormat) -> Tensor:
     return torch.where(real, value, float("nan"))
 
 
+@library_call
 def encode(x: Tensor, fmt: PositFormat) -> Tensor:
     """Return codes (int64, 0 to 2^n - 1) of the values nearest to ``x``, any real tensor."""
     return codes_of(round_to(x, fmt), fmt)
@@ -158,6 +161,7 @@ def check_codes(codes: Tensor, fmt: PositFormat) -> None:
             )
 
 
+@library_call
 def decode(codes: Tensor, fmt: PositFormat) -> Tensor:
     """Return exact values in float64, NaN for NaR; ``codes`` are integers of any shape.
 

@@ -11,6 +11,7 @@ from trainwright.posit.dispatch import GridTensor, below, same_format
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.registry import number
 from trainwright.posit.rounding import codes_of, decode, round_to
+from trainwright.support.graphs import library_call
 
 
 class PositTensor(GridTensor):
@@ -23,6 +24,7 @@ class PositTensor(GridTensor):
     """
 
     @staticmethod
+    @library_call
     def __new__(cls, data: Any, fmt: PositFormat, *, requires_grad: bool = False) -> "PositTensor":
         """Round ``data``: a tensor of real numbers, or numbers in nested sequences.
 
@@ -48,6 +50,7 @@ class PositTensor(GridTensor):
         """Accept the arguments of ``__new__``, which does the work."""
 
     @classmethod
+    @library_call
     def from_codes(cls, codes: Tensor, fmt: PositFormat) -> "PositTensor":
         """Make posits of the words ``codes``, integers 0 .. 2^n - 1.
 
@@ -55,15 +58,18 @@ class PositTensor(GridTensor):
         """
         return cls(decode(codes, fmt), fmt)
 
+    @library_call
     def values(self) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the values in the carrier type, sharing memory, without autograd history."""
         with below():
             return self.detach().as_subclass(Tensor)
 
+    @library_call
     def codes(self) -> Tensor:
         """Return the words as int64."""
         return codes_of(self.values(), self.fmt)
 
+    @library_call
     def decode(self) -> Tensor:
         """Return the values in float64, NaN for NaR: a copy.
 
@@ -79,6 +85,7 @@ class PositTensor(GridTensor):
         """Return a copy of the values in float64, without autograd history."""
         return self.values().to(torch.float64, copy=True)
 
+    @library_call
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Convert to a format (``to(PositFormat(8, 2))``), or move to a device like any tensor."""
         if not args or not isinstance(args[0], PositFormat):
@@ -99,10 +106,12 @@ class PositTensor(GridTensor):
         with below():
             descriptor.__set__(self, new.as_subclass(Tensor))
 
+    @library_call
     def numpy(self, *, force: bool = False) -> Any:
         """Return a copy of the values in float64."""
         return self._numbers().numpy(force=force)
 
+    @library_call
     def tolist(self) -> Any:
         """Return the values as numbers in nested lists."""
         return self._numbers().tolist()

@@ -20,6 +20,7 @@ from trainwright.qr.result import (
     with_columns_restored,
 )
 from trainwright.support.arguments import is_size, plain
+from trainwright.support.graphs import library_call
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,7 @@ class BlockQR(HouseholderQR):
             arithmetic.subtract_product(part, left, arithmetic.matmul(right.mT, part))
 
 
+@library_call
 def householder_qr(
     A: torch.Tensor,
     *,
@@ -105,6 +107,7 @@ def householder_qr(
     return HouseholderQR(A, r, precision, Shape(m, n), vectors, betas)
 
 
+@library_call
 def block_qr(
     A: torch.Tensor,
     *,

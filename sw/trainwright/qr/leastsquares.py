@@ -10,6 +10,7 @@ from trainwright.qr.householder import block_qr
 from trainwright.qr.pivoted import pivoted_qr
 from trainwright.qr.result import QRError
 from trainwright.support.arguments import flag, plain, require_dense
+from trainwright.support.graphs import library_call
 
 _ITERATIONS = 60
 """Most iterations with a low-precision factor; then the factorisation is repeated in float64."""
@@ -35,6 +36,7 @@ class LeastSquares:
     """Iterations of refinement from a factor of low precision; 0 if the factor is of float64."""
 
 
+@library_call
 def lstsq(
     A: torch.Tensor,
     b: torch.Tensor,

@@ -22,6 +22,7 @@ from trainwright.qr.result import (
     with_scaled_columns,
 )
 from trainwright.support.arguments import flag, is_size, plain, require_seed
+from trainwright.support.graphs import library_call
 
 EXACT_COLUMNS = 128
 """Columns up to which pivots are exact by default: a sketch saves little."""
@@ -89,6 +90,7 @@ class PivotedQR:
         return self.apply(torch.eye(m, k, dtype=self.R.dtype, device=self.R.device))
 
 
+@library_call
 def pivoted_qr(
     A: torch.Tensor, *, block: int | None = None, seed: int = 0, tolerance: float = 0.0
 ) -> PivotedQR:

@@ -14,6 +14,7 @@ from torch import Tensor, distributed
 from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.result import QRError, check_real
 from trainwright.support.arguments import is_size, plain, require_kind
+from trainwright.support.graphs import library_call
 from trainwright.support.text import amount
 
 
@@ -47,6 +48,7 @@ class RankedQR:
     R: Tensor
 
 
+@library_call
 def tsqr_over_ranks(A: Tensor, *, leaf_rows: int, ranks: Ranks | None = None) -> RankedQR:
     """Factor the matrix whose rows the ranks hold in order; ``A`` (m, n) is this rank's part.
 

@@ -17,6 +17,7 @@ from trainwright.precision.rounding import scale_by_power
 from trainwright.qr.precision import make_precision
 from trainwright.qr.result import QRError, check_real, prepared
 from trainwright.support.arguments import require_seed
+from trainwright.support.graphs import library_call
 
 _ROWS = 4
 """Rows of a sketch by columns: the sketch of orthonormal columns has a condition number of 3."""
@@ -36,6 +37,7 @@ class SketchedQR:
     """Sketches that were taken."""
 
 
+@library_call
 def sketched_qr(
     A: torch.Tensor, *, low: str | PrecisionFormat = "fp32", seed: int = 0
 ) -> SketchedQR:

@@ -22,6 +22,7 @@ from trainwright.qr.result import (
     with_columns_restored,
 )
 from trainwright.support.arguments import is_size, plain
+from trainwright.support.graphs import library_call
 from trainwright.support.text import amount
 
 
@@ -126,6 +127,7 @@ def _factored(a: torch.Tensor, precision: Precision) -> TreeLevel:
     return TreeLevel(cast(v), beta, cast(w))
 
 
+@library_call
 def tsqr(
     A: torch.Tensor,
     *,

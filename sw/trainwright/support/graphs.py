@@ -40,6 +40,13 @@ def skipped_by_dynamo(reason: str) -> Callable[[Callable[P, T]], Callable[P, T]]
     return decorated
 
 
+library_call = skipped_by_dynamo(
+    "trainwright's number libraries have no graph: they compute in Python and in kernels"
+)
+"""Decorate the public functions of the number libraries: compiled in dozens of parts between calls
+of kernels, ``posit.encode`` alone takes torch minutes."""
+
+
 def addresses(arguments: Iterable[Any]) -> list[Any]:
     """Replace tensors among the arguments of a native kernel by their addresses.
 

@@ -4,6 +4,7 @@ import torch
 
 from trainwright.precision.rounding import scale_by_power
 from trainwright.support.arguments import is_real_type
+from trainwright.support.graphs import library_call
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.orthogonal import left_orthogonal
 from trainwright.tt.scaling import near_one, norm, quotient, widened
@@ -38,6 +39,7 @@ def to_matrix(factors: Factors, dtype: torch.dtype = torch.float64) -> torch.Ten
     return result
 
 
+@library_call
 def distance(factors: Factors, second: Factors) -> float:
     """Return ||W - W'||_F / ||W||_F without forming either, accurate also where both nearly agree.
 

@@ -3,6 +3,7 @@
 import torch
 
 from trainwright.support.arguments import require_kind
+from trainwright.support.graphs import library_call
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.scaling import restored
 from trainwright.tt.trains import Factors, check_factors
@@ -10,6 +11,7 @@ from trainwright.tt.trains import Factors, check_factors
 _DEFAULT = Numbers()
 
 
+@library_call
 def orthogonalise_left(factors: Factors, *, numbers: Numbers = _DEFAULT) -> list[torch.Tensor]:
     """Return the same train with all factors but the last left-orthogonal.
 
@@ -28,6 +30,7 @@ def orthogonalise_left(factors: Factors, *, numbers: Numbers = _DEFAULT) -> list
     return result
 
 
+@library_call
 def orthogonalise_right(factors: Factors, *, numbers: Numbers = _DEFAULT) -> list[torch.Tensor]:
     """Return the train with all factors but the first right-orthogonal: the mirror image.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from trainwright.support.arguments import is_size, plain, plain_sizes, require_kind
+from trainwright.support.graphs import library_call
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.orthogonal import right_orthogonal
 from trainwright.tt.scaling import restored
@@ -44,6 +45,7 @@ def kept_rank(s: torch.Tensor, allowed: float, bound: int | None) -> int:
     return max(1, rank if bound is None else min(rank, bound))
 
 
+@library_call
 def tt_svd(
     matrix: torch.Tensor,
     outputs: Sequence[int],
@@ -91,6 +93,7 @@ def _allowed(x: torch.Tensor, tolerance: float | None, bonds: int) -> float:
     return (tolerance or 0.0) * size / math.sqrt(max(1, bonds))
 
 
+@library_call
 def tt_round(
     factors: Factors,
     *,
@@ -127,6 +130,7 @@ def tt_round(
     return result
 
 
+@library_call
 def balance(factors: Factors) -> list[torch.Tensor]:
     """Put W into the symmetric gauge: every bond's singular values split evenly, float64.
 
