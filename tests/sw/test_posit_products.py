@@ -373,3 +373,15 @@ def test_contractions_of_any_memory_layout_are_rounded_once(fmt):
         assert torch.tensordot(strided, around, ([0, 1, 2], [2, 0, 1])).codes() == whole
         assert torch.linalg.vecdot(strided, strided).codes().flatten().tolist() == rows
         assert torch.inner(strided[1, 2], strided[1, 2]).codes() == rows[5]
+
+
+def test_contractions_take_names_outputs_and_single_numbers_as_torch_does():
+    x, y = (posit.PositTensor(torch.tensor([[1.0, 2.0], [3.0, 4.0]]) + n, P16) for n in (0, 1))
+    inner = [[8.0, 14.0], [18.0, 32.0]]
+    assert torch.inner(input=x, other=y).decode().tolist() == inner
+    assert x.inner(other=y).decode().tolist() == inner
+    assert torch.tensordot(a=x, b=y, dims=2).item() == 40
+    out = x.new_zeros(2)
+    torch.linalg.vecdot(x, y, out=out)
+    assert out.decode().tolist() == [8.0, 32.0]
+    assert torch.linalg.vecdot(x[1, 0], y[1, 0]).item() == 12

@@ -61,29 +61,32 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def _contiguous(func: Callable[..., Any]) -> Callable[..., Any]:
     """Make two factors contiguous: torch's own rounds each product where a factor is not."""
 
-    def run(x: Tensor, y: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return func(x.contiguous(), y.contiguous(), *args, **kwargs)
+    def run(input: Tensor, other: Tensor, **kwargs: Any) -> Tensor:
+        return func(input.contiguous(), other.contiguous(), **kwargs)
 
     return run
 
 
-def _tensordot(x: Tensor, y: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
-    """Move the dimensions that are summed next to each other, for the same reason."""
+def _tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
+    """Move the summed dimensions next to each other: torch's own rounds strided products."""
     several = isinstance(dims, Tensor) and dims.numel() > 1
     sums: Any = dims.tolist() if several else dims
     if isinstance(sums, list | tuple) and len(sums) == 2:
         left, right = sums
-        x = x.movedim(left, tuple(range(-len(left), 0)))
-        y = y.movedim(right, tuple(range(len(right))))
+        a = a.movedim(left, tuple(range(-len(left), 0)))
+        b = b.movedim(right, tuple(range(len(right))))
         # Torch refuses lists of two lengths.
         sums = [list(range(-len(left), 0)), list(range(len(right)))]
-    return _functions.tensordot(x.contiguous(), y.contiguous(), sums, out=out)
+    return _functions.tensordot(a.contiguous(), b.contiguous(), sums, out=out)
 
 
-def _vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+def _vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """Multiply rows by columns: torch's own rounds each product, except of two vectors."""
+    if not (x.dim() or y.dim()):
+        return torch.linalg.vecdot(x, y, dim=dim, out=out)
     x, y = (t.movedim(dim, -1) for t in torch.broadcast_tensors(x, y))
-    return (x.unsqueeze(-2) @ y.unsqueeze(-1)).squeeze(-1).squeeze(-1)
+    sums = (x.unsqueeze(-2) @ y.unsqueeze(-1)).squeeze(-1).squeeze(-1)
+    return sums if out is None else torch.mul(sums, 1, out=out)
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
