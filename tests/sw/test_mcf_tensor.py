@@ -277,7 +277,7 @@ def test_mcf_conversion_to_other_types_raises_by_name():
 
 def test_plain_tensors_take_shape_and_type_of_numbers():
     x, plain = mcf.tensor([[1.0, 2.0, 3.0]] * 2, nc=2, dtype=torch.float64), torch.arange(6.0)
-    shaped = plain.view_as(x), plain.reshape_as(x), plain[:3].expand_as(x)
+    shaped = plain.view_as(other=x), plain.reshape_as(x), plain[:3].expand_as(x)
     assert all(type(y) is torch.Tensor and y.shape == (2, 3) for y in shaped)
     assert torch.equal(shaped[0], plain.view(2, 3)) and torch.equal(shaped[2][1], plain[:3])
     for y in (plain.to(x), plain.type_as(x)):

@@ -441,8 +441,9 @@ def _svdvals(A: MCTensor, *, driver: str | None = None) -> MCTensor:
 def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """Solve least squares; the solution has the least norm.
 
-    The rank is that of the pivoted R, or with ``gelsd`` and ``gelss`` the number of singular values
-    that count. ``gels`` assumes full rank: a deficient matrix is an error.
+    The rank is the number of pivots above ``rcond`` of the first, or of such singular values with
+    ``gelsd`` and ``gelss``. ``gels`` assumes full rank and ignores ``rcond``: smaller pivots than
+    those of rounding are an error.
     """
     _require_driver("lstsq", driver, ("gels", "gelsy", "gelsd", "gelss"))
     like = model(A, B)
@@ -469,8 +470,9 @@ def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = N
             x, rank = least_squares(unit, right, share)
         if driver == "gels" and rank < min(m, n):
             raise LinAlgError(
-                f"driver 'gels' of lstsq assumes full rank, and the matrix has rank {rank} of "
-                f"{min(m, n)}: use driver='gelsy' for the shortest solution"
+                f"driver 'gels' of lstsq assumes full rank, and {min(m, n) - rank} of {min(m, n)} "
+                f"pivots are at most {share:.1g} of the first: bring columns to one size, or use "
+                "driver='gelsy', which takes such pivots for 0"
             )
         xs.append(x)
         ranks.append(rank)

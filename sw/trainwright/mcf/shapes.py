@@ -83,7 +83,8 @@ def _moving(name: str, compute: Callable[..., Tensor] | None = None) -> None:
 
         def run(input: Any, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
             if not isinstance(input, MCTensor):  # a plain tensor in the shape of a number
-                return plain(input, *map(leading, args), **kwargs)
+                named = {key: leading(value) for key, value in kwargs.items()}
+                return plain(input, *map(leading, args), **named)
             if name in _PLACED:  # vmap takes numbers only
                 args = tuple(a.tolist() if isinstance(a, Tensor) else a for a in args)
             if kwargs or compute is None:
