@@ -5,6 +5,7 @@ import io
 import math
 import operator
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -504,3 +505,6 @@ def test_errors_of_values_between_layers_name_the_operation_and_its_layer():
     assert words.tensor(f"{again}.y") == "body applied to body: sums"
     assert words.tensor(f"{pool}.windows") == "max pool of body applied to body: windows"
     assert (words.tensor("x"), words.tensor("dx")) == ("input", "gradient of the input")
+    deep = "encoder.layers.11.attention.output.projection"
+    uses = (stretch.uses[0], replace(stretch.uses[1], name=deep), stretch.uses[2])
+    assert replace(stretch, uses=uses).parts[again] == f"{deep} applied to {deep}"

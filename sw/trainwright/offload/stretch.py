@@ -30,7 +30,7 @@ ProgramLayer = TTLinear | TTConv2d | TTLayerNorm
 CLASSES = 2
 """Classes of every network of a program; PyTorch has the loss, so that nothing reads them."""
 MOST_NAME = 40
-"""Characters of an operand's name above which the name of a result omits the operand's."""
+"""Characters above which the name of a result omits the name of an operand that is no layer."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,19 @@ class Stretch:
         """Layers and operations of the module, by the names that their values have in a program."""
         layers = {layer_name(n): name for n, name in enumerate(self.names)} | {IMAGE: "the input"}
         parts = dict(layers)
-        for node in self.wiring:
-            operands = (parts.get(source, "") for source in node.sources)
+
+        def short(source: str) -> str:
             # Names of names of names fill a line: the nearest layers suffice to find the place.
-            short = ", ".join(n if 0 < len(n) <= MOST_NAME else "another value" for n in operands)
+            name = parts.get(source, "")
+            is_short = source in layers or len(name) <= MOST_NAME
+            return name if name and is_short else "another value"
+
+        for node in self.wiring:
+            operands = ", ".join(map(short, node.sources))
             if isinstance(node, Apply):
-                parts.setdefault(node.name, f"{self.names[node.layer]} applied to {short}")
+                parts.setdefault(node.name, f"{self.names[node.layer]} applied to {operands}")
             else:
-                parts.setdefault(node.name, f"{_operation(node)} of {short}")
+                parts.setdefault(node.name, f"{_operation(node)} of {operands}")
         return parts
 
     @property
