@@ -630,6 +630,13 @@ def test_state_dict_of_float32_loads_into_layers_that_round_and_back(make):
     assert all(map(torch.equal, source.parameters(), model.parameters()))
 
 
+def test_state_dict_of_layers_that_round_without_quantisers_is_an_error():
+    layer = tnn.TTLinear(32, 16, rank=4)
+    state = {name: v for name, v in layer.state_dict().items() if not name.startswith("quantise_")}
+    with pytest.raises(RuntimeError, match=r"Missing key.*quantise_input\.exponent"):
+        layer.load_state_dict(state)
+
+
 def test_state_dict_of_formats_in_the_metadata_loads_as_before():
     state = _of_bits(8, compiled=False).state_dict()
     for name in ("0", "2"):

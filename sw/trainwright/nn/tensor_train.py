@@ -789,15 +789,17 @@ class TensorTrain(torch.nn.Module):
             exponents.update(loaded.get(name, {}))
 
     def _is_state_of_floats(self, state_dict: Mapping[str, torch.Tensor], prefix: str) -> bool:
-        """Return whether a ``state_dict`` is of a layer in float32, which has no quantisers."""
+        """Return whether a ``state_dict`` has this layer's factors and no quantisers."""
         whole = {*self._factor_names(prefix), prefix + "factor_exponents"}
         rounds = any(name.startswith(prefix + QUANTISE) for name in state_dict)
         return not rounds and whole <= state_dict.keys()
 
-    def _suit_quantisers(self, state_dict: MutableMapping[str, torch.Tensor], prefix: str) -> None:
-        """Give what is loaded the quantisers' entries that this layer has, and no others.
+    def _suit_quantisers(
+        self, state_dict: MutableMapping[str, torch.Tensor], prefix: str, *, is_of_floats: bool
+    ) -> None:
+        """Drop entries of quantisers that this layer lacks; add those that a float32 state lacks.
 
-        Layers in float32 have none; ``_suit_loaded`` replaces the values of entries that are added.
+        ``_suit_loaded`` replaces the values of the entries that are added.
         """
         own = {
             prefix + name: value
@@ -813,7 +815,7 @@ class TensorTrain(torch.nn.Module):
             )
             for name in given:
                 del state_dict[name]
-        elif not given and self._is_state_of_floats(state_dict, prefix):
+        elif is_of_floats:
             state_dict.update(own)
 
     def _suit_loaded(
@@ -895,15 +897,17 @@ class TensorTrain(torch.nn.Module):
             )
         # ``state_dict`` is torch's own copy, from which the quantisers are loaded afterwards.
         formats = state_dict.pop(prefix + FORMATS, None)
-        is_of_floats = self._is_state_of_floats(state_dict, prefix)
-        self._suit_quantisers(state_dict, prefix)
+        # With formats it is a state that rounds and has lost its quantisers, which torch reports.
+        has_formats = formats is not None or bool(local_metadata.get(FORMATS))
+        is_of_floats = not has_formats and self._is_state_of_floats(state_dict, prefix)
+        self._suit_quantisers(state_dict, prefix, is_of_floats=is_of_floats)
         if not self.is_float:
             before = local_metadata.get(FORMATS, {})
             try:
                 before = before if formats is None else _object_in(formats)
             except ValueError:  # a mean of several state_dicts of other formats
                 before = dict.fromkeys(self.numbers.formats, "unreadable formats")
-            if is_of_floats and not before:
+            if is_of_floats:
                 before = dict.fromkeys(self.numbers.formats, "float32")
             self._suit_loaded(before, state_dict, prefix)
         state_dict = dict(state_dict)
