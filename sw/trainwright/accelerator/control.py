@@ -131,7 +131,8 @@ def step(port: RegisterPort, parameters: AcceleratorParameters) -> int:
 def require_repetition(program: Program, times: int, parameters: AcceleratorParameters) -> None:
     """Raise where a program cannot be repeated so often on an accelerator.
 
-    ``AcceleratorError`` where it does not repeat programs, ``ProgramError`` for less than one time.
+    ``AcceleratorError`` where it does not repeat programs, ``ProgramError`` for less than one time,
+    and for a program that counts more tensors than one run has slots for.
     """
     _require_file(parameters)
     require_times(times)

@@ -16,8 +16,8 @@ _ITERATIONS = 60
 """Most iterations with a low-precision factor; then the factorisation is repeated in float64."""
 _EPSILON = 2.0**-53
 _TINY_BITS = 10
-"""Binary orders between two columns above which rounding errors of S count as 0: below, those of
-float64 leave 12 digits of the shortest x."""
+"""Binary orders by which a basic column must be smaller than a free one for rounding errors of S
+between the two to count as 0: below, those of float64 leave 12 digits of the shortest x."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,8 +180,8 @@ def _shortest(
 
     With y = 2^power x, basic unknowns follow from the free ones: y1 = y0 - S y2. S up to the
     threshold is rounding of columns that depend on each other: times the large unknown of a tiny
-    column it would outweigh all other unknowns. S between columns of about one size is kept,
-    because x would not solve the equations without. The free unknowns minimise the length of x.
+    column it would outweigh all other unknowns. S between columns of about one size is kept:
+    without it x would not solve the equations. The free unknowns minimise the length of x.
     """
     rank, n = upper.shape
     start, shared = (

@@ -14,7 +14,7 @@ _torch: Any = torch
 
 
 def outside_graphs(function: Callable[P, T], reason: str) -> Callable[P, T]:
-    """Leave a function out of the graphs of ``torch.compile``; ``reason`` tells a strict export.
+    """Leave a function out of the graphs of ``torch.compile``; a strict export prints ``reason``.
 
     ``torch.compiler.disable`` does the same and imports the compiler at once, which takes seconds.
     """
@@ -25,7 +25,10 @@ def outside_graphs(function: Callable[P, T], reason: str) -> Callable[P, T]:
 
 
 def skipped_by_dynamo(reason: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Leave a function of every operator out of graphs: other calls import no compiler."""
+    """Leave a function out of graphs that every operator calls, at no cost outside of graphs.
+
+    The compiler is imported only if dynamo traces the call.
+    """
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
         left_out = outside_graphs(function, reason)
@@ -50,8 +53,8 @@ of kernels, ``posit.encode`` alone takes torch minutes."""
 def addresses(arguments: Iterable[Any]) -> list[Any]:
     """Replace tensors among the arguments of a native kernel by their addresses.
 
-    Raises ``RuntimeError`` where torch records operations, and for fake tensors: a kernel that
-    reads memory which does not exist ends the process.
+    Raises ``RuntimeError`` while torch records operations, and for fake tensors: a kernel that
+    read their memory, which does not exist, would end the process.
     """
     require_unrecorded()
     given = list(arguments)
