@@ -189,7 +189,7 @@ def test_check_finds_wrong_bit_in_memory(name):
     assert comparison.mismatches == {f"{name} in memory": 1}
 
 
-@pytest.mark.parametrize("counted", ["sums", "saturations"])
+@pytest.mark.parametrize("counted", ["sums", "saturations", "underflows", "clips"])
 def test_check_finds_wrong_statistic(counted):
     def spoil(_, run):
         values = getattr(run, counted).copy()
