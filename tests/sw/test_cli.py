@@ -814,6 +814,10 @@ def test_posit_of_a_negative_number_says_where_it_goes(capsys, value):
     assert main(["posit", "--", value]) == 0
 
 
+def test_stray_word_with_a_digit_gets_no_hint_of_negative_numbers(capsys):
+    assert "goes behind" not in complaint(capsys, "train", "--resume", "d2")
+
+
 @pytest.mark.parametrize(
     ("argv", "only"),
     [

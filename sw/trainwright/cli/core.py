@@ -183,7 +183,7 @@ def _run(argv: Sequence[str], asked: str | None) -> int:
         place: Parser = args.parser_of_command if args.command else parser
         option = "" if place.advice else unknown[0].partition("=")[0]
         close = suggestion(option, place._option_string_actions) if option[0:1] == "-" else ""
-        if option[1:2].isdigit() or option == "-inf":
+        if option[:1] == "-" and (option[1:2].isdigit() or option == "-inf"):
             close = f"; a value that begins with - goes behind '--', as in -- {option}"
         place.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
     if args.command is None:
