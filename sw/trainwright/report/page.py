@@ -75,12 +75,12 @@ def render_page(
     pictures: Mapping[str, bytes],
     source: str,
     command: str,
-    in_colour: bool,
+    has_photos: bool,
 ) -> str:
     """Return the page of a trained state, with the ``settings`` that a user gave.
 
-    ``source`` names the data's file, ``command`` repeats the run; either may be "". Samples that
-    are ``in_colour`` keep their colours on a dark page.
+    ``source`` names the data's file, ``command`` repeats the run; either may be "". Samples of
+    data that ``has_photos`` keep their colours on a dark page.
     """
     # Loaded here, as a run needs it once, at its end.
     from jinja2 import Environment, PackageLoader
@@ -96,7 +96,7 @@ def render_page(
         figures=_figures(summary),
         result=summary_rows(summary),
         pictures=[(name, base64.b64encode(png).decode()) for name, png in pictures.items()],
-        in_colour=in_colour,
+        has_photos=has_photos,
         layers=_layers(state.network, network),
         batch=state.settings.batch,
         memory=[

@@ -255,6 +255,15 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
     return to_png(figure)
 
 
+STROKES = "digits", "mnist", "fashion-mnist"
+"""Data sets of images whose zeros are paper: drawn dark on white."""
+
+
+def has_photos(data: DataSet) -> bool:
+    """Return whether images are drawn, and stay on a dark page, as bright as they are stored."""
+    return data.name not in STROKES
+
+
 def draw_samples(
     evaluation: Evaluation, data: DataSet, names: Sequence[str], columns: int = 6
 ) -> bytes:
@@ -270,7 +279,8 @@ def draw_samples(
     for axes, index in zip(places, shown, strict=False):
         image = data.test.images[index]
         if data.channels == 1:
-            axes.imshow(image, cmap="gray_r", vmin=0, vmax=data.full_scale)
+            cmap = "gray" if has_photos(data) else "gray_r"
+            axes.imshow(image, cmap=cmap, vmin=0, vmax=data.full_scale)
         else:  # a pixel's values are adjacent in its row
             pixels = image.reshape(len(image), -1, data.channels)
             axes.imshow(pixels / data.full_scale, vmin=0, vmax=1)

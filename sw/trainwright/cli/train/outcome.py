@@ -42,7 +42,7 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: figures.Summary) ->
     Raises ``OptionError`` where a file cannot be written.
     """
     from trainwright.report.page import render_page
-    from trainwright.report.pictures import draw_all
+    from trainwright.report.pictures import draw_all, has_photos
 
     state, folder = job.state, job.folder
     memory = _memory(job)
@@ -59,7 +59,7 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: figures.Summary) ->
         pictures=pictures,
         source=Path(job.options.data).name if job.options.data else "",
         command=job.options.command,
-        in_colour=job.data.channels == 3,
+        has_photos=has_photos(job.data),
     )
     folder.write("report.html", page)
     folder.write("history.jsonl", state.history.to_lines())
