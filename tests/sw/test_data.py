@@ -67,6 +67,8 @@ def test_digits_take_no_folder(tmp_path, capsys):
     assert main([*command, "--data", str(tmp_path)]) == 2
     assert re.search(said, capsys.readouterr().err)
     assert not (tmp_path / "r").exists()
+    with pytest.raises(DataError, match=f"no file or folder '{tmp_path / 'none'}'"):
+        load_data_set("digits", tmp_path / "none")
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["gz", "plain"])

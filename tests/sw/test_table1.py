@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -140,3 +142,18 @@ def test_every_row_is_a_command_line_of_train():
     for row in rows:
         args = parser.parse_args(list(row.options))
         assert args.network is None and args.out is None
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "training.md"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "row", ("TT fixed, no prior", "TT fixed, prior", "TT fixed, prior, strong")
+)
+def test_command_of_a_row_gives_the_digest_of_the_page(row, data_root, tmp_path, capsys):
+    """Minutes each: rows whose ranks are cut follow the programs for many ranks."""
+    line = re.search(rf"\| {row} \| `trainwright (.*)` \| (\w+),", PAGE.read_text())
+    words = [*line[1].split(), "--data", str(data_root), "--out", str(tmp_path / "run"), "--json"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["digest"].startswith(line[2])

@@ -94,6 +94,8 @@ def load_data_set(
         raise DataError(f"data set 'npz' is a file: give --data FILE{NPZ}")
     if name == "digits":
         if root is not None:
+            if not Path(root).exists():
+                raise DataError(f"--data: there is no file or folder {str(root)!r}")
             raise DataError(
                 "data set 'digits' comes with scikit-learn and has no files: omit --data "
                 f"{str(root)!r}, or name the data set that is stored there with --dataset; a "

@@ -46,8 +46,10 @@ def skipped_by_dynamo(reason: str) -> Callable[[Callable[P, T]], Callable[P, T]]
 library_call = skipped_by_dynamo(
     "trainwright's number libraries have no graph: they compute in Python and in kernels"
 )
-"""Decorate the public functions of the number libraries: compiled in dozens of parts between calls
-of kernels, ``posit.encode`` alone takes torch minutes."""
+"""Decorator of the public functions of the number libraries.
+
+Without it torch compiles each in dozens of parts between the calls of kernels: ``posit.encode``
+took over 100 s."""
 
 
 def addresses(arguments: Iterable[Any]) -> list[Any]:
