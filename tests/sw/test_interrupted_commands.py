@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from trainwright import __version__
+from trainwright.cli import core, main
+
 SPEC = """[train]
 network = "digits"
 epochs = 300
@@ -79,6 +82,33 @@ def test_ctrl_c_inside_of_an_executed_text_has_the_status_of_others(tmp_path):
     run = [sys.executable, "-m", "inside"]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "trainwright: interrupted\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=("kill", "terminal"))
+def test_commands_that_are_killed_end_as_interrupted(monkeypatch, capsys, number):
+    done = []
+
+    def command(argv):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        finally:  # where commands end the tools that they started
+            done.append(argv)
+
+    handler = signal.signal(number, signal.SIG_DFL)
+    try:
+        monkeypatch.setattr(core, "main", command)
+        assert main(["build"]) == 128 + number and done == [["build"]]
+        assert capsys.readouterr().err == "trainwright: interrupted\n"
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, handler)
+
+
+def test_python_runs_the_package_as_the_command():
+    run = [sys.executable, "-m", "trainwright", "--version"]
+    done = subprocess.run(run, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"trainwright {__version__}\n", "")
 
 
 @pytest.mark.slow

@@ -302,6 +302,17 @@ def test_sweep_interrupted_training_is_not_begun_again(tmp_path, monkeypatch):
     assert len(calls(trial)) == 1
 
 
+def test_sweep_that_is_interrupted_alone_ends_its_trainings(tmp_path, monkeypatch):
+    trial = trial_of(tmp_path, monkeypatch, "time.sleep(30)")
+    began = time.monotonic()
+
+    def interrupt(*_):  # as `kill -INT`, which reaches no training
+        os.kill(os.getpid(), signal.SIGINT)
+
+    assert train_all([trial], 1, None, interrupt) is None
+    assert time.monotonic() - began < 20 and len(calls(trial)) == 1 and not trial.finished
+
+
 def test_sweep_folder_in_which_another_is_at_work_is_waited_for(tmp_path):
     trial = Trial("t", (), tmp_path)
     asked_times = []

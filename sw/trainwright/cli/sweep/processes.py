@@ -162,11 +162,17 @@ def _session(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=where
     ) as process:
         assert process.stderr is not None
+        _RUNNING.add(process)
         for line in process.stderr:
             last = line.strip() or last
             if step := search(r"step (\d+)/(\d+)", line):
                 progress(trial, int(step[1]), int(step[2]))
+        _RUNNING.discard(process)
         return process.wait(), last
+
+
+_RUNNING: set[subprocess.Popen[str]] = set()
+"""Trainings of this process, to be ended with it."""
 
 
 Failures = dict[Trial, str]
@@ -178,7 +184,7 @@ def train_all(
 ) -> Failures | None:
     """Train all, ``jobs`` (1) at a time; None where interrupted. A failure stops no other trial.
 
-    An interrupt reaches the trainings too: they leave their checkpoints, and no other begins.
+    An interrupt ends the trainings too: they leave their checkpoints, and no other begins.
     """
     stop = Event()
 
@@ -191,6 +197,8 @@ def train_all(
             return _endings(futures)
         except BaseException as error:
             stop.set()
+            for process in _RUNNING.copy():  # `kill` reaches this process alone
+                process.terminate()
             if not isinstance(error, KeyboardInterrupt):
                 raise
             return _endings(futures)
