@@ -63,7 +63,7 @@ def test_remedies_are_the_first_trials_that_do_not_raise():
     error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 96, P, fits)
     assert error.reason == "l1.x is large"
     assert error.remedy == (
-        "use a batch of 24, which fits; an accelerator with scratchpad_rows=1024 fits; "
+        "use a batch of 24, which fits; an accelerator with scratchpad_rows=512 fits; "
         "preset zu3eg fits"
     )
 
@@ -90,7 +90,7 @@ def test_remedies_that_all_fail_promise_nothing_after_bounded_trials():
     error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 4096, P, never)
     assert "scratchpad_rows" not in error.remedy
     assert [batch for batch, _ in tried[:2]] == [64, 1]
-    assert len(tried) == 2 + 2 + TUNING.effort.trial_presets
+    assert len(tried) == 2 + 1 + TUNING.effort.trial_presets
 
 
 def test_remedies_of_a_large_batch_are_tried_from_a_single_sample_upwards():

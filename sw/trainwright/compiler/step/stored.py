@@ -54,10 +54,11 @@ def _batches(batch: int) -> Iterator[list[int]]:
 
 
 def _sizes(p: AcceleratorParameters) -> Iterator[AcceleratorParameters]:
-    """List accelerators with larger scratchpads."""
-    larger = {min(4 * p.scratchpad_rows, SCRATCHPAD.greatest), SCRATCHPAD.greatest}
-    for rows in sorted(larger - {p.scratchpad_rows}):
+    """Yield accelerators with larger scratchpads, the largest first."""
+    rows = SCRATCHPAD.greatest
+    while rows > p.scratchpad_rows:
         yield replace(p, scratchpad_rows=rows)
+        rows //= 4
 
 
 def _presets(p: AcceleratorParameters) -> Iterator[str]:
@@ -88,8 +89,9 @@ def with_remedies(
     fitting = (list(takewhile(lambda n: fits(n, p), tried)) for tried in _batches(batch))
     if smaller := next(filter(None, fitting), None):
         remedies.append(f"use a batch of {smaller[-1]}, which fits")
-    if larger := next((q for q in _sizes(p) if fits(batch, q)), None):
-        remedies.append(f"an accelerator with scratchpad_rows={larger.scratchpad_rows} fits")
+    # Large scratchpads first: they take less to compile, and a smaller one is tried if they fit.
+    if larger := list(takewhile(lambda q: fits(batch, q), _sizes(p))):
+        remedies.append(f"an accelerator with scratchpad_rows={larger[-1].scratchpad_rows} fits")
     presets = islice(_presets(p), TUNING.effort.trial_presets)
     if name := next((n for n in presets if fits(batch, preset(n))), None):
         remedies.append(f"preset {name} fits")
