@@ -282,6 +282,15 @@ def test_sweep_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch
     assert train(trial, None, lambda *_: None) == 0 and len(calls(trial)) == 3
 
 
+def test_sweep_shows_lines_of_trials_that_compile(tmp_path, monkeypatch, capsys):
+    line = "trainwright: compiling a: 2 s so far; pass 3"
+    trial = trial_of(
+        tmp_path, monkeypatch, f"print({line!r}, 'a note', sep=chr(10), file=sys.stderr)"
+    )
+    assert train(trial, None, lambda *_: None) == 0
+    assert capsys.readouterr().err == "trainwright: t: compiling a: 2 s so far; pass 3\n"
+
+
 def test_sweep_records_killed_and_failed_runs(tmp_path, monkeypatch):
     trial = trial_of(tmp_path, monkeypatch, "sys.exit(143)")
     with pytest.raises(OptionError, match=r"`trainwright train --seed 3` was killed 4 times"):

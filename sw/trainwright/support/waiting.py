@@ -10,6 +10,8 @@ FIRST_SECONDS = 2.0
 """Silence after which a step is announced: shorter ones need no line."""
 MOST_SECONDS = 60.0
 """Longest silence afterwards. Pauses double up to it, so that an hour makes about 60 lines."""
+SO_FAR = " s so far"
+"""Text of each line of a step that keeps a user waiting, by which a sweep knows those of trials."""
 
 
 @contextmanager
@@ -32,7 +34,7 @@ def waiting(
         while not done.wait(pause):
             more = detail()
             progress(
-                f"{what}: {time.monotonic() - begin:.0f} s so far" + (f"; {more}" if more else "")
+                f"{what}: {time.monotonic() - begin:.0f}{SO_FAR}" + (f"; {more}" if more else "")
             )
             pause = min(max(2 * pause, 5 * FIRST_SECONDS), MOST_SECONDS)
 

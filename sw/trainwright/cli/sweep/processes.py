@@ -20,11 +20,12 @@ from threading import Event
 from typing import Any
 
 from trainwright.cli.errors import OptionError
-from trainwright.cli.output import stop_bars, teller
+from trainwright.cli.output import stop_bars, tell, teller
 from trainwright.cli.train.folder import CHECKPOINT, LOCK, RESULT
 from trainwright.support.files import write_whole
 from trainwright.support.locks import Locked, locked
 from trainwright.support.text import amount
+from trainwright.support.waiting import SO_FAR
 
 # -- a trial ---------------------------------------------------------------------------------------
 ORIGIN = "command.txt"
@@ -167,6 +168,8 @@ def _session(
             last = line.strip() or last
             if step := search(r"step (\d+)/(\d+)", line):
                 progress(trial, int(step[1]), int(step[2]))
+            elif SO_FAR in line:  # compiling, or building a simulator
+                tell([f"trainwright: {trial.name}: {last.removeprefix('trainwright: ')}"])
         _RUNNING.discard(process)
         return process.wait(), last
 
