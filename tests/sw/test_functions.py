@@ -1,5 +1,6 @@
 """Element-wise functions against real numbers, in networks, programs and PyTorch."""
 
+import functools
 import pickle
 import re
 import sys
@@ -688,6 +689,7 @@ def test_kernel_whose_rule_reads_a_changed_variable_is_refused(registered, part)
 DECLARED = {
     '(over="feature")': r"own.py:3: own is over the axis 'feature';.* did you mean 'features'",
     '(gradient="straight")': r"own.py:3: the gradient of own must be a function or 'straight-thr",
+    "(gradient=max)": r"own.py:3: the gradient of own must be a function or .*, not <built-in",
     "(gradient=lambda k: 1)": r"own.py:3: the gradient of own takes \(k, upper, x\)",
     "(gradient=lambda k, upper, slope=1: upper)": r"own.py:3: .* takes the parameter slope, which",
     "(gradient=lambda k, upper, y: upper * y)": r"own.py:3: .* own reads y: call it x, .*or result",
@@ -718,6 +720,13 @@ def test_kernel_with_one_call_as_text_is_not_known_by_its_letters(registered):
     for calls in ("own_call", ["own_call"]):
         definition = trainwright.kernel(name="own", calls=calls)(lambda k, x: x)
         assert definition.calls == ("own_call",)
+
+
+def test_kernel_of_no_function_of_python_is_one_error(registered):
+    own = trainwright.kernel(name="own")(lambda k, x: x)
+    for body in (max, functools.partial(own, 2), np.abs, own, "own", 3):
+        with pytest.raises(FunctionError, match="kernel takes a function made by def or lambda"):
+            trainwright.kernel(body)
 
 
 @pytest.mark.parametrize("options", DECLARED)
@@ -889,8 +898,25 @@ def test_kernel_over_no_features_gives_none(registered):
     def above(k, x):
         return x - k.greatest(x)
 
-    for shape in ((3, 0), (0, 3)):
+    for shape in ((3, 0), (0, 3), (0,)):
         assert above(torch.ones(shape)).shape == shape
+
+
+@pytest.mark.parametrize("options", ({"over": "features", "reduces": True}, {"over": "window"}))
+def test_kernel_that_reduces_without_a_reduction_is_one_error(registered, options):
+    own = trainwright.kernel(name="own", **options)(lambda k, x: x - k.greatest(x))
+    window = 2 if options["over"] == "window" else None
+    with pytest.raises(KernelError, match=r"test_functions.py:\d+: own\(\d\): the result has anot"):
+        own(torch.arange(8.0).reshape(1, 1, 2, 4), window=window)
+
+
+def test_kernel_over_features_of_one_sample_equals_its_batch(registered):
+    @trainwright.kernel(over="features", gradient="straight-through")
+    def above(k, x):
+        return x - k.greatest(x)
+
+    x = torch.tensor([0.5, -0.25, 0.125])
+    assert above(x).tolist() == above(x[None])[0].tolist() == [0.0, -0.75, -0.375]
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32, torch.float64))
@@ -920,10 +946,11 @@ def test_kernel_in_torch_of_unreadable_input_is_one_error_with_remedy(quarter, r
     for transform in (torch.func.vmap(quarter), torch.func.grad(lambda v: quarter(v).sum())):
         with pytest.raises(RuntimeError, match=r"which torch\.func .* hide: .* real="):
             transform(torch.ones(2, 3))
-    for window in (0, -2, (2, 0), (2, 2, 2), 1.5):
+    for window in (0, -2, (2, 0), (2, 2, 2), 1.5, True, None, torch.tensor(2)):
         with pytest.raises(ValueError, match="window must be one or two integers"):
             first(x, window=window)
-    assert first(x, window=2).tolist() == [[[[1.0, 1.0], [1.0, 1.0]]]]
+    for window in (2, np.int64(2), [np.int64(2), 2], np.array([2, 2])):
+        assert first(x, window=window).tolist() == [[[[1.0, 1.0], [1.0, 1.0]]]]
 
 
 def test_kernel_over_channels_of_images_is_exact(registered):

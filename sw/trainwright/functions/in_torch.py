@@ -16,6 +16,7 @@ from trainwright.functions.record import Function, FunctionKernel
 from trainwright.functions.saturation import warn_in_torch
 from trainwright.kernels import evaluate
 from trainwright.kernels.trace import LANES
+from trainwright.support.arguments import is_size, plain_sizes
 
 OPERAND_BITS = 8
 """Bits of activations of a network by default."""
@@ -84,18 +85,29 @@ def over_groups(
     return rows.reshape(moved.shape).permute([order.index(n) for n in range(x.dim())])
 
 
-def pooled(
-    function: Function, x: torch.Tensor, window: int | tuple[int, int], bits: int = OPERAND_BITS
-) -> torch.Tensor:
-    """Compute a function of windows that divide images (n, C, H, W) without overlap."""
-    _require_numbers(function, x)
-    sides: Any = (window, window) if isinstance(window, int | float) else window
-    if len(sides) != 2 or not all(isinstance(n, int) and n > 0 for n in sides):
+def sides_of(function: Function, window: object) -> tuple[int, int] | None:
+    """Return rows and columns of the windows of a call; None for a function over no window.
+
+    Raises ``ValueError`` for what is no window, and where the function takes none or lacks one.
+    """
+    if window is None and function.over != ("window",):
+        return None
+    given = plain_sizes(window)
+    sides = given if isinstance(given, Sequence) else (given, given)
+    if len(sides) != 2 or not all(map(is_size, sides)):
         raise ValueError(
             f"{function.text}: window must be one or two integers of at least 1, not {window!r}"
         )
     if function.over != ("window",):
         raise ValueError(f"{function.text} is over no window: call it without one")
+    return sides[0], sides[1]
+
+
+def pooled(
+    function: Function, x: torch.Tensor, sides: tuple[int, int], bits: int = OPERAND_BITS
+) -> torch.Tensor:
+    """Compute a function of windows that divide images (n, C, H, W) without overlap."""
+    _require_numbers(function, x)
     if x.dim() != 4 or any(n % side for n, side in zip(x.shape[2:], sides, strict=True)):
         raise ValueError(
             f"{function.text} takes images (n, C, H, W) that windows of {sides[0]} x {sides[1]} "
@@ -114,7 +126,7 @@ def _places(function: Function, x: torch.Tensor) -> tuple[int, ...]:
     image = {"channels": (1,), "rows": (2,), "columns": (3,), "features": (1, 2, 3)}
     known = image if x.dim() == 4 else {"features": (x.dim() - 1,), "tokens": (x.dim() - 2,)}
     for axis in function.over:
-        if axis not in known or min(known[axis]) < 0 or x.dim() < 2:
+        if axis not in known or min(known[axis]) < 0:
             raise ValueError(
                 f"{function.definition.place}: {function.text} is over {axis}, which a tensor of "
                 f"the shape {tuple(x.shape)} does not have"
@@ -179,7 +191,10 @@ class _Evaluated(torch.autograd.Function):
         kernel, (second, exponent) = function.backward, ctx.second
         if kernel is None:
             if function.definition.gradient is None:
-                raise RuntimeError(f"{function.definition.place}: {function.text} has no gradient")
+                raise RuntimeError(
+                    f"{function.definition.place}: {function.text} has no gradient: give its "
+                    'kernel one, or gradient="straight-through"'
+                )
             return upper, None, None
         if torch.is_grad_enabled():  # torch would take the result for a constant, and say nothing
             raise RuntimeError(

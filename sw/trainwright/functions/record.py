@@ -194,14 +194,15 @@ class Definition:
         """
         from torch.overrides import handle_torch_function, has_torch_function_unary
 
-        from trainwright.functions.in_torch import pooled
+        from trainwright.functions.in_torch import pooled, sides_of
 
         function = self.make(*given, **named)
+        sides = sides_of(function, window)
         if has_torch_function_unary(x):  # a compiled model, or a trace of one
             self.require_recorded()
-            sizes: Any = {} if window is None else {"window": window}
-            return handle_torch_function(self, (x,), x, *function.given, **sizes)
-        return function(x) if window is None else pooled(function, x, window)
+            options: Any = {} if sides is None else {"window": sides}
+            return handle_torch_function(self, (x,), x, *function.given, **options)
+        return function(x) if sides is None else pooled(function, x, sides)
 
 
 @dataclass(frozen=True)
@@ -494,8 +495,12 @@ def arguments_of(body: Callable[..., Any]) -> tuple[list[str], dict[str, Any]]:
 
 
 def place_of(body: Callable[..., Any]) -> str:
-    """Return file and line of a function."""
-    code: Any = body.__code__
+    """Return file and line of a function; ``FunctionError`` for what has no lines of Python."""
+    code: Any = getattr(body, "__code__", None)
+    if code is None:  # functools.partial, a builtin, a kernel that is registered already
+        raise FunctionError(
+            f"trainwright.kernel takes a function made by def or lambda, not {shown(body)}"
+        )
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
@@ -566,8 +571,26 @@ def _check(function: Function) -> bool:
                         "k.scaled is called with another number of bits below the point at "
                         f"{width} bits than at 16: call it with constants, whatever k.bits is"
                     )
+                if function.reduces and not kernel.primed:
+                    _require_reduced(kernel, body)
                 keeps = keeps and (function.group > 0 or _keeps_zero(kernel, body))
     return keeps
+
+
+def _require_reduced(kernel: FunctionKernel, body: "Body") -> None:
+    """Raise ``KernelError`` for a result that differs within a group, which has one result."""
+    import numpy as np
+
+    from trainwright.kernels import KernelError, evaluate
+
+    words = np.random.RandomState(0).randint(-(1 << 7), 1 << 7, (4, kernel.group))
+    constants = kernel.bound((0,), body.bits, None).constants
+    result = evaluate(body, {"x0": words}, constants=constants).rows["z"]
+    if (result != result[:, :1]).any():
+        raise KernelError(
+            "the result has another value for each value of a group, where one is kept: return "
+            "k.sum(v) or k.greatest(v), or what is computed of these alone"
+        )
 
 
 def _require_constants(kernel: FunctionKernel, body: "Body") -> None:

@@ -171,7 +171,8 @@ def _check_options(
                 f"{suggestion(str(axis), AXES)}"
             )
     gradient = options.get("gradient")
-    if not (gradient is None or callable(gradient) or gradient == STRAIGHT_THROUGH):
+    is_function = hasattr(gradient, "__code__")  # functools.partial, or a builtin, has no lines
+    if not (gradient is None or is_function or gradient == STRAIGHT_THROUGH):
         raise FunctionError(
             f"{place}: the gradient of {name} must be a function or {STRAIGHT_THROUGH!r}, not "
             f"{shown(gradient)}"
