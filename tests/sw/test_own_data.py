@@ -171,6 +171,7 @@ def test_table_that_cannot_be_read_names_its_place_and_value(
     [
         (b"", "is empty"),
         (b"x,y\n\xff,1\n", "byte 4 is not UTF-8"),
+        (b"x,y\n1,a\n2,\0b\n", "byte 10 is a NUL"),
         (b'x,y\n"1,2\n', "is no CSV"),
     ],
 )

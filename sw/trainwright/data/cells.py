@@ -100,14 +100,17 @@ def lines_of(path: Path) -> list[str]:
 
 
 def text_of(content: bytes, path: Path) -> str:
-    """Return a file's text. Raises `DataError` where the file is not UTF-8.
+    """Return a file's text. Raises `DataError` where the file is not UTF-8, or has a NUL.
 
     A letter with an accent becomes one character: some systems write two, which look the same.
     """
     try:
-        return normalize("NFC", content.decode("utf-8-sig"))
+        text = normalize("NFC", content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start} is not UTF-8: save it as UTF-8") from None
+    if (place := content.find(0)) >= 0:  # UTF-16 decodes as UTF-8, too
+        raise DataError(f"{path}: byte {place} is a NUL: mend the file, or save it as UTF-8")
+    return text
 
 
 def _csv(path: Path, content: bytes) -> Cells:
