@@ -1,11 +1,14 @@
 """Kernels: the golden vector engine executes lowered text as numpy evaluates the text."""
 
 import re
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from folded import each
 
 from trainwright.golden import vector as golden
@@ -143,11 +146,26 @@ def test_execute_leaky_relu_on_golden_gives_floor_of_eighths() -> None:
         ({"x": np.zeros((3, 8), int)}, "every stream has rows"),
         ({"x": np.full((1, LANES), 40000)}, "words of x have 16 bits, not values from 0 to 40000"),
         ({"x": np.zeros((0, LANES), int)}, "at least one row"),
+        ({"x": np.full((1, LANES), 0.9)}, "rows of x are float64: .* whole numbers"),
     ],
 )
 def test_execute_rows_out_of_shape_are_rejected(rows, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         execute(leaky_relu, rows)
+
+
+def test_evaluate_rows_with_fractions_are_rejected() -> None:
+    with pytest.raises(ValueError, match=r"rows of x are float64: .* whole numbers"):
+        evaluate(trace(leaky_relu), {"x": np.full((1, LANES), 0.9)})
+
+
+def test_execute_partial_kernel_on_rows_of_torch_gives_floor_of_quarters() -> None:
+    def shifted(k: Body, n: int) -> None:
+        k.write("y", k.read("x") >> n)
+
+    x: Any = torch.arange(-LANES, LANES).reshape(2, LANES)
+    written = execute(partial(shifted, n=2), {"x": x}).rows["y"]
+    assert np.array_equal(written, x.numpy() // 4)
 
 
 def _wide_product(k: Body) -> None:

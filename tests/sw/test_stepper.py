@@ -73,3 +73,8 @@ def test_stepper_run_to_descriptor_behind_the_end_is_refused():
     stepper = Stepper(looping(1), np.zeros(4096, np.uint8), P)
     with pytest.raises(ProgramError, match="descriptor 9 is not executed again"):
         stepper.run_to(9)
+
+
+def test_stepper_of_a_name_is_one_error():
+    with pytest.raises(TypeError, match="network must be a Network, not 'digits'"):
+        stepper_of("digits")  # pyright: ignore[reportArgumentType]

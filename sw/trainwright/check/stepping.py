@@ -8,6 +8,7 @@ from trainwright.check.parts import HOST, PARTS, RandomStep
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.arguments import require_kind
 
 BACKENDS = ("golden", "rtl")
 
@@ -38,6 +39,7 @@ def stepper_of(
         raise ValueError(f"part must be 'forward' or 'backward', not {part!r}")
     if backend not in BACKENDS:
         raise ValueError(f"back end {backend!r} steps through no program: use golden or rtl")
+    require_kind("network", network, Network)
     p = parameters or AcceleratorParameters(factor_width=network.factor_width)
     accelerator: Any = open_accelerator(backend, p, memory_bytes=memory_bytes)
     step = RandomStep(network, batch, accelerator, seed=seed, plan=plan)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -119,10 +120,11 @@ def evaluate(
     earlier passes left, ``random`` the bytes of both random streams (n, lanes), ``constants`` and
     ``shifts`` what the exponent file gives. Row n belongs to thread n mod THREADS.
 
-    Raises ``KernelError`` for a value beyond the range that the kernel states for it. With
-    ``checks`` every other value is compared with the range that tracing derived for it, too.
+    Raises ``ValueError`` for rows with fractions, ``KernelError`` for a value beyond the range that
+    the kernel states for it. With ``checks`` every other value is compared with the range that
+    tracing derived for it, too.
     """
-    streams = {name: np.asarray(words, np.int64) for name, words in (rows or {}).items()}
+    streams = whole_words(rows or {})
     size = len(next(iter(streams.values()))) if streams else count or THREADS
     work = _Evaluator(body, constants, shifts, checks)
     held = dict(registers or {})
@@ -138,6 +140,18 @@ def evaluate(
         work.run(part, bits, span.stop - start, result, written)
     result.rows = {name: np.concatenate(parts) for name, parts in written.items()}
     return result
+
+
+def whole_words(rows: Mapping[str, Any]) -> dict[str, Words]:
+    """Return rows of every stream as int64. Raises ``ValueError`` for types with fractions."""
+    given = {name: np.asarray(words) for name, words in rows.items()}
+    for name, words in given.items():
+        if words.dtype.kind not in "biu":
+            raise ValueError(
+                f"rows of {name} are {words.dtype}: a kernel takes whole numbers, such as "
+                "np.rint(x).astype(int)"
+            )
+    return {name: words.astype(np.int64, copy=False) for name, words in given.items()}
 
 
 def _require_range(step: Value, q: Words) -> None:

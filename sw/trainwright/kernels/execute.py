@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trainwright.accelerator import open_accelerator
-from trainwright.kernels.evaluate import PassResult, Words
+from trainwright.kernels.evaluate import PassResult, Words, whole_words
 from trainwright.kernels.lower import lower
 from trainwright.kernels.trace import LANES
 from trainwright.parameters import AcceleratorParameters
@@ -54,9 +54,9 @@ def execute(
     Raises
     ------
     ValueError
-        If rows have another shape or values beyond 16 bits, or a stream has no rows.
+        If rows have another shape, fractions or values beyond 16 bits, or a stream has no rows.
     """
-    code = lower(kernel, **options)
+    code, rows = lower(kernel, **options), whole_words(rows)
     count = _checked(rows, [n for b, n in enumerate(code.streams) if code.reads >> b & 1])
     p = parameters or AcceleratorParameters(vector_engine=1)
     # Streams follow each other in the scratchpad, and in memory behind the program.
@@ -72,7 +72,8 @@ def execute(
     written = [name for n, name in enumerate(code.streams) if code.writes >> n & 1]
     streams = {name: Stream(row, 0, 1) for name, row in places.items()}
     words = code.instructions
-    d = code.vector(streams, outer=1, inner=count, tensor=kernel.__name__)
+    title = getattr(kernel, "__name__", "kernel")  # functools.partial has none
+    d = code.vector(streams, outer=1, inner=count, tensor=title)
     descriptors = (
         Set(values=(), seed=seed),
         *(moved(Operation.LOAD, name) for name in places if name in rows),
