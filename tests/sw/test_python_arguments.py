@@ -16,8 +16,10 @@ from trainwright.accelerator import open_accelerator
 from trainwright.compiler import CompileError, compile_step
 from trainwright.data import DataError, OwnOptions, load_data_set
 from trainwright.formats import Fixed
+from trainwright.mcf.nn import MCSGD
 from trainwright.network import NetworkError, load_network
 from trainwright.network.description import network_from_dict
+from trainwright.onchip.optimiser import IntegerSGD
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.support.arguments import flag, require_seed
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
@@ -116,6 +118,28 @@ def test_seed_out_of_range_raises_and_one_of_numpy_is_an_integer():
 def test_adam_rate_that_is_not_finite_and_positive_raises(lr):
     with pytest.raises(ValueError, match="lr must be a finite number over 0, not"):
         tnn.Adam([torch.nn.Parameter(torch.ones(2))], lr)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"), [(tnn.Adam, "weight_decay"), (IntegerSGD, "betas"), (MCSGD, "eps")]
+)
+def test_optimiser_option_of_a_group_that_updates_ignore_raises(kind, option):
+    weight, bias = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    match = rf"{kind.__name__} has no option {option}=0\.5 of a group, only lr"
+    with pytest.raises(ValueError, match=match):
+        kind([{"params": [weight], option: 0.5}, {"params": [bias]}])
+    optimizer = kind([{"params": [weight], "lr": 0.25, "name": "weights"}])
+    with pytest.raises(ValueError, match=match):
+        optimizer.add_param_group({"params": [bias], option: 0.5})
+    optimizer.add_param_group({"params": [bias], "lr": 0.5})
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.5]
+
+
+def test_adam_refuses_the_state_of_another_optimiser():
+    weight = torch.nn.Parameter(torch.ones(2))
+    state = torch.optim.Adam([weight]).state_dict()
+    with pytest.raises(ValueError, match=r"Adam has no option amsgrad=False of a group, only lr"):
+        tnn.Adam([weight]).load_state_dict(state)
 
 
 @pytest.mark.parametrize("size", [True, 2.0, 0, "4"])

@@ -14,8 +14,9 @@ class Adam(ClosureOptimizer):
     """Adam (0.9, 0.999, 1e-8) with one rounding to float32 an operation, as the trainer has it.
 
     ``torch.optim.Adam`` does as well, but for bits that depend on the machine's vector
-    instructions. ``lr`` must be over 0. Parameters of float64 move in float64, those of 16 bits by
-    float32 moments; complex ones are refused. Schedulers of torch work on it.
+    instructions. ``lr`` must be over 0, and is the only option of a group. Parameters of float64
+    move in float64, those of 16 bits by float32 moments; complex ones are refused. Schedulers of
+    torch work on it.
 
     >>> layer = torch.nn.Linear(2, 1)
     >>> optimizer = Adam(layer.parameters(), lr=4e-3)

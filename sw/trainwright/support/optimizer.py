@@ -5,12 +5,40 @@ from typing import Any
 
 import torch
 
+from trainwright.support.text import shown
+
+_OF_TORCH = (
+    "alpha", "amsgrad", "betas", "centered", "dampening", "decoupled_weight_decay", "eps",
+    "maximize", "momentum", "nesterov", "weight_decay",
+)  # fmt: skip
+"""Options of torch's optimisers that change updates. Groups may have tags of any other name."""
+
 
 class ClosureOptimizer(torch.optim.Optimizer):
     """Optimiser with torch's ``step``.
 
     A subclass defines ``update``, or ``update_all`` if parameters are not updated one by one.
     """
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own. ``ValueError`` for options of torch alone."""
+        self._refuse_options(param_group)
+        super().add_param_group(param_group)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of the same class. ``ValueError`` for options of torch alone."""
+        for group in state_dict["param_groups"]:
+            self._refuse_options(group)
+        super().load_state_dict(state_dict)
+
+    def _refuse_options(self, group: Any) -> None:
+        """Raise ``ValueError`` for an option that updates would ignore."""
+        for name in _OF_TORCH if isinstance(group, dict) else ():  # torch refuses other groups
+            if name in group and name not in self.defaults:
+                raise ValueError(
+                    f"{type(self).__name__} has no option {name}={shown(group[name])} of a group, "
+                    f"only {', '.join(self.defaults)}: choose an optimizer of torch.optim for it"
+                )
 
     @torch.no_grad()
     # torch declares two overloads of ``step``, with and without a closure.
