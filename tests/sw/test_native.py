@@ -77,6 +77,13 @@ def test_native_failing_compiler_warns_with_its_log(source):
         assert native.load(source) is None
 
 
+def test_native_cache_that_cannot_be_written_is_named(source, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "file" / "c"))
+    with pytest.warns(RuntimeWarning, match=r"kernels: cannot write to the cache \S+/file/c \(TR"):
+        assert native.load(source) is None
+
+
 def test_native_failing_compiler_leaves_nothing(source, tmp_path):
     cache = Cache(tmp_path / "kept")
     tool = Tool("false", ("false",), "1")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from trainwright.support.errors import file_errors
 from trainwright.support.locks import locked
 
 MOST_BYTES = 1 << 30
@@ -90,8 +91,13 @@ class Cache:
         """Build an entry: yields an empty folder to fill, or ``None`` if another process just did.
 
         What lies in the folder when the block ends without an exception becomes the entry, in one
-        step; otherwise it is removed. One process at a time builds a key.
+        step; otherwise it is removed. One process at a time builds a key. Raises ``FileError``
+        where the folder cannot be written to.
         """
+        with file_errors(f"cannot write to the cache {self.folder} (TRAINWRIGHT_CACHE names it)"):
+            yield from self._build(key)
+
+    def _build(self, key: str) -> Iterator[Path | None]:
         folder = self.entry(key)
         folder.parent.mkdir(parents=True, exist_ok=True)
         self.log(key).parent.mkdir(exist_ok=True)

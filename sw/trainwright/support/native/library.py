@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from trainwright.support.arguments import require_unrecorded
+from trainwright.support.errors import FileError
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, Tool, ToolError, compiler, processor
 
@@ -59,7 +60,7 @@ def _loaded(source: Path, options: tuple[str, ...]) -> ctypes.CDLL | None:
         return None
     try:
         return ctypes.CDLL(str(build(source, tool, options)))
-    except (ToolError, OSError) as error:
+    except (ToolError, FileError, OSError) as error:
         warnings.warn(f"running without native kernels: {error}", RuntimeWarning, stacklevel=3)
         return None
 
