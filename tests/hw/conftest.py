@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
+import fast_pysim
 import numpy as np
 import pytest
 
@@ -24,6 +25,8 @@ from trainwright_sim.amaranth_peers import fields_of
 
 sys.path.append(str(Path(__file__).parent))
 from kept import Inputs, simulated
+
+fast_pysim.install()
 
 ROWS = 1024
 """Scratchpad rows of the bench; operands lie in the lower half, results in the upper."""

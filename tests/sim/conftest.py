@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fast_pysim
 import numpy as np
 import pytest
 
@@ -18,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parent.parent / "sw"))
 
 from accelerators import BOARD
+
+fast_pysim.install()
 
 MEMORY_BYTES = 1 << 18
 
