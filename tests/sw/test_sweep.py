@@ -305,6 +305,17 @@ def test_sweep_records_killed_and_failed_runs(tmp_path, monkeypatch):
     assert len(calls(bad)) == 1
 
 
+def test_sweep_folder_that_cannot_be_written_fails_its_trial(tmp_path, capsys):
+    write(tmp_path / "file", "")
+    trial = Trial("t", (), tmp_path / "file" / "t")
+    message = f"cannot write to {trial.folder}: Not a directory"
+    assert train_all([trial], 1, None, lambda *_: None) == {trial: message}
+    spec = write(tmp_path / "s.toml", "[axes]\nseed = [0]")
+    assert main(["sweep", str(spec), "--out", str(tmp_path / "file" / "out")]) == 2
+    message = f"cannot write to {tmp_path}/file/out: Not a directory"
+    assert capsys.readouterr().err == f"trainwright: error: {message}\n"
+
+
 def test_sweep_interrupted_training_is_not_begun_again(tmp_path, monkeypatch):
     trial = trial_of(tmp_path, monkeypatch, "sys.exit(130)")
     assert train_all([trial], 2, None, lambda *_: None) is None

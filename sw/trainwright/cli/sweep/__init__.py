@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
-from trainwright.cli.output import show, tell, to_json, write_results
+from trainwright.cli.output import check_results, show, tell, to_json, write_results
 from trainwright.support.settings import OneOf, Option, Positive
 from trainwright.support.text import amount
 
@@ -105,6 +105,7 @@ def _run(options: SweepOptions) -> int:
         commands = [trial.command for trial in trials]
         return show(options.json, {"trials": commands}, "\n".join(commands))
     engine = _engine(options, out)
+    check_results(out)
     asked = [trial.asked.options for trial in trials]
     notes: dict[str, None] = {}
     for trial, run in zip(trials, asked, strict=True):  # fails before any trial begins

@@ -22,6 +22,7 @@ from typing import Any
 from trainwright.cli.errors import OptionError
 from trainwright.cli.output import stop_bars, tell, teller
 from trainwright.cli.train.folder import CHECKPOINT, LOCK, RESULT
+from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.locks import Locked, locked
 from trainwright.support.text import amount
@@ -138,7 +139,7 @@ def _is_busy(trial: Trial) -> bool:
             return False
     except Locked:
         return True
-    except FileNotFoundError:  # no folder yet
+    except (FileNotFoundError, NotADirectoryError):  # no folder yet
         return False
 
 
@@ -151,8 +152,9 @@ def _session(
     if (trial.folder / CHECKPOINT).is_file():
         command += ["--resume"]
     else:
-        trial.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(trial.folder / ORIGIN, trial.command + "\n")
+        with file_errors(f"cannot write to {trial.folder}", OptionError):
+            trial.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(trial.folder / ORIGIN, trial.command + "\n")
         command += ["--force", *trial.options]
     if data is not None:
         command += ["--data", data]
