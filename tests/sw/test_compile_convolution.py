@@ -453,6 +453,22 @@ def test_pages_convolutions_are_one_program():
     assert trace(names["model"].module) and len(names["model"].chains) == 1
 
 
+@pytest.mark.parametrize("images", [2, 3])
+def test_compile_images_between_layers_are_viewed_as_those_of_torch(images):
+    class Viewed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = tnn.TTConv2d(1, 8, 3, numbers=WIDE)
+            self.head = tnn.TTLinear(128, 10, numbers=WIDE)
+
+        def forward(self, x):
+            y = self.body(x)
+            return self.head(y.view(y.size(0), -1))
+
+    plain = Viewed()
+    _near(compile(copy.deepcopy(plain), batch=2), plain, torch.randn(images, 1, 6, 6))
+
+
 def test_single_image_without_a_batch_axis_has_the_outputs_of_its_batch():
     model = compile(
         torch.nn.Sequential(

@@ -1,6 +1,7 @@
 """Tensor-train layers keep PyTorch's conventions; plain torch is the oracle."""
 
 import copy
+import functools
 import inspect
 import io
 import pickle
@@ -317,6 +318,20 @@ def test_convolution_without_samples_or_batch_has_torchs_shape(shape):
     x = torch.rand(shape)
     assert layer(x).shape == torch.nn.Conv2d(4, 8, 3)(x).shape
     assert tnn.TTEmbedding(40, 16)(torch.zeros(0, 3, dtype=torch.int64)).shape == (0, 3, 16)
+
+
+@pytest.mark.parametrize("numbers", ["float32", "fixed"])
+@pytest.mark.parametrize(
+    ("make", "x"),
+    [
+        (functools.partial(tnn.TTConv2d, 2, 8, 3), torch.rand(4, 2, 6, 6)),
+        (functools.partial(tnn.TTLinear, 64, 33, bias=False), torch.rand(4, 3, 64)),
+        (functools.partial(tnn.TTEmbedding, 40, 33), torch.arange(12).reshape(4, 3)),
+    ],
+)
+def test_outputs_of_a_layer_are_viewed_as_those_of_torch(make, x, numbers):
+    y = make(numbers=numbers)(x)
+    assert torch.equal(y.view(y.size(0), -1), y.flatten(1))
 
 
 # -- Options of torch's layers -------------------------------------------------------------------

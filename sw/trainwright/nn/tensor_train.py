@@ -466,7 +466,9 @@ class TensorTrain(torch.nn.Module):
             if is_measured:
                 self.warn_of_zeros(self._title)
                 self.output_loss.measure(self._title, x, y, self.exact, self.sample_dims)
-            return refuse_cut_graph(y.to(dtype), self.all_factors)
+            # Models call y.view(len(y), -1), which takes what torch's layers return: kernels that
+            # lie channels last, and padding that is cut off, leave other strides.
+            return refuse_cut_graph(y.to(dtype).contiguous(), self.all_factors)
 
     def warn_of_zeros(self, name: str) -> None:
         """Warn if no factor of this layer, called ``name``, can get a gradient other than 0."""

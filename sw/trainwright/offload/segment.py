@@ -720,7 +720,7 @@ def _shaped(rows: torch.Tensor, shape: tuple[int, ...], tokens: int = 1) -> torc
             return rows
         return _by_token(rows, tokens)[..., : shape[0] // tokens].flatten(1)
     channels, height, width = shape
-    return rows.reshape(len(rows), height, width, channels).permute(0, 3, 1, 2)
+    return rows.reshape(len(rows), height, width, channels).permute(0, 3, 1, 2).contiguous()
 
 
 @dataclass(frozen=True, eq=False)
