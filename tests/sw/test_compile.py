@@ -488,6 +488,11 @@ def test_compile_output_that_others_use_leaves_the_accelerator():
             r"0 \(TTConv2d\): the accelerator has no dilation \(2, 2\)\): change these layers",
         ),
         (
+            tnn.TTEmbedding(64, 8),
+            {},
+            r"accelerator \(TTEmbedding: the accelerator has no TTEmbedding",
+        ),
+        (
             torch.nn.Sequential(
                 tnn.TTLinear(8, 8, rank=2, numbers="float32"), tnn.TTEmbedding(64, 8, rank=2)
             ),

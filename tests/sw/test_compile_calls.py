@@ -69,6 +69,20 @@ class _ByKeyword(_Body):
         return self.second(x=torch.relu(self.first(x=x)))
 
 
+class _PassedOn(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = _ByKeyword()
+
+    def forward(self, *args, **options):
+        return self.body(*args, **options)
+
+
+class _RestPassedOn(_PassedOn):
+    def forward(self, x, *rest, **options):
+        return self.body(x, *rest, **options)
+
+
 def _trained(module):
     """Return a compiled model in evaluation mode whose exponents have met a batch."""
     model = compile(module, batch=16)
@@ -139,6 +153,15 @@ def test_arguments_that_are_all_optional_run_on_the_accelerator():
     x = torch.rand(16, 64)
     model(x).sum().backward()
     assert torch.equal(model.eval()(features=x), _logits(model, x))
+
+
+@pytest.mark.parametrize("kind", [_PassedOn, _RestPassedOn])
+def test_compile_arguments_that_are_passed_on_are_planned_as_one_program(kind):
+    model = compile(kind(), batch=16)
+    assert len(model.chains) == 1 and not model.report().why_alone
+    x = torch.rand(16, 64)
+    model(x).sum().backward()
+    assert len(model.chains) == 1 and torch.equal(model.eval()(x), _logits(model, x))
 
 
 def test_layer_called_by_keyword_runs_on_the_accelerator():

@@ -164,7 +164,8 @@ def _computed_by(module: Any) -> str:
             "torch.nn.utils.parametrize.remove_parametrizations first"
         )
     if "weight" not in module._parameters:
-        own = ", ".join(name for name, _ in module.named_parameters(recurse=False))
+        names = (name for name, _ in module.named_parameters(recurse=False))
+        own = ", ".join(name for name in names if name != "bias")
         return (
             f"its weight is computed from {own} by a hook (weight_norm, spectral_norm, prune): "
             "remove the hook first"

@@ -569,7 +569,8 @@ def _why_nothing(module: torch.nn.Module) -> str:
     reasons: dict[str, list[str]] = {}
     for name, part in named_modules(module):
         if isinstance(part, TensorTrain):
-            reasons.setdefault(why_not(part), []).append(f"{name} ({type(part).__name__})")
+            kind = type(part).__name__
+            reasons.setdefault(why_not(part), []).append(f"{name} ({kind})" if name else kind)
     start = "the module has no TTLinear or TTConv2d in fixed point for the accelerator"
     if not reasons:
         return (

@@ -97,6 +97,8 @@ def assumed_patterns(module: torch.nn.Module) -> Iterator[Pattern]:
             value = parameter.default if optional and not every else _GIVEN
             if parameter.kind is parameter.KEYWORD_ONLY:
                 kwargs[parameter.name] = value
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                args += [_GIVEN] * every  # forward(*args) that passes its arguments on
             elif parameter.kind is not parameter.VAR_KEYWORD:
                 args.append(value)
         yield Pattern.of(tuple(args), kwargs)[0]
