@@ -134,7 +134,7 @@ def _build(
         progress(f"building the simulator, once: compiling with {cxx.name}")
         driving = sorted({*harness.folder.glob("*.cc")} - {*_shared(engine, harness)})
         flags = [*COMPILE, *_include(folder, NATIVE, *sources.includes)]
-        objects = _compile(log, cxx, flags, [*_units(folder, sources.files), *driving])
+        objects = _compile(log, cxx, flags, _units(folder, sources.files, driving))
         linked = [str(path) for path in (*objects, *runtime.result())]
     log.run(cxx, [*LINK, *linked, "-o", LIBRARY], remedy=_REMEDY)
     _tidy(folder)
@@ -144,21 +144,24 @@ def _include(*folders: Path) -> list[str]:
     return [part for folder in folders for part in ("-I", str(folder))]
 
 
-def _units(folder: Path, files: Sequence[Path]) -> list[Path]:
+def _units(folder: Path, files: Sequence[Path], driving: Sequence[Path]) -> list[Path]:
     """Write files that include the given ones, about as many as processors.
 
     Headers are most of what is compiled, so that fewer files save time. Code that runs once is
-    apart, in half as many files.
+    apart, in half as many files. ``driving`` sources come first: Verilator's templates that they
+    specialise are used by the design's code.
     """
     processors = os.cpu_count() or 1
     once = [file for file in files if file.stem.endswith(_ONCE)]
     often = [file for file in files if file not in once]
     units: list[Path] = []
     for name, group, most in (("Often", often, processors), (_ONCE, once, (processors + 1) // 2)):
-        shares: list[list[Path]] = [[] for _ in range(min(most, len(group)))]
-        for file in sorted(group, key=_size, reverse=True):
+        first = driving if group is often else ()
+        shares: list[list[Path]] = [[] for _ in range(min(most, len(group) + len(first)))]
+        for file in sorted((*group, *first), key=_size, reverse=True):
             min(shares, key=lambda share: sum(map(_size, share))).append(file)
         for number, share in enumerate(shares):
+            share.sort(key=lambda file: file not in first)
             units.append(folder / f"unit{number}{name}.cpp")
             units[-1].write_text("".join(f'#include "{file.as_posix()}"\n' for file in share))
     return units
