@@ -689,8 +689,9 @@ def test_resuming_with_other_options(capsys, fake, tmp_path):
     resume = ["train", "--resume", *out]
     message = complaint(capsys, *resume, "--seed", "2")
     assert "the checkpoint was made with --seed 1, not 2" in message
-    assert "with --prior on, not False" in complaint(capsys, *resume, "--no-prior")
+    assert "with --prior on, not off;" in complaint(capsys, *resume, "--no-prior")
     assert "with --plan auto, not paper" in complaint(capsys, *resume, "--plan", "paper")
+    assert "--pixels unset, not 4;" in complaint(capsys, *resume, "--pixels", "4")
     assert "belongs to network 'digits'" in complaint(capsys, *resume, "--network", "fashion")
     path = Path(tmp_path) / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
@@ -710,7 +711,7 @@ def test_equal_options_may_be_repeated_when_resuming(capsys, fake, tmp_path):
 
 def test_resuming_on_another_accelerator_notes_that_bits_may_differ(capsys, fake, tmp_path):
     note = "with another accelerator the run may end with other bits"
-    for sizes, noted in ((("--accelerator", "lanes=8"), 1), ((), 0)):
+    for sizes, noted in ((("--accelerator", "lanes=8"), 1), ((), 0), (("--preset", "zu3eg"), 0)):
         fake.backwards, fake.at = 0, {10: interrupt}
         assert run(capsys, *SHORT, "--force", "--out", tmp_path)[0] == 130
         fake.at = {}

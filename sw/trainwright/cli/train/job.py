@@ -350,7 +350,8 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
     for name in ("dataset", "plan"):
         check_same(name, given.get(name), getattr(stored, name))
     options = replace(stored, **given)
-    if options.accelerator != stored.accelerator:
+    sizes = [accelerator_of(o, state.network, state.settings) for o in (stored, options)]
+    if sizes[0] != sizes[1]:
         print("note: with another accelerator the run may end with other bits", file=sys.stderr)
     _check_options(options, state.network, state.settings)
     data = labelled_for(state.network, _loader(args)(options))

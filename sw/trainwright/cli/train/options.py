@@ -229,7 +229,8 @@ OTHER_OPTION = "omit the option, or start over with --force"
 def check_same(flag: str, given: object, stored: Any) -> None:
     """Raise ``OptionError`` where an option is given and differs from the stored run's value."""
     if given is not None and given != stored:
-        value = ("off", "on")[stored] if isinstance(stored, bool) else stored
+        words = {"None": "unset", "False": "off", "True": "on"}
+        before, now = (words.get(str(value), value) for value in (stored, given))
         raise OptionError(
-            f"--resume: the checkpoint was made with --{flag} {value}, not {given}; {OTHER_OPTION}"
+            f"--resume: the checkpoint was made with --{flag} {before}, not {now}; {OTHER_OPTION}"
         )
