@@ -349,6 +349,13 @@ def test_pool_of_maxima_is_a_window_with_a_kernel():
     assert window == Window((2, 2), (2, 2)) and function.definition.name == "max_pool"
 
 
+def test_compile_padded_maxima_of_16_bits_runs_in_torch():
+    plain = _row(_conv(numbers=WIDE), torch.nn.MaxPool2d(3, padding=1), _conv(4, numbers=WIDE))
+    model = compile(copy.deepcopy(plain), batch=2)
+    _near(model, plain, torch.randn(2, 1, 6, 6))
+    assert len(model.chains) == 2 and "MaxPool2d" in model.report().operators
+
+
 def test_convolutions_that_run_in_torch_are_in_the_table():
     module = torch.nn.Sequential(
         _conv(dilation=2), _conv(4, 4, 1, padding=1), _conv(4, 4, numbers="float32"),

@@ -31,6 +31,7 @@ from trainwright.network.nodes import (
 )
 from trainwright.network.numbers import FIXED, FLOAT32, Formatted, Widths
 from trainwright.network.tables import items
+from trainwright.network.window import Window
 from trainwright.support.text import amount, shown
 
 L = TypeVar("L", bound=Any)
@@ -42,6 +43,11 @@ LEAST_WIDTH = 4
 MOST_WORD = 16
 """Bits of the widest word."""
 """Bits of a tensor that is no factor."""
+
+
+def holds_padding(widths: Widths, window: Window) -> bool:
+    """Return whether a kernel may read windows: a bit above activations tells padding apart."""
+    return window.padding == (0, 0) or widths.is_float or widths.activation < MOST_WORD
 
 
 def factor_name(layer: int, index: int) -> str:
@@ -165,11 +171,11 @@ class Network(Formatted):
         """
         if isinstance(node, Pool):
             assert node.function
-            bits = self.widths.activation
             require(
-                node.window.padding == (0, 0) or self.widths.is_float or bits < MOST_WORD,
+                holds_padding(self.widths, node.window),
                 f"{node.name}: padding of {node.function.text} takes a bit more than activations "
-                f"have: give them {MOST_WORD - 1} bits at most, not {bits}, or omit padding",
+                f"have: give them {MOST_WORD - 1} bits at most, not {self.widths.activation}, or "
+                "omit padding",
             )
             return node.function.sized(node.window.size)
         if isinstance(node, Map):

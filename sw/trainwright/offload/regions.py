@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from trainwright.network import Attention, Dropout, Map, Pool, Sum, Window
+from trainwright.network.network import holds_padding
 from trainwright.network.nodes import IMAGE, layer_name
 from trainwright.nn import TTConv2d, TTLayerNorm, TTLinear
 from trainwright.offload.stretch import (
@@ -159,9 +160,12 @@ class _Region:
         if is_flattening(node, self._module):
             return _Kind(kinds[0].channels, kinds[0].windows, flat=True)
         pool = pool_of(node, self._module)
-        if pool is None or (pool[1] and not self._functions):
+        if pool is None:
             return None
-        return kinds[0].behind(pool[0], kinds[0].channels)
+        window, function = pool
+        padded = holds_padding(self._numbers.widths, window)
+        fits = not function or (self._functions and padded)
+        return kinds[0].behind(window, kinds[0].channels) if fits else None
 
     def _applied(self, layer: ProgramLayer, node: fx.Node, given: _Kind) -> _Kind | None:
         if layer.numbers != self._numbers:
