@@ -199,27 +199,28 @@ def _runtime(
 ) -> list[Path]:
     """Compile the objects that every design shares: the engine's runtime, the harness' sources.
 
-    The runtime is linked once for nothing: for its first link on a machine ziglang builds its C++
-    library, 43 s of one core, which pass while the design is turned into C++.
+    Harnesses without sources to share have the runtime in common with others. The runtime is linked
+    once for nothing: for its first link on a machine ziglang builds its C++ library, 43 s of one
+    core, which pass while the design is turned into C++.
     """
     sources, shared = engine.runtime(), _shared(engine, harness)
-    files = [*sources.files, *shared]
-    if not files:
-        return []
+    flags = [*COMPILE, *_include(NATIVE, *sources.includes)]
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
     texts = [path.read_text() for path in (*shared, *sorted(NATIVE.glob("*.h")))]
-    names = [file.name for file in files]
-    key = "runtime-" + _hash([names, texts, used, COMPILE, native_tools.processor()])
-    if cache.find(key) is None:
-        with cache.building(key) as folder:
-            if folder is not None:
-                progress("building the simulator, once: what all designs share")
-                log = BuildLog(cache.log(key), folder, "the simulator")
-                flags = [*COMPILE, *_include(NATIVE, *sources.includes)]
-                objects = _compile(log, cxx, flags, files)
-                runtime = map(str, objects[: len(sources.files)])
-                log.run(cxx, [*LINK, *runtime, "-o", LIBRARY], remedy=_REMEDY)
-    return [cache.entry(key) / f"{file.stem}.o" for file in files]
+    objects: list[Path] = []
+    for files, material in ((sources.files, []), (shared, texts)):
+        names = [file.name for file in files]
+        key = "runtime-" + _hash([names, material, used, COMPILE, native_tools.processor()])
+        if files and cache.find(key) is None:
+            with cache.building(key) as folder:
+                if folder is not None:
+                    progress("building the simulator, once: what all designs share")
+                    log = BuildLog(cache.log(key), folder, "the simulator")
+                    compiled = _compile(log, cxx, flags, list(files))
+                    if files is sources.files:
+                        log.run(cxx, [*LINK, *map(str, compiled), "-o", LIBRARY], remedy=_REMEDY)
+        objects += [cache.entry(key) / f"{file.stem}.o" for file in files]
+    return objects
 
 
 def _tidy(folder: Path) -> None:

@@ -244,6 +244,24 @@ def test_simulator_by_ziglang_copies_a_program(parameters, make_program, tmp_pat
         assert accelerator.run(program, 4096).counters.cycles > 30
 
 
+def test_build_compiles_runtime_once_for_all_harnesses(cache, monkeypatch):
+    compiled = []
+
+    def touched(log, _cxx, _flags, files):
+        compiled.extend(file.name for file in files)
+        for file in files:
+            (log.cwd / f"{file.stem}.o").touch()
+        return files
+
+    monkeypatch.setattr(build_module, "_compile", touched)
+    monkeypatch.setattr(BuildLog, "run", lambda *_, **__: None)
+    compiler = native_tools.compiler("C++")
+    for engine in (engines.VERILATOR, engines.SAIF, engines.WAVES, engines.VERILATOR):
+        objects = build_module._runtime(engine, engine.harness, compiler, cache, lambda _: None)
+        assert all(path.exists() for path in objects)
+    assert sorted(compiled) == ["library.cc", "memory.cc", "verilated.cpp", "verilated_threads.cpp"]
+
+
 def test_build_key_depends_on_every_input(rtlil, monkeypatch):
     def key(text: str = rtlil, engine=engines.CXXRTL, harness=engines.ACCELERATOR) -> str:
         return build_module._key(engine, harness, native_tools.compiler("C++"), text)
