@@ -398,6 +398,17 @@ def test_unexpected_errors_keep_their_traceback(monkeypatch):
         main(["extra"])
 
 
+def test_command_without_memory_is_one_error(monkeypatch, capsys):
+    def starved(args):
+        raise MemoryError("Unable to allocate 3 TiB")
+
+    monkeypatch.setattr(Extra, "run", staticmethod(starved))
+    monkeypatch.setattr(trainwright.cli.command, "an_extra", Extra(), raising=False)
+    register(monkeypatch, extra="trainwright.cli.command:an_extra")
+    message = complaint(capsys, "extra")
+    assert message.startswith("too little memory (Unable to allocate 3 TiB): use fewer")
+
+
 def test_expected_errors_can_be_traced(capsys):
     with pytest.raises(ValueError, match="unknown network"):
         main(["--traceback", "listing", "nope"])

@@ -13,7 +13,7 @@ import pytest
 
 from trainwright.cli import main
 from trainwright.cli.train.options import add_arguments, make_settings
-from trainwright.data import DataError, load_data_set
+from trainwright.data import DataError, arrays, load_data_set
 from trainwright.data.npz import load_npz
 from trainwright.data.own import OwnOptions
 
@@ -327,6 +327,15 @@ def test_npz_size_beyond_file_is_rejected(tmp_path):
         file.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
         file.writestr("y.npy", b"")
     assert "damaged" in complaint(path)
+
+
+def test_npz_array_beyond_the_memory_is_not_called_damaged(tmp_path, monkeypatch):
+    def starved(*_):
+        raise MemoryError
+
+    path = save(tmp_path / "a.npz", **GOOD)
+    monkeypatch.setattr(arrays, "read_stated", starved)
+    assert complaint(path) == f"{path}: x_train is too large for the memory, or damaged"
 
 
 METHODS = {

@@ -154,10 +154,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return 141
     except Exception as error:
-        # The user can mend an OSError that no command foresaw, such as a name that is too long.
-        if "--traceback" in argv or not isinstance(error, UserError | OSError):
+        if "--traceback" in argv or not isinstance(error, _REPORTED):
             raise
         text = one_line(error)
+        if isinstance(error, MemoryError):
+            text = f"too little memory ({text}): use fewer or smaller samples, or a smaller network"
         if isinstance(error, OSError) and error.errno in _UNWRITABLE:
             _drop_output()
             text = f"cannot write: {error.strerror}; make room, or write elsewhere"
@@ -165,6 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+_REPORTED = (UserError, OSError, MemoryError)
+"""Errors of a line: users can mend an OSError that no command foresaw, as of a name too long."""
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 

@@ -67,6 +67,8 @@ def _member(
         return array
     except DataError:
         raise
+    except MemoryError:
+        raise DataError(f"{path}: {name} is too large for the memory, or damaged") from None
     except Exception as error:  # three decompressors, two parsers: theirs is no closed set
         if "allow_pickle" in str(error):
             raise DataError(
