@@ -12,6 +12,7 @@ import pytest
 
 from trainwright import __version__
 from trainwright.cli import core, main
+from trainwright.cli.train import session
 
 SPEC = """[train]
 network = "digits"
@@ -71,6 +72,7 @@ def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_file(tmp_path, command
 INSIDE_A_TEXT = """
 import sys
 from trainwright.cli import core, main
+from trainwright.cli.train import session
 core.main = lambda argv: exec("raise KeyboardInterrupt")
 sys.exit(main([]))
 """
@@ -103,6 +105,18 @@ def test_commands_that_are_killed_end_as_interrupted(monkeypatch, capsys, number
         assert signal.getsignal(number) is signal.SIG_DFL
     finally:
         signal.signal(number, handler)
+
+
+def test_train_interrupted_before_its_first_step_ends_at_once(tmp_path, monkeypatch, capsys):
+    def compile_for_minutes(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    monkeypatch.setattr(session.machine, "open_parallel", compile_for_minutes)
+    began = time.monotonic()
+    assert main(["train", "--out", str(tmp_path / "run")]) == 128 + signal.SIGTERM
+    assert time.monotonic() - began < 8 and not list(tmp_path.iterdir())
+    assert capsys.readouterr().err.splitlines()[-1] == "trainwright: interrupted"
 
 
 def test_python_runs_the_package_as_the_command():

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 _USUAL = (signal.SIGINT, signal.SIGTERM)
 SIGNALS = (*_USUAL, *(getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)))
@@ -31,6 +31,10 @@ class Interrupts:
     def requested(self) -> bool:
         """Return whether the run is to stop after the present step."""
         return self.signal is not None
+
+    def abandon(self) -> NoReturn:
+        """End the command at once; as ``on_request``, while there is no step to finish."""
+        raise KeyboardInterrupt(self.signal)
 
     @property
     def exit_status(self) -> int:

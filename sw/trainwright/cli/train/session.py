@@ -44,6 +44,8 @@ def run_training(args: argparse.Namespace) -> int:
         outcome.other_run(folder)  # complains now and not after training
     with joined() as workers, Interrupts() as interrupts:
         workers.requested = interrupts.requested
+        if workers.count == 1:  # a worker that leaves lets the rest wait
+            interrupts.on_request = interrupts.abandon
         job = workers.together(lambda: _job(args, workers))
         try:
             workers.agree("run, its options or data", repr(job.fingerprint).encode())
