@@ -349,6 +349,34 @@ def test_pool_of_maxima_is_a_window_with_a_kernel():
     assert window == Window((2, 2), (2, 2)) and function.definition.name == "max_pool"
 
 
+class _Branches(torch.nn.Module):
+    """Join a convolution with its pooled input, as shortcuts that shrink an image do."""
+
+    def __init__(self, join):
+        super().__init__()
+        self.body, self.join = tnn.TTConv2d(2, 2, 3, stride=2, padding=1, numbers=WIDE), join
+
+    def forward(self, x):
+        return self.join(self.body(x), torch.nn.functional.avg_pool2d(x, 2))
+
+
+@pytest.mark.parametrize("join", [operator.add, lambda a, b: torch.cat([a, b], 1)])
+def test_compile_pool_of_the_input_next_to_a_layer_runs_in_torch(join):
+    plain = _Branches(join)
+    model = compile(copy.deepcopy(plain), batch=2)
+    _near(model, plain, torch.randn(2, 2, 4, 4))
+    assert len(model.chains) == 1
+
+
+@pytest.mark.parametrize("numbers", [WIDE, Widths(activation=16, bias=16, intermediate=12)])
+def test_compile_function_of_a_flattened_image_has_the_shape_of_torch(numbers):
+    module = _row(_conv(numbers=numbers), torch.nn.Flatten(), torch.nn.Softmax(-1))
+    x = torch.randn(2, 1, 5, 4)
+    result = compile(copy.deepcopy(module), batch=2)(x)
+    wanted = trainwright.to_torch(module)(x)
+    assert result.shape == wanted.shape and (result - wanted).norm() < 0.01 * wanted.norm()
+
+
 def test_compile_padded_maxima_of_16_bits_runs_in_torch():
     plain = _row(_conv(numbers=WIDE), torch.nn.MaxPool2d(3, padding=1), _conv(4, numbers=WIDE))
     model = compile(copy.deepcopy(plain), batch=2)

@@ -109,6 +109,8 @@ class _Region:
         self._training = first.training
         self._source = cast(fx.Node, start.args[0])
         self._kinds = {self._source: _kind_read(first)}
+        self._made = set[fx.Node]()
+        """Nodes that a layer leads to."""
         for node in graph.nodes:
             if node is self._source or node in taken or not set(operands_of(node)) & set(
                 self._kinds
@@ -117,7 +119,8 @@ class _Region:
             kind = self._kind(node)
             if kind is not None:
                 self._kinds[node] = kind
-        self._start = start
+                if layer_of(node, module) is not None or self._made & set(operands_of(node)):
+                    self._made.add(node)
 
     def _kind(self, node: fx.Node) -> _Kind | None:
         """Return the kind of a node's value; None if the program cannot compute the node."""
@@ -195,14 +198,15 @@ class _Region:
     def _beyond(self, inside: set[fx.Node]) -> set[fx.Node]:
         """Return nodes to omit, with all nodes that depend on them; empty if there are none.
 
-        A value that is read outside must be an output of the program: not a ReLU, flattening or
-        dropout, and read by no node inside.
+        A value that is read outside must be an output of the program: made by a layer, no ReLU or
+        dropout, not flattened (torch has channels first), and read by no node inside.
         """
         for node in self._kinds:
             if node not in inside or (node.users and inside.issuperset(node.users)):
                 continue
-            inner_only = is_flattening, is_relu, dropout_of
-            can_end = not any(test(node, self._module) for test in inner_only)
+            inner_only = is_relu, dropout_of
+            can_end = node in self._made and not self._kinds[node].flat
+            can_end = can_end and not any(test(node, self._module) for test in inner_only)
             if out := _following(list(node.users) if can_end else [node], inside):
                 return out
         # An output is asked for at once, which would be before a later mask is known.
