@@ -5,11 +5,13 @@ import io
 import json
 import re
 import shlex
+import time
 import zlib
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +20,22 @@ import torch
 
 from trainwright.accelerator import Counters
 from trainwright.cli import main
-from trainwright.data import DataError, DataSet, OwnOptions, Split, load_data_set, load_samples
+from trainwright.data import (
+    DataError,
+    DataSet,
+    OwnOptions,
+    Split,
+    load_data_set,
+    load_samples,
+    registry,
+)
 from trainwright.data.cells import read_cells
 from trainwright.data.own import MOST_LEVELS, own_kind
 from trainwright.data.picture_files import read_pictures
 from trainwright.network import BUILT_IN, load_network, network_from_dict
 from trainwright.report import pictures as pictures_of_run
 from trainwright.report.pictures import draw_all, draw_samples
+from trainwright.support.waiting import waiting
 from trainwright.train.batches import MOST_PADDED, data_notes
 from trainwright.train.evaluate import Evaluation, Regression
 from trainwright.train.fitting import fitting_network
@@ -179,6 +190,14 @@ def test_table_of_damaged_bytes_is_one_error(tmp_path, content, message):
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     assert message in refused(path)
+
+
+def test_table_that_takes_long_to_read_says_so(tmp_path, monkeypatch, capsys):
+    path = table(tmp_path / "t.csv")
+    monkeypatch.setattr(registry, "waiting", partial(waiting, first_seconds=0.01))
+    monkeypatch.setattr(registry, "load_own", lambda *_: time.sleep(0.2))
+    load_data_set("table", path)
+    assert capsys.readouterr().err.startswith(f"trainwright: reading {path}: 0 s so far\n")
 
 
 def test_parquet_table_equals_the_same_csv(tmp_path):

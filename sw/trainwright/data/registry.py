@@ -19,6 +19,7 @@ from trainwright.data.picture_files import PICTURES
 from trainwright.data.sentences import TEXT
 from trainwright.support.native.cache import default_folder
 from trainwright.support.text import suggestion
+from trainwright.support.waiting import say, waiting
 
 DATA_SETS = ("digits", "fashion-mnist", "mnist", "npz", "table", "text", "pictures")
 OWN = ("table", "text", "pictures")
@@ -123,7 +124,8 @@ def _load_own_kind(name: str, root: str | os.PathLike[str] | None, own: OwnOptio
             "text": f"a file {TEXT}, or a folder with train{TEXT} or train/seq.in,",
         }.get(name, "a folder")
         raise DataError(f"data set {name!r} is {wanted} of your own: {what}")
-    return load_own(Path(root), own, name)
+    with waiting(say, f"reading {root}"):
+        return load_own(Path(root), own, name)
 
 
 def _folder(name: str, root: str | os.PathLike[str] | None, *, fetch: bool) -> Path:

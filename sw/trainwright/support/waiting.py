@@ -1,5 +1,6 @@
 """Progress lines about steps that keep a user waiting."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,11 @@ MOST_SECONDS = 60.0
 """Longest silence afterwards. Pauses double up to it, so that an hour makes about 60 lines."""
 SO_FAR = " s so far"
 """Text of each line of a step that keeps a user waiting, by which a sweep knows those of trials."""
+
+
+def say(line: str) -> None:
+    """Print a line of progress."""
+    print(f"trainwright: {line}", file=sys.stderr, flush=True)
 
 
 @contextmanager

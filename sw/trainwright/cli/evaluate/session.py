@@ -14,6 +14,7 @@ from trainwright.data.registry import OWN
 from trainwright.driver import Driver, StepDriver
 from trainwright.report.classes import class_results, class_table
 from trainwright.support.text import amount
+from trainwright.support.waiting import say, waiting
 from trainwright.train.batches import check_fit, class_names, data_notes, input_quantiser
 from trainwright.train.evaluate import Evaluation, LabelKinds, evaluate
 from trainwright.train.export import Origin, TrainedModel, held_back
@@ -84,7 +85,8 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
     parts = path / "train", path / "test"
     if name == "pictures" and all(part.is_dir() for part in parts):
         path = parts[1]
-    samples = load_samples(path, preparation)
+    with waiting(say, f"reading {path}"):
+        samples = load_samples(path, preparation)
     tell(samples.notes)
     images, labels = samples.images, samples.known(preparation)
     if labels is not None:

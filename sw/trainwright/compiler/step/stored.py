@@ -29,7 +29,7 @@ from trainwright.network.nodes import Dropout
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.files import write_whole
 from trainwright.support.native.cache import default_folder, least_recent
-from trainwright.support.waiting import waiting
+from trainwright.support.waiting import say, waiting
 
 Trial = Callable[[int, AcceleratorParameters], object]
 """Compile for a batch and an accelerator; raises ``CompileError`` where that does not fit."""
@@ -198,10 +198,6 @@ class StepCache:
                 entry.unlink(missing_ok=True)
 
 
-def _say(line: str) -> None:
-    print(f"trainwright: {line}", file=sys.stderr, flush=True)
-
-
 def cached_step(
     network: Network,
     batch: int,
@@ -219,7 +215,7 @@ def cached_step(
 
     def make() -> StepPrograms:
         what = f"compiling {network.name} for a batch of {batch}"
-        with followed() as progress, waiting(_say, what, detail=lambda: progress.phase):
+        with followed() as progress, waiting(say, what, detail=lambda: progress.phase):
             try:
                 return compiled(batch, p, effort)
             except ResourceError as error:
