@@ -2,7 +2,7 @@
 
 import gc
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -53,14 +53,9 @@ def tune():
         yield change
 
 
-@pytest.fixture(scope="module")
-def first_programs():
-    """Compile networks to the first programs of a narrow search, in a third of the time.
-
-    For files whose tests hold for every program: the search took half of their time. Tests that
-    compare plans cannot use it, as first programs of two plans may contract in different orders.
-    Compiled steps are kept by effort, so that no test elsewhere is given these.
-    """
+@contextmanager
+def narrow_search():
+    """Compile networks to the first programs of a narrow search, in a third of the time."""
     compiled = plans.compiled
 
     def first(network, batch, p, plan, input_gradients, effort, own):
@@ -71,4 +66,26 @@ def first_programs():
         change("choose", beam=2, least_beam=2)
         change("lower", timed=1)
         change("draft", cuts=1, combined_cuts=1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def first_programs():
+    """Search narrowly in files whose tests hold for every program.
+
+    The search took half of their time. Tests that compare plans cannot use it, as first programs of
+    two plans may contract in different orders. Compiled steps are kept by effort, so that no test
+    elsewhere is given these.
+    """
+    with narrow_search():
+        yield
+
+
+@pytest.fixture
+def first_program(request):
+    """Search narrowly in a test that holds for every program, in a file where others do not.
+
+    Slow cases of the test search as users do.
+    """
+    with nullcontext() if request.node.get_closest_marker("slow") else narrow_search():
         yield

@@ -45,6 +45,7 @@ def choices(capsys, *options: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.usefixtures("first_program")
 def test_adapter_step_in_the_formats_chosen(capsys):
     report = choices(capsys, "--error", "0.02")
     tensors = {row["tensor"]: row for row in report["tensors"]}
@@ -84,6 +85,7 @@ def test_adapter_impossible_error_is_rejected(capsys):
     assert "--error: must be between 0 and 1, not 1.5" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("first_program")
 @pytest.mark.parametrize("accelerator", [(), ("--accelerator", "word_width=8")])
 def test_adapter_chosen_formats_train(accelerator, capsys, tmp_path):
     """Words of 8 bits: with factors by digits, of 9 bits."""

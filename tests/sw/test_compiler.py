@@ -151,6 +151,7 @@ def test_macs_do_not_count_padded_ranks():
 # Form.
 
 
+@pytest.mark.usefixtures("first_program")
 @pytest.mark.parametrize("seed", range(6))
 def test_programs_are_well_formed(seed):
     case = random_case(seed)

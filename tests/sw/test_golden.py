@@ -84,6 +84,7 @@ QUICK = {*range(7)} - {2}
 """Seeds of the default suite; seed 2 compiles as long as the rest together."""
 
 
+@pytest.mark.usefixtures("first_program")
 @pytest.mark.parametrize(
     "seed",
     [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in range(36)],
@@ -275,6 +276,7 @@ def assert_within_bounds(network, batch, p, seed) -> None:
             assert_within(backward.biases[number], biases[number], error)
 
 
+@pytest.mark.usefixtures("first_program")
 @pytest.mark.parametrize("seed", WHOLE_SUMS[:6])
 def test_values_and_gradients_within_derived_bounds(seed):
     case = with_room(random_case(seed))

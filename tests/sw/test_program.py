@@ -277,6 +277,7 @@ def compiled(seed: int):
     return compile_step(case.network, case.batch, case.parameters)
 
 
+@pytest.mark.usefixtures("first_program")
 @pytest.mark.parametrize(
     "seed", (*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 20)))
 )
