@@ -14,7 +14,7 @@ from trainwright_boards import flow, report
 from trainwright_boards.artix_tools import vivado_script
 from trainwright_boards.board import BLOCK, Board
 from trainwright_boards.clocks import slower_mhz
-from trainwright_boards.export import SCRIPT, write_files, writing
+from trainwright_boards.export import SCRIPT, building, write_files
 from trainwright_boards.fits import needed_block_rams
 from trainwright_boards.job import (
     NETLIST,
@@ -27,6 +27,7 @@ from trainwright_boards.job import (
     TOP,
     Build,
     Steps,
+    end_tools,
 )
 from trainwright_boards.netlist import Netlist, complaints
 from trainwright_boards.tools import BuildError
@@ -47,7 +48,7 @@ def build(
     until = until or flow.family(job.board).last
     check_reached(job.board, until)
     stages = {SYNTH: 1, PACK: 3}.get(until, 2)  # one run of a tool may place and route
-    with writing(job.folder):
+    with building(job.folder):
         flow.bitstream(job).unlink(missing_ok=True)
         steps = Steps(job.folder, progress, check=job.check)
         with steps.stage("synth", 1, stages):
@@ -187,7 +188,7 @@ def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> di
     A seed whose report is there for the same netlist is not repeated. Raises ``BuildError``.
     """
     check_reached(job.board, ROUTE)
-    with writing(job.folder):
+    with building(job.folder):
         steps = Steps(job.folder, progress, check=job.check)
         netlist = job.folder / NETLIST
         flow.write_design(job)
@@ -197,7 +198,11 @@ def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> di
         flow.floorplan(job, steps)
         with ThreadPoolExecutor(at_once) as pool:
             reached = pool.map(lambda seed: _place(job, seed, progress), range(1, count + 1))
-            fmax = dict(enumerate(reached, 1))
+            try:
+                fmax = dict(enumerate(reached, 1))
+            except KeyboardInterrupt:
+                end_tools()
+                raise
         return {
             "board": job.board.name,
             "multipliers": job.parameters.multipliers,

@@ -11,10 +11,9 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.support.files import write_whole
 from trainwright.support.native.tools import Progress
 from trainwright_boards.catalogue.zynq import ZynqBoard
-from trainwright_boards.export import VERILOG
+from trainwright_boards.export import VERILOG, building
 from trainwright_boards.job import REPORT_IT, SYNTH, Steps
 from trainwright_boards.report import count_cells
-from trainwright_boards.tools import BuildError
 from trainwright_hw.arith.multiplier import DevicePlatform
 from trainwright_hw.build.convert import TOP, to_rtlil
 
@@ -55,7 +54,7 @@ def estimate(
     Raises ``BuildError``.
     """
     family = board.processor.family
-    try:
+    with building(folder):
         steps = Steps(folder, progress)
         arguments = ["-q", "-l", "synthesis.log", "-p", PASSES.format(family=family)]
         steps.run("yosys", arguments, remedy=REPORT_IT, told_in="synthesis.log")
@@ -78,6 +77,4 @@ def estimate(
             "seconds": steps.seconds,
         }
         write_whole(folder / ESTIMATE, json.dumps(figures, indent=1) + "\n")
-    except OSError as error:
-        raise BuildError(f"cannot write to {folder}: {error.strerror}") from error
     return figures

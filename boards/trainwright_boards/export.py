@@ -7,6 +7,7 @@ from pathlib import Path
 from trainwright.accelerator.register_files import FILES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.files import folder_of_files, write_whole
+from trainwright.support.locks import Locked, claimed
 from trainwright.support.native.tools import Progress
 from trainwright_boards.catalogue.zynq import ZynqBoard
 from trainwright_boards.tools import BuildError
@@ -121,6 +122,18 @@ def writing(folder: Path) -> Iterator[None]:
             yield
     except OSError as error:
         raise BuildError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+@contextmanager
+def building(folder: Path) -> Iterator[None]:
+    """Do as ``writing``, alone: a second build would take files of both for one design."""
+    try:
+        with writing(folder), claimed(folder):
+            yield
+    except Locked:
+        raise BuildError(
+            f"another build is at work in {folder}: wait for its end, or name another --out"
+        ) from None
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:

@@ -164,6 +164,7 @@ def _wait(
     Raises ``Stalled`` for one that ``stalls``.
     """
     said, at_seconds = 0, 0.0
+    _RUNNING.add(process)
     try:
         while give_up or stalls:
             try:
@@ -185,6 +186,17 @@ def _wait(
     finally:
         process.kill()
         process.wait()
+        _RUNNING.discard(process)
+
+
+_RUNNING: set[subprocess.Popen] = set()
+"""Tools of this process that run, in any thread."""
+
+
+def end_tools() -> None:
+    """End the tools of all threads: only the main thread gets an interrupt."""
+    for process in _RUNNING.copy():
+        process.kill()
 
 
 def processor_seconds(pid: int) -> float:

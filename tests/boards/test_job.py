@@ -1,14 +1,22 @@
 """The tools of a build: what they say is kept, and one that goes on and on is stopped."""
 
+import os
+import signal
+import subprocess
 import sys
+import threading
 import time
 from functools import partial
 
 import pytest
 
+from trainwright.parameters import preset
+from trainwright.support.locks import claimed
 from trainwright.support.native.tools import Tool
 from trainwright.support.waiting import waiting
-from trainwright_boards import job
+from trainwright_boards import build, job
+from trainwright_boards.catalogue import BOARDS
+from trainwright_boards.export import building
 from trainwright_boards.job import Steps
 from trainwright_boards.tools import BuildError
 
@@ -72,3 +80,32 @@ def test_whether_it_was_stopped_in_time_makes_no_difference(steps, most, done):
     script = "print('round\\n' * 6)"
     asked = {"give_up": lambda log: log.count("round") > most}
     assert steps.run("route", [script], remedy="", **asked) is done
+
+
+def test_tools_of_other_threads_end_when_a_build_is_interrupted(tmp_path, monkeypatch):
+    processes = []
+
+    def place(asked, seed, progress):
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
+        processes.append(process)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        job._wait(process, tmp_path / "log", None)
+
+    for name in ("write_design", "synthesise", "join", "floorplan"):
+        monkeypatch.setattr(build.flow, name, lambda *_: None)
+    monkeypatch.setattr(build, "check_netlist", lambda _: {})
+    monkeypatch.setattr(build, "_place", place)
+    begin = time.monotonic()
+    asked = job.Build(BOARDS["ulx3s-12f"], preset("lfe5u-25f"), 25_000_000, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        build.seeds(asked, 1, lambda _: None)
+    assert time.monotonic() - begin < 20 and processes[0].returncode
+
+
+def test_second_build_in_a_folder_is_one_error(tmp_path):
+    with claimed(tmp_path), pytest.raises(BuildError, match=r"another build is at work in .*--out"):
+        with building(tmp_path):
+            pass
+    with building(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())

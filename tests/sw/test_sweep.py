@@ -23,7 +23,6 @@ from trainwright.cli.sweep.processes import MOST_KILLS, Trial, train, train_all
 from trainwright.cli.sweep.results import read_luts, settings, to_csv
 from trainwright.cli.sweep.shelf import DataShelf
 from trainwright.cli.sweep.spec import command_options, points, read_spec
-from trainwright.cli.train.folder import LOCK
 from trainwright.cli.train.job import RunOptions, fresh_job
 from trainwright.cli.train.options import add_arguments
 from trainwright.data import DataError, load_data_set, own
@@ -31,7 +30,7 @@ from trainwright.data.prepared import load_prepared
 from trainwright.network import load_network
 from trainwright.report import front
 from trainwright.report.front import Setting, objectives, pareto, table
-from trainwright.support.locks import locked
+from trainwright.support.locks import LOCK, locked
 from trainwright.train.settings import TrainSettings
 
 

@@ -27,6 +27,21 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
         # Who held it removed the file: the next one to come would lock another.
 
 
+LOCK = ".lock"
+"""File of a folder in which a process is at work."""
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Keep other processes from a folder that exists. Raises ``Locked`` where it is claimed."""
+    path = folder / LOCK
+    with locked(path, wait=False):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
 def _lock(file: TextIO, *, wait: bool) -> None:
     try:
         import fcntl

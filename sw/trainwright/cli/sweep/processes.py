@@ -21,10 +21,10 @@ from typing import Any
 
 from trainwright.cli.errors import OptionError
 from trainwright.cli.output import stop_bars, tell, teller
-from trainwright.cli.train.folder import CHECKPOINT, LOCK, RESULT
+from trainwright.cli.train.folder import CHECKPOINT, RESULT
 from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
-from trainwright.support.locks import Locked, locked
+from trainwright.support.locks import LOCK, Locked, locked
 from trainwright.support.text import amount
 from trainwright.support.waiting import SO_FAR
 

@@ -7,13 +7,12 @@ from pathlib import Path
 from trainwright.cli.errors import OptionError
 from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
-from trainwright.support.locks import Locked, locked
+from trainwright.support.locks import LOCK, Locked, claimed
 
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"
 PICTURES = "pictures"
 ROUNDING = ("rounded.safetensors", "rounding.json", "pictures/rounding.png")
-LOCK = ".lock"
 _OURS = (
     *(RESULT, *ROUNDING, CHECKPOINT, "model.safetensors"),
     *("history.jsonl", "curves.csv", "report.html"),
@@ -68,8 +67,7 @@ class RunFolder:
         try:
             with file_errors(f"cannot write to --out {self.path}"):
                 self.path.mkdir(parents=True, exist_ok=True)
-                self._held.enter_context(locked(self.path / LOCK, wait=False))
-                self._held.callback((self.path / LOCK).unlink, missing_ok=True)
+                self._held.enter_context(claimed(self.path))
         except Locked:
             raise OptionError(
                 f"another run is writing to {self.path}: wait for its end, or name another --out"
