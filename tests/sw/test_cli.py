@@ -756,7 +756,7 @@ def test_cli_listing_saves_and_reads_programs(capsys, tmp_path):
     other = "compiled for other accelerator parameters"
     assert other in complaint(capsys, "listing", file, "--accelerator", "factor_width=8")
     file.write_bytes(file.read_bytes()[:-1])
-    assert "truncated" in complaint(capsys, "listing", file)
+    assert f"{file}: truncated" in complaint(capsys, "listing", file)
     assert "cannot read program" in complaint(capsys, "listing", tmp_path / "none.trwp")
 
 

@@ -17,7 +17,7 @@ from trainwright.cli.options import (
 from trainwright.cli.screen import folded, screen_width
 from trainwright.network import Network, UserNames
 from trainwright.program.descriptors import Program
-from trainwright.support.errors import file_errors
+from trainwright.support.errors import errors_as, file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.settings import OneOf, Option
 from trainwright.support.text import amount
@@ -50,6 +50,7 @@ class ListingOptions(StepOptions, UpdateOptions, WideOptions):
 
 def _list_file(options: ListingOptions) -> int:
     from trainwright.program.encoding import decode
+    from trainwright.program.errors import ProgramError
     from trainwright.program.listing import listing
 
     for name in ("batch", "ranks", "formats", "plan", "update", "part", "save"):
@@ -60,7 +61,8 @@ def _list_file(options: ListingOptions) -> int:
 
     with file_errors(f"cannot read program {options.network!r}"):
         data = Path(options.network).read_bytes()
-    text = listing(decode(data, accelerator_parameters(options.accelerator)))
+    with errors_as(options.network, ProgramError, ProgramError):
+        text = listing(decode(data, accelerator_parameters(options.accelerator)))
     sys.stdout.write(text if options.wide else _narrow(text))
     return 0
 
