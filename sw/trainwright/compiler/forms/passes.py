@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from itertools import product
 from math import prod
 
-from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.errors import CompileError, ResourceError
 from trainwright.compiler.base.estimates import PASS_START
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import (
@@ -48,12 +48,13 @@ from trainwright.program.vector import THREADS, Stream, Vector
 
 
 def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` where an accelerator cannot execute a kernel."""
+    """Raise ``ResourceError`` where an accelerator cannot execute a kernel."""
     # An accelerator with an engine has fixed point in words of 16 bits alone: no digits, no codes.
     if not p.vector_engine and not isinstance(op.body, ArrayBody):
-        raise CompileError(
-            f"{op.out}: {op.body.text} is computed by the vector engine, which this "
-            "accelerator lacks: use one with vector_engine=1"
+        what = f"{op.out.partition('.')[0]}: {op.body.text}"
+        raise ResourceError(
+            f"{what} is computed by the vector engine, which this accelerator lacks",
+            "use one with vector_engine=1",
         )
 
 
