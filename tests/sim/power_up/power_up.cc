@@ -18,6 +18,7 @@ struct RandomContext : VerilatedContext {
 #define ENGINE_VERILATOR
 #define VerilatedContext RandomContext
 #include "harness.cc"
+#undef VerilatedContext  // the design's code follows in the same unit
 
 // Set the seed of designs that are opened from now on.
 extern "C" __attribute__((visibility("default"))) void trainwright_power_up(int seed) {
