@@ -155,6 +155,7 @@ RANKS: dict[str, tuple[tuple[int, ...], ...]] = {
     "9-2-3-3": ((9, 2, 3), (3,)),
     "6": ((6, 6, 6), (6,)),
     "8": ((8, 8, 8), (8,)),
+    "12": ((12, 12, 12), (12,)),
 }
 SLOW_CASES = {
     "fashion-paper": Case("fashion", plan="paper"),

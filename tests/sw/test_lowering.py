@@ -1,5 +1,6 @@
 """Programs of graphs: every word and statistic against the graph's own values, and their waits."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -28,7 +29,7 @@ from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.compile import compile_network, order_cost
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Einsum
-from trainwright.graph.order import Site, search
+from trainwright.graph.order import Site, search, varied
 from trainwright.graph.remake import MARK
 from trainwright.graph.step import step_graph
 from trainwright.network import load_network, network_from_dict
@@ -239,7 +240,45 @@ def test_order_cost_of_large_crossing_product_counts_it_twice():
     )
     (tree,) = search(graph.whole, contractions, cost=kept.cost, most=1)
     leaves = sum(1 << kept.leaves.index(name) for name in ("l1.G1", "l1.G2", "l1.x"))
-    assert again.total(tree) == kept.total(tree) + kept.cost_of(*tree[leaves])
+    assert again.recomputed(tree) == kept.recomputed(tree) + kept.cost_of(*tree[leaves])
+
+
+def _first_layer(ranks, cost) -> Site:
+    graph = step_graph(load_network("fashion").with_ranks(ranks), 64)
+    return Site(graph.whole, next(iter(graph.sites.values())), cost)
+
+
+def test_order_cost_of_large_product_counts_the_array_that_waits():
+    """Large are G1 G2 X and G3 G4 Y', of 12 * 16 * 64 * 32 values each.
+
+    Products that make or read G1 G2 X have 28, 32 (Y) and 32 times as many terms (in the other
+    program): what one array reads alone beyond what the other one makes is 4 and 32 times. Making
+    G3 G4 Y' takes longer than reading it. The rows of both take a cycle each.
+    """
+    site = _first_layer(((12, 12, 12), (12,)), order_cost(DEFAULT, remade=True))
+    text = "G1.G2=G1*G2 G3.G4=G3*G4 G1.G2.x=G1.G2*x G3.G4.dy=G3.G4*dy y=G1.G2.x*G3.G4"
+    text += " G1.G2.x.dy=G1.G2.x*dy G3.G4.x.dy=G3.G4.dy*x"
+    bit = {leaf.removeprefix("l1."): 1 << n for n, leaf in enumerate(site.leaves)}
+    bit["y"] = site.whole ^ bit["dy"]
+    tree = {}
+    for out, first, second in (re.split("[=*]", product) for product in text.split()):
+        bit.setdefault(out, bit[first] | bit[second])
+        tree[bit[out]] = bit[first], bit[second]
+    large = 12 * 16 * 64 * 32
+    assert site.waited(tree) == 2 * large // 16 * DEFAULT.multipliers + (4 + 32) * large
+
+
+def test_order_search_of_products_made_again_ends_where_no_neighbour_is_cheaper():
+    site = _first_layer(((2, 14, 8), (16,)), order_cost(DEFAULT, remade=True))
+    (best,) = search(site.graph, site.contractions, cost=site.cost, most=1)
+    targets = sorted(set(site.wanted.values()))
+    assert site.total(best) <= min(map(site.total, varied(site, best, targets)))
+
+
+def test_compile_of_uneven_ranks_takes_no_longer_than_rank_16():
+    """Rank 12 has three quarters of the products; the order of fewest takes 543,149 cycles."""
+    network = load_network("fashion").with_ranks(((12, 12, 12), (12,)))
+    assert compile_network(network, 64, DEFAULT, plan=SMALL).cycles < 330_000
 
 
 def _crossing(step) -> set[str]:

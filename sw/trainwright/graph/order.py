@@ -27,7 +27,11 @@ UNCOMPUTABLE = 1e6
 The factor makes every computable order cheaper, and, being finite, leaves costs comparable.
 """
 MOST_VARIED = 4
-"""Best families of trees whose neighbours (one product changed) are searched too."""
+"""Best families of trees whose neighbours (one product changed) are searched too.
+
+With ``Cost.remade`` the search goes on until none of these has a neighbour among the best: a family
+can differ from the starts in several products of which none pays alone.
+"""
 MOST_SHAPES = 256
 """Shapes of sites whose families are cached: far more than a network has different layers."""
 
@@ -52,7 +56,8 @@ class Cost:
     pairs: bool = True
     """Whether both values of a product may have several words."""
     remade: bool = False
-    """Whether the backward pass makes large partial results of the forward pass again."""
+    """Whether the backward pass makes large partial results of the forward pass again, and costs
+    include ``Site.waited``."""
 
 
 class Site:
@@ -189,7 +194,33 @@ class Site:
 
     def total(self, tree: Tree) -> float:
         """Return the cost of all partial results of a tree."""
-        return sum(self.cost_of(a, b) for a, b in tree.values()) + self.recomputed(tree)
+        products = sum(self.cost_of(a, b) for a, b in tree.values())
+        return products + self.recomputed(tree) + self.waited(tree)
+
+    def waited(self, tree: Tree) -> float:
+        """Return the cost of multipliers that wait for large partial results, with ``remade``.
+
+        A large partial result lies as one array reads it. Meanwhile the other array makes the
+        partial result, or computes another product of it, and idles for the rest of the time.
+        """
+        if not self.cost.remade or self.cost.arrays is None:
+            return 0.0
+        p, total = self.cost.arrays.p, 0.0
+        for mask, (a, b) in tree.items():
+            if not self._large(mask):
+                continue
+            # Its rows go through the scratchpad in slices, which delays both arrays.
+            total += self.values(self.result_axes(mask)) / p.lanes * p.multipliers
+            readers = [m for m, parts in tree.items() if mask in parts]
+            behind = [m for m in readers if m & self.given_later]
+            ahead = [m for m in readers if m not in behind]
+            # The forward pass and the backward pass are programs of their own.
+            for group in (ahead, behind):
+                costs = [self.cost_of(*tree[m]) for m in group]
+                is_made_here = group is (behind if mask & self.given_later else ahead)
+                beside = sum(costs) + (self.cost_of(a, b) if is_made_here else 0.0)
+                total += max(0.0, 2 * max(costs, default=0.0) - beside)
+        return total
 
     def splits(self, mask: int) -> Iterable[tuple[int, int]]:
         """Yield every division of a set of leaves in two."""
@@ -338,10 +369,16 @@ def _families(site: Site) -> list[Tree]:
     for free in [(), *partial]:
         trees = _improved(site, targets, free)
         _keep(site, families, united(_joined(trees), targets))
-    best = sorted(families.values(), key=lambda pair: pair[0])[:MOST_VARIED]
-    for _, tree in best:
-        for other in _varied(site, tree, targets):
-            _keep(site, families, other)
+    done = set[tuple]()
+    while True:
+        best = sorted(families, key=lambda key: families[key][0])[:MOST_VARIED]
+        new = [key for key in best if key not in done]
+        for key in new:
+            for other in varied(site, families[key][1], targets):
+                _keep(site, families, other)
+        done.update(new)
+        if not new or not site.cost.remade:
+            break
     return [tree for _, tree in sorted(families.values(), key=lambda pair: pair[0])]
 
 
@@ -359,7 +396,7 @@ def united(joined: Tree, targets: Sequence[int]) -> Tree:
     return united
 
 
-def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
+def varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
     """Yield the families in which one partial result is another product.
 
     A free partial result at the start can steer a search past the best family; its neighbours
