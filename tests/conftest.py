@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -89,3 +90,11 @@ def first_program(request):
     """
     with nullcontext() if request.node.get_closest_marker("slow") else narrow_search():
         yield
+
+
+@pytest.fixture
+def interruptible():
+    """Let SIGINT interrupt: a script's background jobs, with tests in them, ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

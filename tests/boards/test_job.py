@@ -82,6 +82,7 @@ def test_whether_it_was_stopped_in_time_makes_no_difference(steps, most, done):
     assert steps.run("route", [script], remedy="", **asked) is done
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_tools_of_other_threads_end_when_a_build_is_interrupted(tmp_path, monkeypatch):
     processes = []
 

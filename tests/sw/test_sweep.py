@@ -321,6 +321,7 @@ def test_sweep_interrupted_training_is_not_begun_again(tmp_path, monkeypatch):
     assert len(calls(trial)) == 1
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_sweep_that_is_interrupted_alone_ends_its_trainings(tmp_path, monkeypatch):
     trial = trial_of(tmp_path, monkeypatch, "time.sleep(30)")
     began = time.monotonic()

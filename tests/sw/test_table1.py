@@ -11,6 +11,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -39,7 +40,7 @@ def in_this_process():
     @contextmanager
     def start(command, **_):
         assert command[1:3] == ["-m", "trainwright.cli"]
-        yield SimpleNamespace(stderr=(), wait=lambda: main(command[3:]))
+        yield Mock(stderr=(), wait=lambda: main(command[3:]))
 
     with pytest.MonkeyPatch.context() as patched:
         launcher = SimpleNamespace(Popen=start, DEVNULL=None, PIPE=None)
