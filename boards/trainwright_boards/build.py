@@ -24,10 +24,10 @@ from trainwright_boards.job import (
     STAGES,
     SYNTH,
     TIMING,
+    TOOLS,
     TOP,
     Build,
     Steps,
-    end_tools,
 )
 from trainwright_boards.netlist import Netlist, complaints
 from trainwright_boards.tools import BuildError
@@ -201,7 +201,7 @@ def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> di
             try:
                 fmax = dict(enumerate(reached, 1))
             except KeyboardInterrupt:
-                end_tools()
+                TOOLS.end()
                 raise
         return {
             "board": job.board.name,

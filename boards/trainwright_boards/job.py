@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.children import Children
 from trainwright.support.native.tools import Progress
 from trainwright.support.waiting import last_line, waiting
 from trainwright_boards.board import BLOCK, Board
@@ -164,39 +165,32 @@ def _wait(
     Raises ``Stalled`` for one that ``stalls``.
     """
     said, at_seconds = 0, 0.0
-    _RUNNING.add(process)
-    try:
-        while give_up or stalls:
-            try:
-                process.wait(LOOK_SECONDS)
-            except subprocess.TimeoutExpired:
-                size, seconds = log.stat().st_size, processor_seconds(process.pid)
-                if size != said:
-                    said, at_seconds = size, seconds
-                elif stalls and seconds - at_seconds > STALL_SECONDS:
-                    raise Stalled from None
-                if give_up and give_up(log.read_text(errors="replace")):
-                    return True
-            else:
-                if process.returncode or give_up is None:
-                    return False
-                return give_up(log.read_text(errors="replace"))
-        process.wait()
-        return False
-    finally:
-        process.kill()
-        process.wait()
-        _RUNNING.discard(process)
+    with TOOLS.including(process):
+        try:
+            while give_up or stalls:
+                try:
+                    process.wait(LOOK_SECONDS)
+                except subprocess.TimeoutExpired:
+                    size, seconds = log.stat().st_size, processor_seconds(process.pid)
+                    if size != said:
+                        said, at_seconds = size, seconds
+                    elif stalls and seconds - at_seconds > STALL_SECONDS:
+                        raise Stalled from None
+                    if give_up and give_up(log.read_text(errors="replace")):
+                        return True
+                else:
+                    if process.returncode or give_up is None:
+                        return False
+                    return give_up(log.read_text(errors="replace"))
+            process.wait()
+            return False
+        finally:
+            process.kill()
+            process.wait()
 
 
-_RUNNING: set[subprocess.Popen] = set()
-"""Tools of this process that run, in any thread."""
-
-
-def end_tools() -> None:
-    """End the tools of all threads: only the main thread gets an interrupt."""
-    for process in _RUNNING.copy():
-        process.kill()
+TOOLS = Children()
+"""Tools that run."""
 
 
 def processor_seconds(pid: int) -> float:

@@ -1,3 +1,5 @@
 """``python -m trainwright`` is ``trainwright``."""
 
-import trainwright.cli.__main__ as _  # noqa: F401
+from trainwright.cli import main
+
+raise SystemExit(main())

@@ -22,6 +22,7 @@ from typing import Any
 from trainwright.cli.errors import OptionError
 from trainwright.cli.output import stop_bars, tell, teller
 from trainwright.cli.train.folder import CHECKPOINT, RESULT
+from trainwright.support.children import Children
 from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.locks import LOCK, Locked, locked
@@ -161,23 +162,24 @@ def _session(
     if trial.prepared is not None:
         command += ["--prepared", str(trial.prepared)]
     last = ""
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=where
-    ) as process:
+    with (
+        subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=where
+        ) as process,
+        _TRAININGS.including(process),
+    ):
         assert process.stderr is not None
-        _RUNNING.add(process)
         for line in process.stderr:
             last = line.strip() or last
             if step := search(r"step (\d+)/(\d+)", line):
                 progress(trial, int(step[1]), int(step[2]))
             elif SO_FAR in line:  # compiling, or building a simulator
                 tell([f"trainwright: {trial.name}: {last.removeprefix('trainwright: ')}"])
-        _RUNNING.discard(process)
         return process.wait(), last
 
 
-_RUNNING: set[subprocess.Popen[str]] = set()
-"""Trainings of this process, to be ended with it."""
+_TRAININGS = Children()
+"""Trainings that run."""
 
 
 Failures = dict[Trial, str]
@@ -202,8 +204,7 @@ def train_all(
             return _endings(futures)
         except BaseException as error:
             stop.set()
-            for process in _RUNNING.copy():  # `kill` reaches this process alone
-                process.terminate()
+            _TRAININGS.end()  # `kill` reaches this process alone
             if not isinstance(error, KeyboardInterrupt):
                 raise
             return _endings(futures)
