@@ -208,7 +208,8 @@ def _runtime(
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
     texts = [path.read_text() for path in (*shared, *sorted(NATIVE.glob("*.h")))]
     objects: list[Path] = []
-    for files, material in ((sources.files, []), (shared, texts)):
+    # The link comes last: other objects need not wait for it.
+    for files, material in ((shared, texts), (sources.files, [])):
         names = [file.name for file in files]
         key = "runtime-" + _hash([names, material, used, COMPILE, native_tools.processor()])
         if files and cache.find(key) is None:
