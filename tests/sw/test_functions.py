@@ -857,6 +857,25 @@ def test_kernel_gradient_that_overflows_passes_to_the_scaler_of_losses(quarter):
     assert layer.weight.tolist() == before
 
 
+@pytest.mark.parametrize(
+    ("options", "body"),
+    [
+        ({}, lambda k, x: (x >> 2).within(-31, 31)),  # -32 of 8 bits, -128
+        ({"gradient": lambda k, upper, x: (upper >> 1).within(-9000, 9000)}, lambda k, x: x),
+        ({"over": "features"}, lambda k, x: k.sum(x).within(-100, 100)),
+    ],
+)
+def test_kernel_statement_that_words_leave_is_refused_with_its_line(registered, options, body):
+    own = trainwright.kernel(name="own", **options)(body)
+    with pytest.raises(KernelError, match=r"test_functions.py:\d+: .* the kernel states"):
+        own.module()(torch.ones(2, 4)).sum().backward()
+    # Statements that hold for every word, and for every result that a gradient reads.
+    fine = trainwright.kernel(
+        name="fine", gradient=lambda k, upper, result: upper * 1 + 0 * result.within(-4, 4)
+    )(lambda k, x: (x >> (k.bits - 3)).within(-4, 3))
+    fine.module()
+
+
 def test_kernel_that_keeps_values_in_another_stream_is_one_error(registered):
     own = trainwright.kernel(name="own", over="features")(lambda k, x: k.stored("kept", x))
     with pytest.raises(KernelError, match=r"a function keeps values in 'stored' alone, not 'kept'"):

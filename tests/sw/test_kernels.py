@@ -220,6 +220,64 @@ def test_evaluate_value_beyond_its_stated_range_is_rejected() -> None:
         evaluate(trace(kernel), {"x": np.array([[3, 11]])})
 
 
+def _promised(k: Body) -> None:
+    k.write("y", k.read("x", 0, 10) + 1)
+
+
+def _stated(k: Body) -> None:
+    k.write("y", (k.read("x") >> 1).within(0, 10) + 1)
+
+
+@pytest.mark.parametrize("kernel", [_promised, _stated])
+def test_execute_word_beyond_a_promise_names_line_and_values(kernel) -> None:
+    fine, beyond = (np.full((2, LANES), n) for n in (10, 30))
+    assert (execute(kernel, {"x": fine}).rows["y"] == (11 if kernel is _promised else 6)).all()
+    for compute in (partial(execute, kernel), partial(evaluate, trace(kernel))):
+        with pytest.raises(KernelError, match=r"test_kernels.py:\d+: .* states 0 to 10"):
+            compute({"x": beyond})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'k.read("x", 10, 0)', 'k.read("x", 0, 1 << 15)', 'k.read("x", 0, 0.5)', "k.read(5)",
+        "Register(8)", "Register(0, 5, 2)", "Register(0, 0, 1 << 35)",
+        'k.read("x").within(10, 0)',
+    ],
+)  # fmt: skip
+def test_trace_promise_of_no_range_names_its_line(text: str) -> None:
+    with pytest.raises(KernelError, match=r"<string>:1: "):
+        eval(text, {"k": Body(), "Register": Register})
+
+
+def test_evaluate_operand_that_is_missing_or_beyond_its_range_names_it() -> None:
+    def kernel(k: Body) -> None:
+        k.write("y", k.read("x") + k.held(Register(2, 0, 7)) + k.given(0, 0, 5))
+
+    body, rows, held = trace(kernel), {"x": np.zeros((1, 4), int)}, {2: np.full((8, 4), 7)}
+    assert (evaluate(body, rows, registers=held, constants=(5,)).rows["y"] == 12).all()
+    for given, message in (
+        ({"registers": held}, r"constants= lacks k.given\(0"),
+        ({"constants": (5,)}, "registers= lacks register 2"),
+        ({"registers": {2: held[2] + 1}, "constants": (5,)}, "register 2 .* states 0 to 7"),
+        ({"registers": held, "constants": (6,)}, "constant 0 is 6, where .* 0 to 5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluate(body, rows, **given)
+    with pytest.raises(ValueError, match="the same n, not"):
+        evaluate(trace(_two_streams), {"x": np.zeros((2, 4), int), "z": np.zeros((1, 4), int)})
+    with pytest.raises(ValueError, match="reads z, of which no rows"):
+        evaluate(trace(_two_streams), {"x": np.zeros((2, 4), int)})
+    with pytest.raises(ValueError, match=r"execute has no k\.given"):
+        execute(
+            lambda k: k.write("y", k.read("x") + k.given(0, 0, 5)), {"x": np.zeros((1, 16), int)}
+        )
+
+
+def _two_streams(k: Body) -> None:
+    k.write("y", k.read("x") + k.read("z"))
+
+
 def test_lower_read_after_merge_needs_one_instruction_a_step() -> None:
     def kernel(k: Body) -> None:
         x = k.read("x")

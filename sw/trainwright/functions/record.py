@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from inspect import Parameter, signature
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -573,6 +574,7 @@ def _check(function: Function) -> bool:
                     )
                 if function.reduces and not kernel.primed:
                     _require_reduced(kernel, body)
+                _require_stated(kernel, body, given)
                 keeps = keeps and (function.group > 0 or _keeps_zero(kernel, body))
     return keeps
 
@@ -591,6 +593,50 @@ def _require_reduced(kernel: FunctionKernel, body: "Body") -> None:
             "the result has another value for each value of a group, where one is kept: return "
             "k.sum(v) or k.greatest(v), or what is computed of these alone"
         )
+
+
+STATED_EXPONENTS = -15, -7, 0
+"""Exponents at which statements of kernels are checked: usual ones of 16 and 8 bits, and 0."""
+
+
+def _require_stated(kernel: FunctionKernel, body: "Body", widths: Sequence[int]) -> None:
+    """Raise ``KernelError`` for a range that a user's kernel states and its operands leave.
+
+    The engine does not check the ranges of `Value.within`, so that a wrong statement gives wrong
+    words there. An element-wise kernel of one operand is evaluated at every word, all others at
+    the least and greatest words and at random ones.
+    """
+    import numpy as np
+
+    from trainwright.kernels import evaluate
+
+    stated = any(getattr(step, "stated", False) for step in body.steps)
+    if kernel.function.definition.is_library or not stated:
+        return
+    row, drawn = kernel.group or 16, np.random.RandomState(0)
+    limits = [(-(1 << (bits - 1)), 1 << (bits - 1)) for bits in widths]
+    if kernel.operands == 1 and not kernel.group:
+        words = [np.arange(*limits[0]).reshape(-1, row)]
+    else:
+        # Rows of random words, and of the corners; groups of equal words reach farthest.
+        words = [drawn.randint(low, high, (64, row)) for low, high in limits]
+        corners = np.array(list(product(*((low, 0, high - 1) for low, high in limits))))
+        mixed = corners[drawn.randint(0, len(corners), (64, row))]
+        equal = np.repeat(corners[:, None], row, 1)
+        words = [np.concatenate([w, mixed[..., n], equal[..., n]]) for n, w in enumerate(words)]
+    second = (
+        kernel.function.forward if kernel.primed and kernel.function.reads == "result" else None
+    )
+    for exponent in STATED_EXPONENTS:
+        rows, exponents = {f"x{n}": w for n, w in enumerate(words)}, [exponent] * len(words)
+        if second is not None:
+            # The gradient gets results of the kernel, and no other words.
+            scaling = second.bound([exponent], widths[1], None)
+            traced = second.traced(widths[1:], widths[1])
+            rows["x1"] = evaluate(traced, {"x0": words[1]}, constants=scaling.constants).rows["z"]
+            exponents[1] = scaling.exponent
+        constants = kernel.bound(exponents, body.bits, None).constants
+        evaluate(body, rows, constants=constants)
 
 
 def _require_constants(kernel: FunctionKernel, body: "Body") -> None:

@@ -120,14 +120,16 @@ def evaluate(
     earlier passes left, ``random`` the bytes of both random streams (n, lanes), ``constants`` and
     ``shifts`` what the exponent file gives. Row n belongs to thread n mod THREADS.
 
-    Raises ``ValueError`` for rows with fractions, ``KernelError`` for a value beyond the range that
-    the kernel states for it. With ``checks`` every other value is compared with the range that
-    tracing derived for it, too.
+    Raises ``ValueError`` for rows with fractions or of other shapes, and for streams, registers or
+    constants that are missing; ``KernelError`` for a word, register, constant or value beyond the
+    range that the kernel states for it. With ``checks`` every other value is compared with the
+    range that tracing derived for it, too.
     """
-    streams = whole_words(rows or {})
+    streams, held = whole_words(rows or {}), dict(registers or {})
+    require_words(body, streams)
+    _require_given(body, held, constants, shifts)
     size = len(next(iter(streams.values()))) if streams else count or THREADS
     work = _Evaluator(body, constants, shifts, checks)
-    held = dict(registers or {})
     written: dict[str, list[Words]] = {}
     result = PassResult(registers=held)
     # Registers carry values from a thread's row to its next one, so a block has one row of each
@@ -151,14 +153,50 @@ def whole_words(rows: Mapping[str, Any]) -> dict[str, Words]:
                 f"rows of {name} are {words.dtype}: a kernel takes whole numbers, such as "
                 "np.rint(x).astype(int)"
             )
+        if words.dtype == np.uint64 and words.size and words.max() >= 1 << 63:
+            raise ValueError(f"words of {name} have 16 bits, not {words.max()}")
     return {name: words.astype(np.int64, copy=False) for name, words in given.items()}
 
 
-def _require_range(step: Value, q: Words) -> None:
+def require_words(body: Body, streams: Mapping[str, Words]) -> None:
+    """Check that all streams of a body are there, with words in the ranges that it promises.
+
+    Raises ``ValueError`` for missing streams and other shapes, ``KernelError`` for other words.
+    """
+    read = {v.stream: v for v in body.steps if isinstance(v, Value) and v.kind is Op.READ}
+    if missing := [name for name in read if name not in streams]:
+        raise ValueError(f"the kernel reads {', '.join(missing)}, of which no rows are given")
+    shapes = {name: streams[name].shape for name in read}
+    if len(set(shapes.values())) > 1 or any(len(shape) != 2 for shape in shapes.values()):
+        raise ValueError(f"every stream has rows (n, lanes) of the same n, not {shapes}")
+    for name, v in read.items():
+        _require_range(v, streams[name], "values" if v.stated else f"words of {name!r}")
+
+
+def _require_given(
+    body: Body, registers: Mapping[int, Words], constants: Sequence[int], shifts: Sequence[int]
+) -> None:
+    """Check what earlier passes and the exponent file give a body."""
+    for v in body.steps:
+        if not isinstance(v, Value):
+            continue
+        if v.register and v.register.number not in registers:
+            raise ValueError(f"{v.line}: registers= lacks register {v.register.number}")
+        if v.register:
+            number = v.register.number
+            _require_range(v, np.asarray(registers[number]), f"register {number} with values")
+        if isinstance(v.shift, GivenShift) and v.shift.number >= len(shifts):
+            raise ValueError(f"{v.line}: shifts= lacks k.given_shift({v.shift.number})")
+    for number, line in body.asked.items():
+        if number >= len(constants):
+            raise ValueError(f"{line}: constants= lacks k.given({number}, ..)")
+
+
+def _require_range(step: Value, q: Words, what: str = "values") -> None:
     if q.size and not step.low <= q.min() <= q.max() <= step.high:
         raise KernelError(
-            f"{step.line}: values from {q.min()} to {q.max()}, where the kernel states {step.low} "
-            f"to {step.high}"
+            f"{step.line}: {what} from {q.min()} to {q.max()}, where the kernel states {step.low} "
+            f"to {step.high}: cut them by at_least and at_most, or state their range"
         )
 
 
@@ -246,4 +284,12 @@ class _Evaluator:
             return known[operand]
         if operand is None:
             return 0
-        return operand.value if operand.given is None else self.constants[operand.given]
+        if operand.given is None:
+            return operand.value
+        number = self.constants[operand.given]
+        if not operand.low <= number <= operand.high:
+            raise KernelError(
+                f"{self.body.asked[operand.given]}: constant {operand.given} is {number}, where "
+                f"the kernel states {operand.low} to {operand.high}"
+            )
+        return number

@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 
 from trainwright.accelerator import open_accelerator
-from trainwright.kernels.evaluate import PassResult, Words, whole_words
+from trainwright.kernels.evaluate import (
+    PassResult,
+    Words,
+    evaluate,
+    require_words,
+    whole_words,
+)
 from trainwright.kernels.lower import lower
-from trainwright.kernels.trace import LANES
+from trainwright.kernels.trace import LANES, Body, Value, trace
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Halt, Program, Set, Transfer
 from trainwright.program.fields import Engine, Operation
-from trainwright.program.vector import CODE_WORDS, Code, Stream
+from trainwright.program.vector import CODE_WORDS, Code, Rounding, Stream
 
 ROW_BYTES = 2 * LANES
 BEAT_BYTES = 16
@@ -55,9 +61,12 @@ def execute(
     ------
     ValueError
         If rows have another shape, fractions or values beyond 16 bits, or a stream has no rows.
+    KernelError
+        If a value is beyond the range that the kernel promises for it.
     """
     code, rows = lower(kernel, **options), whole_words(rows)
     count = _checked(rows, [n for b, n in enumerate(code.streams) if code.reads >> b & 1])
+    _require_promises(trace(kernel, **options), rows)
     p = parameters or AcceleratorParameters(vector_engine=1)
     # Streams follow each other in the scratchpad, and in memory behind the program.
     places = {name: n * count for n, name in enumerate(code.streams)}
@@ -113,3 +122,16 @@ def _checked(rows: Mapping[str, Words], needed: list[str]) -> int:
     if not count:
         raise ValueError("a pass takes at least one row")
     return count
+
+
+def _require_promises(body: Body, rows: Mapping[str, Words]) -> None:
+    """Check the ranges that a kernel states, by numpy: the engine computes on whatever comes."""
+    values = [step for step in body.steps if isinstance(step, Value)]
+    if body.asked:
+        raise ValueError(f"{body.asked[min(body.asked)]}: execute has no k.given: write a number")
+    # A register or a random bit is known to the engine alone; the words that it reads are not.
+    hidden = any(v.register or v.rounding >= Rounding.RANDOM for v in values)
+    if hidden or not any(v.stated for v in values):
+        require_words(body, rows)
+    else:
+        evaluate(body, rows)

@@ -20,13 +20,14 @@ from trainwright.kernels.slots import Slot, table_of
 from trainwright.kernels.tables import FRACTION, REST_WIDTH, SLOPE_SHIFT
 from trainwright.program.vector import (
     FACTOR_WIDTH,
+    REGISTERS,
     WIDTH,
     Kind,
     Rounding,
     Total,
     When,
 )
-from trainwright.support.arguments import is_size
+from trainwright.support.arguments import is_size, plain
 from trainwright.support.errors import UserError
 from trainwright.support.text import shown, suggestion
 
@@ -82,6 +83,13 @@ class Register:
     """Least value that it holds."""
     high: int = (1 << (WIDTH - 1)) - 1
     """Greatest value that it holds."""
+
+    def __post_init__(self) -> None:
+        if not is_size(self.number, 0) or self.number >= REGISTERS:
+            raise KernelError(
+                f"{_line()}: a register is 0 to {REGISTERS - 1}, not {shown(self.number)}"
+            )
+        _reach(f"register {self.number} holds", self.low, self.high, WIDTH)
 
     @property
     def width(self) -> int:
@@ -271,12 +279,13 @@ class Value:
 
     def within(self, low: int, high: int) -> "Value":
         """State a range that intervals cannot prove; an evaluation checks the statement."""
-        (low, _), (high, _) = _range(low), _range(high)
+        low, high = _reach("within states", low, high, self.body.width)
         if max(self.low, low) > min(self.high, high):
             raise self.body.error(
                 f"within({low}, {high}) holds for no value from {self.low} to {self.high}"
             )
         self.low, self.high, self.stated = max(self.low, low), min(self.high, high), True
+        self.line = _line()  # of the statement, which is what an evaluation finds wrong
         return self
 
     # -- over the lanes, and tables ------------------------------------------------------------
@@ -572,8 +581,11 @@ class Body:
 
     def read(self, stream: str, low: int = -(1 << (WORD_WIDTH - 1)),
              high: int = (1 << (WORD_WIDTH - 1)) - 1) -> Value:  # fmt: skip
-        """Read a stream's word, which lies in ``low`` to ``high``."""
+        """Read a stream's word, which lies in ``low`` to ``high``; an evaluation checks so."""
         self.require_rows("read")
+        if not isinstance(stream, str):
+            raise self.error(f"a stream has a name, not {shown(stream)}")
+        low, high = _reach(f"words of {stream!r} reach from", low, high, WORD_WIDTH)
         if any(isinstance(v, Value) and v.stream == stream for v in self.steps):
             raise self.error(f"stream {stream!r} is read twice; keep the value of the first time")
         return self.step((low, high), kind=Op.READ, stream=stream)
@@ -760,6 +772,18 @@ def _range(value: "Value | Constant | int") -> Range:
     return (value, value) if isinstance(value, int) else (value.low, value.high)
 
 
+def _reach(promise: str, low: int, high: int, width: int) -> Range:
+    """Return a promised range. Raises ``KernelError`` if it is empty or beyond ``width`` bits."""
+    low, high = (_range(plain(end))[0] for end in (low, high))
+    if low > high or not fits((low, high), width):
+        least, most = -(1 << (width - 1)), (1 << (width - 1)) - 1
+        raise KernelError(
+            f"{_line()}: {promise} {low} to {high}, no range of {width} bits: give the least value "
+            f"first, from {least} to {most}"
+        )
+    return low, high
+
+
 def _unknown(what: str, owner: type, name: str) -> AttributeError:
     """Make the error of an attribute that a kernel asks for, such as ``relu``."""
     own = (n for n, v in vars(owner).items() if isinstance(v, property) or callable(v))
@@ -814,6 +838,7 @@ def _line() -> str:
     frame = sys._getframe(1)
     while frame and (
         frame.f_code.co_filename.startswith(_PACKAGE)
+        or frame.f_globals is globals()  # a method that a dataclass makes has no file
         or frame.f_globals.get("__name__", "").startswith("torch.")
     ):
         frame = frame.f_back
