@@ -1,10 +1,14 @@
 """Every operator of posit tensors: held against functions on codes; and those there are none of."""
 
+from fractions import Fraction
+from math import inf
+
 import pytest
 import torch
 import torch.nn.functional as F
 from posit_operator_bench import Bench
 from posit_operator_cases import CASES
+from posit_reference import nearest, value
 
 from trainwright import posit
 from trainwright.posit import PositError, PositFormat, PositTensor, UncoveredError, accumulation
@@ -197,13 +201,28 @@ def test_posits_and_other_numbers_do_not_mix():
         y.copy_(x)
     with pytest.raises(PositError, match="complex"):
         x * 1j
-    with pytest.raises(PositError, match=r"0\.3\d* is no value of posit"):
-        torch.where(y > 0, x, 0.3)
-    with pytest.raises(PositError, match=r"65504\.0 is no value of posit"):
-        torch.where(y > 0, x, -65504.0)
     for call in (lambda: x.to(torch.float64), lambda: x.sum(dtype=torch.float64), x.half):
         with pytest.raises(PositError, match=r"decode\(\) gives floats"):
             call()
+
+
+@pytest.mark.parametrize("fmt", [PositFormat(6, 0), P16, PositFormat(32, 2)])
+def test_posit_where_with_python_numbers_rounds_them(fmt):
+    x, chosen = PositTensor([1.0, 2.0], fmt).requires_grad_(), torch.tensor([True, False])
+    least = torch.finfo(torch.float32).min
+    for number in (0.1, -65504.0, 3, True, 1e-30, inf, -inf, float("nan"), least):
+        wanted = -fmt.maxpos if number in (-inf, least) else float("nan")
+        if abs(number) < 1e38:
+            word = nearest(Fraction(number), fmt.n, fmt.es)
+            wanted = float(value(word, fmt.n, fmt.es)) if word else 0.0
+        for y in (
+            torch.where(chosen, x, number), x.where(chosen, number),
+            torch.where(~chosen, number, x), x.where(condition=chosen, other=number),
+        ):  # fmt: skip
+            got = y.decode().tolist()[1]
+            assert got == wanted or (got != got and wanted != wanted), (number, got)
+    torch.where(chosen, x, 0.1).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [1.0, 0.0]
 
 
 def test_float_zeros_enter_but_other_floats_and_masks_elsewhere_do_not():

@@ -4,6 +4,7 @@ torch also takes no fused inference path of its transformer layers for a tensor 
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from trainwright.posit.format import PositError
+from trainwright.posit.format import PositError, PositFormat
+from trainwright.posit.operators.registry import number
+from trainwright.posit.operators.structure import LEAST
 
 _functions: Any = torch  # whose stubs lack private functions and lists of dimensions
 
@@ -151,6 +154,31 @@ def _norm_of_nothing(func: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _where(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Round numbers to the format first: torch's own converts them to another float type.
+
+    Limits, and the numbers that stand for -inf, are those of the operator.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        like: Any = next(
+            (x for x in (*args, *kwargs.values()) if isinstance(getattr(x, "fmt", 0), PositFormat)),
+            None,
+        )
+
+        def rounded(x: Any) -> Any:
+            if not isinstance(x, int | float) or x == -inf or x in LEAST:
+                return x
+            nearest = torch.tensor(number(x, like.fmt), dtype=like.dtype, device=like.device)
+            return type(like).of_values(nearest, like.fmt)
+
+        if like is None:  # a condition, or the tensor of out=
+            return func(*args, **kwargs)
+        return func(*map(rounded, args), **{name: rounded(x) for name, x in kwargs.items()})
+
+    return run
+
+
 OVERRIDES: dict[Any, Callable[..., Any]] = {
     F.linear: _linear,
     torch.tensordot: _tensordot,
@@ -160,6 +188,7 @@ OVERRIDES: dict[Any, Callable[..., Any]] = {
     F.scaled_dot_product_attention: _in_parts(F.scaled_dot_product_attention),
     torch.lstm: _recurrent(_in_parts(torch.lstm)),
     **{func: _recurrent(func) for func in (torch.gru, torch.rnn_tanh, torch.rnn_relu)},
+    **{func: _where(func) for func in (torch.where, Tensor.where)},
     **dict.fromkeys((torch.nanmean, Tensor.nanmean), _nanmean),
     **dict.fromkeys((torch.isclose, Tensor.isclose), _isclose),
     **{func: _norm_of_nothing(func) for func in (torch.linalg.norm, torch.linalg.matrix_norm)},

@@ -70,20 +70,20 @@ def where(fmt: PositFormat, condition: Tensor, x: Tensor | float, y: Tensor | fl
     """Select elements; a number must be exact in the format, -inf, or a float type's least.
 
     torch may have converted the number to another type before dispatch, so rounding here could
-    round twice.
+    round twice: ``overrides`` rounds numbers before.
     """
     x, y = (t if isinstance(t, Tensor) else _choice(t, fmt) for t in (x, y))
     return operand(x, fmt, condition).where(condition, operand(y, fmt, condition))
 
 
-_LEAST = {torch.finfo(t).min for t in (torch.float32, torch.float64, torch.bfloat16)}
+LEAST = {torch.finfo(t).min for t in (torch.float32, torch.float64, torch.bfloat16)}
 """Least numbers of float types: masks, and torch's gradient of ``logcumsumexp``, have them for
 -inf. That of float16, -65504, is within the range of most formats."""
 
 
 def _choice(x: float, fmt: PositFormat) -> float:
     """Return a number of ``where`` as a posit. Raises ``PositError`` for one that is none."""
-    if x in _LEAST:
+    if x in LEAST:
         return -fmt.maxpos
     if number(x, fmt) != x != float("-inf"):
         raise PositError(f"{x} is no value of {fmt}: PositTensor({x}, fmt) rounds it")
