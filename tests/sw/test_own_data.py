@@ -793,6 +793,34 @@ def test_parquet_with_decimals_and_dates_is_read_and_lists_are_ignored(tmp_path)
     assert "the file has two columns called 'x'" in refused(path)
 
 
+def test_parquet_with_narrow_floats_has_the_cells_of_csv(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for bits, written in ((32, ["0.1", "16777216.0"]), (16, ["0.1", "2048.0"])):
+        values = np.array(written * 10, f"float{bits}")
+        columns = {"x": values, "n": np.arange(20), "t": values}
+        parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+        rows = [(text, str(n), text) for n, text in enumerate(written * 10)]
+        csv = table(tmp_path / "t.csv", rows, "x,n,t")
+        options = {"task": "classification", "category": ("x",)}
+        ours, theirs = load(tmp_path / "t.parquet", **options), load(csv, **options)
+        assert ours.preparation == theirs.preparation
+        assert np.array_equal(ours.train.images, theirs.train.images)
+        # New samples in the other form are those of the training split.
+        assert load_samples(csv, ours.preparation).notes == ()
+
+
+def test_load_samples_with_a_nested_column_names_a_remedy_of_eval(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    data = load(table(tmp_path / "t.csv", ROWS * 3))
+    path = tmp_path / "new.parquet"
+    parquet.write_table(pyarrow.table({"size": [[1.0]], "colour": ["red"]}), path)
+    with pytest.raises(DataError, match="model reads the column: convert it to numbers") as error:
+        load_samples(path, data.preparation)
+    assert "--ignore" not in str(error.value)
+
+
 def test_read_pictures_of_16_bits_keep_their_greys(tmp_path):
     image = pytest.importorskip("PIL.Image")
     values = np.array([[0, 128, 129, 257], [65535, 32768, 1000, 64000]], np.uint16)

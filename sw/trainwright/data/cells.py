@@ -15,6 +15,8 @@ from types import MappingProxyType
 from typing import Any
 from unicodedata import normalize
 
+import numpy as np
+
 from trainwright.data.content import MOST_BYTES
 from trainwright.data.dataset import DataError
 from trainwright.support.errors import file_errors
@@ -266,20 +268,17 @@ def _parquet(path: Path, content: bytes) -> Cells:
         try:
             cells: list[Any] = table.column(name).to_pylist()
         except ValueError as error:  # such as times with nanoseconds, which Python lacks
-            unreadable[name] = (
-                f"{path}: column {name!r} cannot be read ({error}): leave the column out with "
-                f"--ignore {name}"
-            )
+            unreadable[name] = f"{path}: column {name!r} cannot be read ({error})"
             cells = [None] * table.num_rows
         for row, cell in enumerate(cells):
             if not isinstance(cell, _READABLE):
                 unreadable[name] = (
                     f"{path}: {places[row]}, column {name!r}: {shown(cell)} is "
-                    f"{type(cell).__name__}, neither number nor text: leave the column out with "
-                    f"--ignore {name}"
+                    f"{type(cell).__name__}, neither number nor text"
                 )
                 break
-        columns.append((name, ["" if cell is None else _as_in_csv(cell) for cell in cells]))
+        narrow = _NARROW_FLOATS.get(str(table.schema.field(name).type), lambda cell: cell)
+        columns.append((name, ["" if cell is None else _as_in_csv(narrow(cell)) for cell in cells]))
     return _cells(path, columns, places, unreadable)
 
 
@@ -288,6 +287,8 @@ def _as_in_csv(cell: object) -> str:
     return normalize("NFC", str(cell)).strip()
 
 
+_NARROW_FLOATS: dict[str, Any] = {"float": np.float32, "halffloat": np.float16}
+"""Types of Parquet whose numbers Python widens: 0.1 of 32 bits would be 0.10000000149011612."""
 _READABLE = (bool, int, float, Decimal, date, str, type(None))
 """Types of values that are read by their text; datetimes are dates, too."""
 

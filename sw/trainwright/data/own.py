@@ -349,9 +349,8 @@ def _input_columns(cells: Cells, target: str, options: OwnOptions) -> dict[str, 
     inputs = [name for name in cells.columns if name != target and name not in ignored]
     for name in (target, *inputs):
         if name in cells.unreadable:
-            omit, remedy = f"leave the column out with --ignore {name}", "choose another --target"
-            complaint = cells.unreadable[name]
-            raise DataError(complaint.replace(omit, remedy) if name == target else complaint)
+            remedy = "choose another --target" if name == target else f"--ignore {name}"
+            raise DataError(f"{cells.unreadable[name]}: {remedy}")
     if not inputs:
         raise DataError(
             f"{cells.path} has no column next to the target {target!r}; commas, semicolons, tabs "
@@ -746,7 +745,10 @@ def _inputs(cells: Cells, preparation: Preparation) -> npt.NDArray[np.uint8]:
                 f"{', '.join(cells.columns)}"
             )
         if name in cells.unreadable:
-            raise DataError(cells.unreadable[name])
+            wanted = "numbers" if column["type"] == "number" else "text"
+            raise DataError(
+                f"{cells.unreadable[name]}, and the model reads the column: convert it to {wanted}"
+            )
         parts.append(_ENCODERS[column["type"]](cells, column))
     whole = np.concatenate(parts, 1)
     if whole.shape[1] > MOST_INPUTS:
