@@ -260,6 +260,18 @@ def test_posit_products_tiny_sum_stays_where_nothing_is_added(fmt, posit_path):
         assert torch.equal(got[:, ::2], tiny[:, ::2])
 
 
+@pytest.mark.parametrize("fmt", QUICK, ids=str)
+def test_sequential_start_of_every_scale_is_rounded_with_each_product(fmt):
+    """Sums that begin beyond the quick rounding's range are left to the rule."""
+    x, y = odd_matrices(0, 20, fmt)
+    start = torch.full((x.shape[0], y.shape[1]), 1.37, dtype=torch.float64)
+    for scale in range(-fmt.max_scale, fmt.max_scale + 1):
+        first = round_to(start * 2.0**scale, fmt).to(x.dtype)
+        got = products.matmul(x, y, fmt, "sequential", first)
+        with without():
+            assert torch.equal(got, products.matmul(x, y, fmt, "sequential", first)), scale
+
+
 @pytest.mark.parametrize("mode", ["sequential", "quire"])
 def test_posit_products_take_batches_and_initial_sums(mode, posit_path):
     a, b = normal_codes((2, 3, 4, 9), P16, 1), normal_codes((3, 9, 20), P16, 2)

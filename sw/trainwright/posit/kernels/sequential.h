@@ -97,27 +97,46 @@ static inline extent extent_of(const REAL *restrict x, int64_t count) {
     return e;
 }
 
-/* Whether sums a, and products of rows and panels of extents b and c, allow the quick rounding. */
-static int stays(extent a, extent b, extent c, const quick *q) {
+/* Magnitudes from least to most, as patterns. 0 belongs to every range. */
+typedef struct { INT least, most; } range;
+
+/* Numbers with exponents from lowest to highest. */
+static range range_of(int lowest, int highest) {
     const int bias = (int)(MAGNITUDE >> (FRACTION + 1));
-    const int top = (int)(b.most >> FRACTION) + (int)(c.most >> FRACTION) - 2 * bias;
-    if (q->high < q->lowest) return 0;
-    if (a.most >= INFINITE || b.most >= INFINITE || c.most >= INFINITE) return 0;
-    /* below DEPTH 2^(top + 2) + 2^(scale + 1) <= 2^(max + 9) <= 2^(high - 1) */
-    if (a.most && (int)(a.most >> FRACTION) - bias + 10 > q->high) return 0;
-    if (b.most && c.most && top + 10 > q->high) return 0;
-    if (a.most && (int)(a.least >> FRACTION) - bias < q->lowest) return 0;
-    return !b.most || !c.most ||
-           (int)(b.least >> FRACTION) + (int)(c.least >> FRACTION) - 2 * bias >= q->lowest;
+    if (highest > bias) highest = bias;
+    if (highest < -bias || highest < lowest) return (range){MAGNITUDE, 0};
+    return (range){lowest <= -bias ? 1 : (INT)(lowest + bias) << FRACTION,
+                   ((INT)(highest + bias + 1) << FRACTION) - 1};
+}
+
+static inline int all_within(const REAL *restrict x, int64_t count, range r) {
+    INT outside = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const INT size = bits_of(x[i]) & MAGNITUDE;
+        outside |= (size > r.most) | ((UINT)size - 1 < (UINT)r.least - 1);
+    }
+    return !outside;
+}
+
+/* Sums that allow the quick rounding. With a largest exponent `top` of products and `scale` of sums
+   they stay below DEPTH 2^(top + 2) + 2^(scale + 1) <= 2^(max + 9) <= 2^(high - 1). */
+static range sums_for(const quick *q) { return range_of(q->lowest, q->high - 10); }
+
+/* Factors whose products with numbers of this extent, which is finite, allow it. */
+static range factors_for(extent e, const quick *q) {
+    const int bias = (int)(MAGNITUDE >> (FRACTION + 1));
+    if (e.most == 0) return range_of(-bias, bias);
+    return range_of(q->lowest - (int)(e.least >> FRACTION) + bias,
+                    q->high - 10 - (int)(e.most >> FRACTION) + bias);
 }
 
 enum { RULE, QUICK, TO_ODD };
 
-/* DEPTH x WIDTH numbers of B, in lines of whole vectors. */
+/* DEPTH x WIDTH numbers of B, in lines of whole vectors, and a line that is read and not used. */
 typedef struct {
-    _Alignas(64) REAL values[DEPTH * WIDEST];
+    _Alignas(64) REAL values[(DEPTH + 1) * WIDEST];
 #ifdef TABLED
-    int32_t keys[DEPTH * WIDEST];
+    int32_t keys[(DEPTH + 1) * WIDEST];
 #endif
 } panel;
 
@@ -169,29 +188,42 @@ static inline int32_t scale_of(float factor) {
     return ((bits >> (FRACTION - 16)) & ~0xffff) - (127 << 16) + (carry << 5);
 }
 
+/* Rounded products of a factor and vector `at` of a panel. */
+static inline __m512 products(const panel *p, int at, float factor, int32_t scale, __m512i low,
+                              __m512i high) {
+    const __m512 b = _mm512_load_ps(p->values + 16 * at);
+    const __m512i key = _mm512_load_si512(p->keys + 16 * at);
+    const __m512 c = looked_up(_mm512_add_epi32(_mm512_set1_epi32(scale), key), low, high);
+    /* Products are exact, so that their sums with c may be fused. */
+    return _mm512_sub_ps(_mm512_fmadd_ps(_mm512_set1_ps(factor), b, c), c);
+}
+
 /* block for the quick way, in vectors of 16 sums. Nine instructions for a product and a sum, spread
    over all ports: an index by a sum of keys and one by a multiplication, one sum on the multipliers.
-   Scales are ready before the loop: each would wait for a move between kinds of registers. */
+   A sum waits some 19 cycles for the one before; the next line's products fill the ports meanwhile. */
 static inline void block_tabled(float *restrict sums, const float *restrict a,
                                 const panel *restrict p, int depth, const int vectors,
                                 const quick *q) {
     const __m512i low = _mm512_loadu_si512(q->table), high = _mm512_loadu_si512(q->table + 32);
     const __m512 one = _mm512_set1_ps(q->one);
     const __m512i shift = _mm512_set1_epi16(1 << (32 - FRACTION));
-    __m512 kept[WIDEST / 16];
-    int32_t scales[DEPTH];
-    for (int k = 0; k < depth; k++) scales[k] = scale_of(a[k]);
-    for (int j = 0; j < vectors; j++) kept[j] = _mm512_loadu_ps(sums + 16 * j);
+    __m512 kept[WIDEST / 16], next[WIDEST / 16];
+    float factors[DEPTH + 1];
+    int32_t scales[DEPTH + 1]; /* ready before the loop: each would wait for a move of registers */
     for (int k = 0; k < depth; k++) {
-        const __m512 factor = _mm512_set1_ps(a[k]);
-        const __m512i scale = _mm512_set1_epi32(scales[k]);
+        factors[k] = a[k];
+        scales[k] = scale_of(a[k]);
+    }
+    factors[depth] = 0;
+    scales[depth] = 0;
+    for (int j = 0; j < vectors; j++) {
+        kept[j] = _mm512_loadu_ps(sums + 16 * j);
+        next[j] = products(p, j, factors[0], scales[0], low, high);
+    }
+    for (int k = 1; k <= depth; k++) {
         for (int j = 0; j < vectors; j++) {
-            const __m512 b = _mm512_load_ps(p->values + 16 * (k * vectors + j));
-            const __m512i key = _mm512_load_si512(p->keys + 16 * (k * vectors + j));
-            const __m512 c = looked_up(_mm512_add_epi32(scale, key), low, high);
-            /* The product is exact, so that its sum with c may be fused. */
-            const __m512 x = _mm512_sub_ps(_mm512_fmadd_ps(factor, b, c), c);
-            const __m512 sum = _mm512_add_ps(kept[j], x);
+            const __m512 sum = _mm512_add_ps(kept[j], next[j]);
+            next[j] = products(p, k * vectors + j, factors[k], scales[k], low, high);
             const __m512i index = _mm512_mulhi_epu16(_mm512_castps_si512(sum), shift);
             const __m512 d = looked_up(index, low, high);
             kept[j] = _mm512_sub_ps(_mm512_fmadd_ps(sum, one, d), d);
@@ -244,14 +276,15 @@ static inline void block_shuffled(float *restrict sums, const float *restrict a,
 
 #define WAYS(width)                                                                               \
     case width:                                                                                   \
-        if (way == QUICK) QUICKLY(width);                                                         \
-        else if (way == RULE) block(sums, a, p->values, depth, width, RULE, g, q);                \
-        else block(sums, a, p->values, depth, width, TO_ODD, g, q);                               \
+        if (way == QUICK && all_within(sums, width, quick_sums)) QUICKLY(width);                  \
+        else if (way == TO_ODD) block(sums, a, p->values, depth, width, TO_ODD, g, q);            \
+        else block(sums, a, p->values, depth, width, RULE, g, q);                                 \
         break;
 
+/* block of one of the widths; takes RULE in place of QUICK where a sum is outside quick_sums. */
 static void any_block(REAL *restrict sums, const REAL *restrict a,
                             const panel *restrict p, int depth, int width, int way,
-                            grid g, const quick *q) {
+                            range quick_sums, grid g, const quick *q) {
     switch (width) {
 #ifdef TABLED
         WAYS(128)
@@ -279,19 +312,23 @@ static void product(const REAL *a, const REAL *b, REAL *c, int64_t m, int64_t de
             for (int r = 0; r < steps; r++)
                 memcpy(p.values + r * width, b + (k + r) * columns + j, used * sizeof(REAL));
 #ifdef TABLED
-            set_keys(&p, steps * width);
+            set_keys(&p, (steps + 1) * width);
 #endif
             const extent of_panel = extent_of(p.values, (int64_t)steps * width);
+            const int quickly = !to_odd && q->lowest <= q->high && of_panel.most < INFINITE;
+            const range quick_factors = factors_for(of_panel, q), quick_sums = sums_for(q);
             memset(sums, 0, sizeof sums);
             for (int64_t i = 0; i < m; i++) {
                 const REAL *row = a + i * depth + k;
-                memcpy(sums, c + i * columns + j, used * sizeof(REAL));
+                REAL *line = c + i * columns + j, *kept = used == width ? line : sums;
                 int way = to_odd ? TO_ODD : RULE;
-                if (!to_odd && stays(extent_of(sums, width),
-                                           extent_of(row, steps), of_panel, q))
+                /* The compiler makes whole vectors of constant counts. */
+                if (quickly && (steps == DEPTH ? all_within(row, DEPTH, quick_factors)
+                                               : all_within(row, steps, quick_factors)))
                     way = QUICK;
-                any_block(sums, row, &p, steps, width, way, g, q);
-                memcpy(c + i * columns + j, sums, used * sizeof(REAL));
+                if (kept == sums) memcpy(sums, line, used * sizeof(REAL));
+                any_block(kept, row, &p, steps, width, way, quick_sums, g, q);
+                if (kept == sums) memcpy(line, sums, used * sizeof(REAL));
             }
         }
         j += used;
