@@ -84,17 +84,40 @@ def with_remedies(
                 return True
         return False
 
-    remedies: list[str] = []
-    # Small batches first: they take less to compile, and a larger one is tried if they fit.
-    fitting = (list(takewhile(lambda n: fits(n, p), tried)) for tried in _batches(batch))
-    if smaller := next(filter(None, fitting), None):
-        remedies.append(f"use a batch of {smaller[-1]}, which fits")
-    # Large scratchpads first: they take less to compile, and a smaller one is tried if they fit.
-    if larger := list(takewhile(lambda q: fits(batch, q), _sizes(p))):
-        remedies.append(f"an accelerator with scratchpad_rows={larger[-1].scratchpad_rows} fits")
-    presets = islice(_presets(p), TUNING.effort.trial_presets)
-    if name := next((n for n in presets if fits(batch, preset(n))), None):
-        remedies.append(f"preset {name} fits")
+    best: dict[str, str] = {}
+
+    def batches() -> Iterator[None]:
+        # Small batches first: they take less to compile, and a larger one is tried if they fit.
+        for tried in _batches(batch):
+            for samples in tried:
+                if not fits(samples, p):
+                    break
+                best["batch"] = f"use a batch of {samples}, which fits"
+                yield
+            if "batch" in best:
+                return
+            yield
+
+    def sizes() -> Iterator[None]:
+        # Large scratchpads first, for the same reason.
+        for size in takewhile(lambda q: fits(batch, q), _sizes(p)):
+            rows = size.scratchpad_rows
+            best["size"] = f"an accelerator with scratchpad_rows={rows} fits"
+            yield
+
+    def presets() -> Iterator[None]:
+        for name in islice(_presets(p), TUNING.effort.trial_presets):
+            if fits(batch, preset(name)):
+                best["preset"] = f"preset {name} fits"
+                return
+            yield
+
+    # In turns, so that a kind whose next trial takes long leaves effort for the other kinds: a
+    # batch of 4 of `fashion` takes all of it on 2,048 rows, and does not fit.
+    searches = [sizes(), presets(), batches()]
+    while searches:
+        searches = [search for search in searches if next(search, searches) is None]
+    remedies = [best[kind] for kind in ("batch", "size", "preset") if kind in best]
     if not remedies and is_spent():
         remedies.append(
             "try a smaller batch, smaller layers or ranks: no remedy was found before the trials "
