@@ -80,9 +80,7 @@ def _rdiv(self: MCTensor, other: Any) -> MCTensor:
     return result(computed, lambda lead: lead(other) / lead(self), self, other)
 
 
-@handles("reciprocal")
-def _reciprocal(input: MCTensor) -> MCTensor:
-    return _rdiv(input, 1)
+handles("reciprocal")(lambda input: _rdiv(input, 1))
 
 
 @handles("square")
@@ -126,9 +124,7 @@ handles("logsigmoid")(_unary(F.logsigmoid, functions.log_sigmoid))
 handles("gelu")(_unary(F.gelu, gelu))
 
 
-@handles("positive", "__pos__")
-def _positive(input: MCTensor) -> MCTensor:
-    return input
+handles("positive", "__pos__")(lambda input: input)
 
 
 _COMPARISONS = {

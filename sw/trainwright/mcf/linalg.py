@@ -247,10 +247,6 @@ def _inverted(A: MCTensor, inverse: Any, plain: Callable[[Tensor], Tensor]) -> M
     return result(components_of(inverse, A), lambda lead: plain(lead(A)), A)
 
 
-def _pinverse(input: MCTensor, rcond: float = 1e-15) -> MCTensor:
-    return _pinv(input, rcond)
-
-
 def _log2(power: Tensor) -> Tensor:
     return torch.frexp(power).exponent - 1
 
@@ -430,14 +426,6 @@ def _rows(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(1, order[:, :, None, None].expand_as(x))
 
 
-def _eigvalsh(A: MCTensor, UPLO: str = "L") -> MCTensor:
-    return _eigh(A, UPLO)[0]
-
-
-def _svdvals(A: MCTensor, *, driver: str | None = None) -> MCTensor:
-    return _svd(A, False, driver=driver)[1]
-
-
 def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """Solve least squares; the solution has the least norm.
 
@@ -531,13 +519,13 @@ for _targets, _function in (
     ((torch.linalg.det, torch.det, Tensor.det), _det),
     ((torch.linalg.slogdet, torch.slogdet, Tensor.slogdet), _slogdet),
     ((torch.linalg.pinv,), _pinv),
-    ((torch.pinverse, Tensor.pinverse), _pinverse),
+    ((torch.pinverse, Tensor.pinverse), lambda input, rcond=1e-15: _pinv(input, rcond)),
     ((torch.linalg.cholesky,), _cholesky),
     ((torch.linalg.qr,), _qr),
     ((torch.linalg.eigh,), _eigh),
-    ((torch.linalg.eigvalsh,), _eigvalsh),
+    ((torch.linalg.eigvalsh,), lambda A, UPLO="L": _eigh(A, UPLO)[0]),
     ((torch.linalg.svd,), _svd),
-    ((torch.linalg.svdvals,), _svdvals),
+    ((torch.linalg.svdvals,), lambda A, *, driver=None: _svd(A, False, driver=driver)[1]),
     ((torch.linalg.lstsq,), _lstsq),
 ):
     for _target in _targets:

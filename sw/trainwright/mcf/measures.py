@@ -126,8 +126,10 @@ def _restored(x: MCTensor, exponent: Tensor, like: MCTensor, dims: list[int], ke
 
 
 def _norm(
-    name: str, plain: Callable[[Tensor], Tensor], input: Any, order: Any, dim: Any, keepdim: bool
-) -> MCTensor:
+    name: str, plain: Callable[..., Tensor], input: Any, given: Any, order: Any, dim: Any,
+    keepdim: bool,
+) -> MCTensor:  # fmt: skip
+    """Return a norm of an order; ``plain`` is torch's function, which takes the ``given`` one."""
     dims = reduced(dim, shape_of(input))
     with torch.no_grad():
         size: Any = torch.abs(input)
@@ -148,7 +150,7 @@ def _norm(
                 f"{name} of MCTensor has orders 0, 1, 2, inf and -inf, not {order!r}; of matrices "
                 "the Frobenius norm: for spectral and nuclear norms take torch.linalg.svdvals"
             )
-    return result(computed, lambda lead: plain(lead(input)), input)
+    return result(computed, lambda lead: plain(lead(input), given, dim, keepdim), input)
 
 
 @handles("norm")
@@ -161,9 +163,7 @@ def _torch_norm(
 ) -> MCTensor:
     no_dtype(dtype, "norm", input)
     order = 2 if p in ("fro", None) else p
-    return _norm(
-        "norm", lambda lead: torch.norm(lead, p, dim, keepdim), input, order, dim, keepdim
-    )  # fmt: skip
+    return _norm("norm", torch.norm, input, p, order, dim, keepdim)
 
 
 def _vector_norm(
@@ -175,10 +175,7 @@ def _vector_norm(
     dtype: torch.dtype | None = None,
 ) -> MCTensor:
     no_dtype(dtype, "vector_norm", x)
-    return _norm(
-        "vector_norm", lambda lead: torch.linalg.vector_norm(lead, ord, dim, keepdim), x, ord, dim,
-        keepdim,
-    )  # fmt: skip
+    return _norm("vector_norm", torch.linalg.vector_norm, x, ord, ord, dim, keepdim)
 
 
 def _linalg_norm(
@@ -194,10 +191,7 @@ def _linalg_norm(
     order = 2 if ord is None or (ord == "fro" and count == 2) else ord
     if ord is not None and order is ord and count != 1:
         order = f"{ord!r} of {amount(count, 'dimension')}"
-    return _norm(
-        "linalg.norm", lambda lead: torch.linalg.norm(lead, ord, dim, keepdim), A, order, dim,
-        keepdim,
-    )  # fmt: skip
+    return _norm("linalg.norm", torch.linalg.norm, A, ord, order, dim, keepdim)
 
 
 handles_one(torch.linalg.vector_norm, _vector_norm)

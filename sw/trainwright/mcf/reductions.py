@@ -30,23 +30,23 @@ def _sum(x: MCTensor, dim: Any, keepdim: bool) -> tuple[Tensor, int]:
     return computed, count
 
 
-@handles("sum")
-def _total(
-    input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> MCTensor:
-    no_dtype(dtype, "sum", input)
-    computed, _ = _sum(input, dim, keepdim)
-    return result(computed, lambda lead: torch.sum(lead(input), dim, keepdim=keepdim), input)
+def _reduction(name: str) -> None:
+    plain = getattr(torch, name)
+
+    def run(
+        input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ) -> MCTensor:
+        no_dtype(dtype, name, input)
+        computed, count = _sum(input, dim, keepdim)
+        if name == "mean":
+            computed = binary("div", computed, factor_of(count, input))
+        return result(computed, lambda lead: plain(lead(input), dim, keepdim=keepdim), input)
+
+    handles(name)(run)
 
 
-@handles("mean")
-def _mean(
-    input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> MCTensor:
-    no_dtype(dtype, "mean", input)
-    computed, count = _sum(input, dim, keepdim)
-    computed = binary("div", computed, factor_of(count, input))
-    return result(computed, lambda lead: torch.mean(lead(input), dim, keepdim=keepdim), input)
+_reduction("sum")
+_reduction("mean")
 
 
 def no_dtype(dtype: Any, name: str, x: MCTensor) -> None:
@@ -87,12 +87,11 @@ handles("bmm")(_product("bmm", (3, 3)))
 matmul = handles("matmul", "__matmul__")(_product("matmul", None))
 
 
-@handles("__rmatmul__")
-def _rmatmul(self: Any, other: Any) -> MCTensor:
-    return matmul(other, self)
+handles("__rmatmul__")(lambda self, other: matmul(other, self))
 
 
-def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Tensor:
+@handles("addmm")
+def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> MCTensor:
     like = model(input, mat1, mat2)
     y, a, b = (components_of(t, like) for t in (input, mat1, mat2))
     _need("addmm", (a, 2), (b, 2))
@@ -106,14 +105,8 @@ def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Tensor:
         raise ValueError(f"shape {tuple(y.shape[:-1])} does not broadcast to the product's {out}")
     y = torch.zeros_like(y) if beta == 0 else y  # torch does not read it, so that NaN is no matter
     factors = (None if f == 1 else factor_of(f, like) for f in (beta, alpha))
-    return padded(products.addmm(y, a, b, *factors), like.nc)
-
-
-@handles("addmm")
-def _addmm_handler(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> MCTensor:
-    computed = _addmm(input, mat1, mat2, beta, alpha)
     return result(
-        computed,
+        padded(products.addmm(y, a, b, *factors), like.nc),
         lambda lead: torch.addmm(*map(lead, (input, mat1, mat2)), beta=beta, alpha=alpha),
         input, mat1, mat2,
     )  # fmt: skip
@@ -189,6 +182,4 @@ _fused("addcmul", "mul")
 _fused("addcdiv", "div")
 
 
-@handles("lerp_")
-def _lerp_(self: Any, end: Any, weight: Any) -> MCTensor:
-    return self.add_(torch.sub(end, self), alpha=weight)
+handles("lerp_")(lambda self, end, weight: self.add_(torch.sub(end, self), alpha=weight))

@@ -15,10 +15,7 @@ from trainwright.mcf.operands import components_of, written
 from trainwright.mcf.protocol import handles, handles_one
 from trainwright.mcf.tensor import MCTensor, check_type, shape_of, wrap
 
-
-@handles("detach")
-def _detach(input: MCTensor) -> MCTensor:
-    return wrap(input._components)
+handles("detach")(lambda input: wrap(input._components))
 
 
 @handles("detach_")
@@ -95,14 +92,8 @@ def _copy_(self: Any, src: Any, non_blocking: bool = False) -> MCTensor:
     return written(self, components.expand(self._components.shape), "copy_")
 
 
-@handles("zero_")
-def _zero_(self: MCTensor) -> MCTensor:
-    return written(self, torch.zeros_like(self._components), "zero_")
-
-
-@handles("fill_")
-def _fill_(self: MCTensor, value: Any) -> MCTensor:
-    return _copy_(self, value)
+handles("zero_")(lambda self: written(self, torch.zeros_like(self._components), "zero_"))
+handles("fill_")(lambda self, value: _copy_(self, value))
 
 
 def _like(name: str) -> None:
@@ -132,11 +123,7 @@ def _item(self: MCTensor) -> float:
     return self.to_float64().item()
 
 
-@handles("tolist")
-def _tolist(self: MCTensor) -> Any:
-    return self.to_float64().tolist()
-
-
+handles("tolist")(lambda self: self.to_float64().tolist())
 handles("__float__")(lambda self: float(_item(self)))
 handles("__bool__")(lambda self: bool(_item(self)))
 

@@ -30,29 +30,20 @@ for _name in ("empty_like", "zeros_like", "ones_like", "new_empty", "new_zeros",
     _make(_name)
 
 
-@covers("full_like")
-def full_like(
-    fmt: PositFormat, x: Tensor, fill: float, dtype: torch.dtype | None = None, **kwargs: Any
-) -> Tensor:
-    """Fill with a number rounded to the format, or with an integer for an integer ``dtype``."""
-    _real_type(dtype, fmt)
-    fill = number(fill, fmt) if dtype is None or dtype.is_floating_point else fill
-    return torch.full_like(x, fill, dtype=dtype, **kwargs)
+def _full(name: str) -> None:
+    call = operator(name)
+
+    @covers(name)
+    def rule(fmt: PositFormat, x: Tensor, *args: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
+        """Fill with a number rounded to the format, or with an integer for an integer type."""
+        _real_type(dtype, fmt)
+        *size, fill = args
+        fill = number(fill, fmt) if dtype is None or dtype.is_floating_point else fill
+        return call(x, *size, fill, dtype=dtype, **kwargs)
 
 
-@covers("new_full")
-def new_full(
-    fmt: PositFormat,
-    x: Tensor,
-    size: list[int],
-    fill: float,
-    dtype: torch.dtype | None = None,
-    **kwargs: Any,
-) -> Tensor:
-    """Fill with a number rounded to the format, or with an integer for an integer ``dtype``."""
-    _real_type(dtype, fmt)
-    fill = number(fill, fmt) if dtype is None or dtype.is_floating_point else fill
-    return operator("new_full")(x, size, fill, dtype=dtype, **kwargs)
+for _name in ("full_like", "new_full"):
+    _full(_name)
 
 
 @covers("_to_copy")

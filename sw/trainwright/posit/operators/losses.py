@@ -238,7 +238,7 @@ def soft_margin_loss_backward(
 
 
 def _margins(
-    fmt: PositFormat, x: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None
+    fmt: PositFormat, x: Tensor, target: Tensor, margin: float, weight: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return places (B, 1), margins m - x_t + x_j above 0, and their weights, (B, C) each.
 
@@ -262,7 +262,7 @@ def multi_margin_loss(
 ) -> Tensor:
     """Compute (sum of w z^p, z = m - x_t + x_j above 0) / C of each sample."""
     rows = x if x.dim() == 2 else x.reshape(1, -1)
-    _, z, w = _margins(fmt, rows, target, p, margin, weight)
+    _, z, w = _margins(fmt, rows, target, margin, weight)
     terms = grid.mul(z if p == 1 else grid.mul(z, z, fmt), w, fmt)
     loss = divided(total(terms, 1, False, fmt), rows.shape[1], fmt)
     return _reduced(loss.reshape(target.shape), reduction, fmt)
@@ -281,7 +281,7 @@ def multi_margin_loss_backward(
 ) -> Tensor:
     """Compute ((w or (2 z) w) / C) g where z is above 0; less the sum of these at the target."""
     rows = x if x.dim() == 2 else x.reshape(1, -1)
-    place, z, w = _margins(fmt, rows, target, p, margin, weight)
+    place, z, w = _margins(fmt, rows, target, margin, weight)
     slope = w.expand(z.shape) if p == 1 else grid.mul(grid.add(z, z, fmt), w, fmt)
     slope = torch.where(z == 0, 0.0, divided(slope, rows.shape[1], fmt))
     y = grid.mul(slope, g.reshape(-1, 1) if g.dim() else g, fmt)

@@ -280,47 +280,22 @@ def addmm(
 
 
 @covers("addmv")
-def addmv(
-    fmt: PositFormat,
-    start: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    beta: float = 1,
-    alpha: float = 1,
-) -> Tensor:
+def addmv(fmt: PositFormat, start: Tensor, a: Tensor, b: Tensor, **factors: float) -> Tensor:
     """Compute ``addmm`` of a matrix and a vector."""
     start = start.expand(a.shape[0]).unsqueeze(1)
-    return addmm(fmt, start, a, b.unsqueeze(1), beta=beta, alpha=alpha).squeeze(1)
+    return addmm(fmt, start, a, b.unsqueeze(1), **factors).squeeze(1)
 
 
 @covers("addr")
-def addr(
-    fmt: PositFormat,
-    start: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    beta: float = 1,
-    alpha: float = 1,
-) -> Tensor:
+def addr(fmt: PositFormat, start: Tensor, a: Tensor, b: Tensor, **factors: float) -> Tensor:
     """Compute ``addmm`` of a column and a row."""
-    return addmm(fmt, start, a.unsqueeze(1), b.unsqueeze(0), beta=beta, alpha=alpha)
+    return addmm(fmt, start, a.unsqueeze(1), b.unsqueeze(0), **factors)
 
 
 @covers("addbmm")
-def addbmm(
-    fmt: PositFormat,
-    start: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    beta: float = 1,
-    alpha: float = 1,
-) -> Tensor:
+def addbmm(fmt: PositFormat, start: Tensor, a: Tensor, b: Tensor, **factors: float) -> Tensor:
     """Compute ``addmm`` of the matrices of a batch, side by side: one sum for each element."""
-    wide, long = a.transpose(0, 1).flatten(1), b.flatten(0, 1)
-    return addmm(fmt, start, wide, long, beta=beta, alpha=alpha)
+    return addmm(fmt, start, a.transpose(0, 1).flatten(1), b.flatten(0, 1), **factors)
 
 
 @covers("linalg_cross", checked=True)
