@@ -3,8 +3,10 @@
 Silent before: flags such as "False", which counted as True, and values that one mode ignored.
 """
 
+import io
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -140,6 +142,50 @@ def test_adam_refuses_the_state_of_another_optimiser():
     state = torch.optim.Adam([weight]).state_dict()
     with pytest.raises(ValueError, match=r"Adam has no option amsgrad=False of a group, only lr"):
         tnn.Adam([weight]).load_state_dict(state)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("kind", [tnn.Adam, partial(IntegerSGD, width=8)])
+def test_optimiser_state_read_from_a_file_goes_on_with_the_same_bits(kind, dtype):
+    ends = []
+    for interrupted in (False, True):
+        random = torch.Generator().manual_seed(0)
+        weight = torch.nn.Parameter(torch.randn(40, 30, generator=random).to(dtype))
+        optimizer = kind([weight], lr=0.25)
+        for number in range(4):
+            if interrupted and number == 2:
+                torch.save(optimizer.state_dict(), file := io.BytesIO())
+                file.seek(0)
+                optimizer = kind([weight], lr=0.25)
+                optimizer.load_state_dict(torch.load(file))
+            weight.grad = (torch.randn(40, 30, generator=random) / 100).to(dtype)
+            optimizer.step()
+        state = [v for v in optimizer.state[weight].values() if isinstance(v, torch.Tensor)]
+        ends.append([weight.detach(), *state])
+    assert all(a.dtype is b.dtype and torch.equal(a, b) for a, b in zip(*ends, strict=True))
+
+
+def test_integer_optimiser_takes_its_seed_and_no_other_rule_from_a_state():
+    weight = torch.nn.Parameter(torch.ones(2))
+    state = IntegerSGD([weight], seed=7).state_dict()
+    other = IntegerSGD([weight], seed=8)
+    other.load_state_dict(state)
+    assert other.state_dict() == state and other._seed == 7
+    with pytest.raises(ValueError, match="state is of optimiser='esgd', not of 'momentum'"):
+        IntegerSGD([weight], optimiser="momentum").load_state_dict(state)
+
+
+@pytest.mark.parametrize("lr", [9.0, -1.0, math.nan])
+def test_integer_optimiser_rate_that_a_scheduler_sets_out_of_range_raises(lr):
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = IntegerSGD([weight])
+    optimizer.param_groups[0]["lr"] = lr
+    with pytest.raises(ValueError, match="lr must be from 0 to 8, not"):
+        optimizer.step()
+    optimizer.param_groups[0]["lr"], weight.grad[0] = 0.5, math.nan
+    with pytest.raises(ValueError, match=r"takes finite numbers, .* of \(2,\)"):
+        optimizer.step()
 
 
 @pytest.mark.parametrize("size", [True, 2.0, 0, "4"])

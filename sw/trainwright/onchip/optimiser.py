@@ -55,8 +55,24 @@ class IntegerSGD(ClosureOptimizer):
             raise ValueError(f"optimiser must be one of {known}, not {optimiser!r}")
         if not 0 <= seed < 1 << 32:
             raise ValueError(f"seed must be from 0 to 2^32 - 1, not {seed!r}")
-        self._momentum, self._seed, self._range = optimiser == "momentum", seed, scale_range
+        self._optimiser, self._seed, self._range = optimiser, seed, scale_range
         super().__init__(params, {"lr": lr, "width": width})
+        self._check_groups()
+        self.param_groups[0] |= {"optimiser": optimiser, "seed": seed}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of the same ``optimiser``, with its seed. ``ValueError`` for another."""
+        stored = state_dict["param_groups"][0].get("optimiser", self._optimiser)
+        if stored != self._optimiser:
+            raise ValueError(
+                f"the state is of optimiser={stored!r}, not of {self._optimiser!r}: make the "
+                f"optimiser with optimiser={stored!r}"
+            )
+        super().load_state_dict(state_dict)
+        self._seed = self.param_groups[0].get("seed", self._seed)
+
+    def _check_groups(self) -> None:
+        """Raise ``ValueError`` for options out of range, which schedulers and groups may set."""
         for group in self.param_groups:
             if not 0 <= group["lr"] < 8:
                 raise ValueError(f"lr must be from 0 to 8, not {group['lr']!r}")
@@ -65,6 +81,7 @@ class IntegerSGD(ClosureOptimizer):
 
     def update_all(self) -> None:
         """Update every parameter once; parameters without a gradient stay as they are."""
+        self._check_groups()
         parameters = [(p, group) for group in self.param_groups for p in group["params"]]
         rows = [-(-p.numel() // LANES) for p, _ in parameters]
         number = self.param_groups[0].setdefault("steps", 0)
@@ -79,6 +96,11 @@ class IntegerSGD(ClosureOptimizer):
         self, p: torch.Tensor, grad: torch.Tensor, group: dict[str, Any], random: list[Words]
     ) -> None:
         state, hidden = self.state[p], WEIGHT_WIDTH - group["width"]
+        if not (grad.isfinite().all() and p.isfinite().all()):
+            raise ValueError(
+                f"IntegerSGD takes finite numbers, and a parameter of {tuple(p.shape)} or its "
+                "gradient has others: check the loss with torch.isfinite(loss)"
+            )
         if not state:
             state |= self._begun(p, grad, group["width"])
         before, exponent = state["moment_exponent"], state["gradient_exponent"]
@@ -87,7 +109,7 @@ class IntegerSGD(ClosureOptimizer):
         rows[GRADIENT] = _rows(integers)
         rate, rate_exponent = digits(group["lr"], RATE_WIDTH)
         shift = -rate_exponent
-        if self._momentum:
+        if self._optimiser == "momentum":
             shift += state["exponent"] - hidden - exponent - DECAY_SHIFT
         shift = min(max(shift, 0), GREATEST_SHIFT)
         part = PartUpdate(hidden, rate, shift, exponent - before, left=False, right=False)

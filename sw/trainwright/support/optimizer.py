@@ -1,6 +1,7 @@
 """Base of the library's optimisers for torch."""
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -12,6 +13,11 @@ _OF_TORCH = (
     "maximize", "momentum", "nesterov", "weight_decay",
 )  # fmt: skip
 """Options of torch's optimisers that change updates. Groups may have tags of any other name."""
+
+
+def _is_finer(held: torch.dtype, of_parameter: torch.dtype) -> bool:
+    """Return whether state has digits that a parameter of 16 bits lacks, or is of integers."""
+    return not held.is_floating_point or (held is torch.float32 and of_parameter.itemsize < 4)
 
 
 class ClosureOptimizer(torch.optim.Optimizer):
@@ -30,6 +36,15 @@ class ClosureOptimizer(torch.optim.Optimizer):
         for group in state_dict["param_groups"]:
             self._refuse_options(group)
         super().load_state_dict(state_dict)
+        # torch converts state to the parameter's type, which has fewer digits where it is of 16
+        # bits: a resumed run would end with other bits.
+        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        parameters = chain.from_iterable(group["params"] for group in self.param_groups)
+        for number, parameter in zip(numbers, parameters, strict=True):
+            for name, value in state_dict["state"].get(number, {}).items():
+                if isinstance(value, torch.Tensor) and _is_finer(value.dtype, parameter.dtype):
+                    own = value.to(device=parameter.device, copy=True)
+                    self.state[parameter][name] = own
 
     def _refuse_options(self, group: Any) -> None:
         """Raise ``ValueError`` for an option that updates would ignore."""
