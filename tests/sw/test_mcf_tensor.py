@@ -151,7 +151,9 @@ def test_copies_and_files_keep_every_component(tmp_path):
     x = mcf.tensor(["0.1", "0.7"], nc=3)
     p = torch.nn.Parameter(x)
     assert isinstance(p, mcf.MCTensor) and p.nc == 3
-    for again in (copy.deepcopy(x), x.clone(), pickle.loads(pickle.dumps(x)), copy.deepcopy(p)):
+    torch.save(x, tmp_path / "x.pt")
+    read = pickle.loads(pickle.dumps(x)), torch.load(tmp_path / "x.pt")
+    for again in (copy.deepcopy(x), x.clone(), *read, copy.deepcopy(p)):
         assert torch.equal(again.components, x.components)
     assert copy.deepcopy(p).requires_grad and isinstance(copy.deepcopy(p), torch.nn.Parameter)
     stored = load(save({"x": x.components.contiguous()}))["x"]

@@ -1,6 +1,7 @@
 """Posit tensors as torch citizens: making, printing, moving, saving, converting."""
 
 import copy
+import io
 import pickle
 from decimal import Decimal
 from fractions import Fraction
@@ -127,7 +128,9 @@ def test_data_stays_posits():
 def test_copies_and_pickles():
     p = torch.nn.Parameter(some(3))
     p.grad = some(3, seed=1)
-    for q in (copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
+    torch.save({"p": p}, file := io.BytesIO())
+    file.seek(0)
+    for q in (copy.deepcopy(p), pickle.loads(pickle.dumps(p)), torch.load(file)["p"]):
         assert same(p, q) and isinstance(q, torch.nn.Parameter) and q.requires_grad
         assert q.data_ptr() != p.data_ptr()
     assert same(copy.deepcopy(p).grad, p.grad)

@@ -165,6 +165,10 @@ def _reduce(self: MCTensor, protocol: int) -> Any:
     return rebuilt, (self._components, wants, parameter)
 
 
+# torch.load reads files of state by default, in which other classes than torch's are errors.
+torch.serialization.add_safe_globals([rebuilt])
+
+
 # Elements shown at each end of a cut dimension, and elements above which dimensions are cut.
 _EDGE, _MOST = 3, 1000
 

@@ -53,6 +53,10 @@ class PositFormat(WordFormat):
                     f"posits have n from 2 to 32 bits and es from 0 to 4, not {name} = {value!r}"
                 )
 
+    def __reduce__(self) -> tuple[type[Self], tuple[int, int]]:
+        """Return the sizes for pickle, which then checks those of a file."""
+        return type(self), (self.n, self.es)
+
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the format named by ``16,2``, ``(16, 2)`` or ``posit(16,2)``.

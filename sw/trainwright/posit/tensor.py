@@ -162,6 +162,10 @@ def _rebuilt(values: Tensor, fmt: PositFormat, requires_grad: bool, parameter: b
     return tensor
 
 
+# torch.load reads files of state by default, in which other classes than torch's are errors.
+torch.serialization.add_safe_globals([_rebuilt, PositFormat])
+
+
 class _Conversion(torch.autograd.Function):
     """Conversion between formats, rounded once; the gradient is converted back."""
 
