@@ -30,7 +30,7 @@ COMPILE = (
     "-DNDEBUG",
 )
 COMPILE_ONCE = "-O0"
-"""For what runs when a simulation starts and never again: half of Verilator's code."""
+"""For what runs when a simulation starts and never again: half of Verilator's code, its runtime."""
 _ONCE = "Slow"
 """How the names of such files end."""
 LINK = ("-shared", "-pthread", "-Os")
@@ -204,20 +204,23 @@ def _runtime(
     core, which pass while the design is turned into C++.
     """
     sources, shared = engine.runtime(), _shared(engine, harness)
-    flags = [*COMPILE, *_include(NATIVE, *sources.includes)]
+    folders = _include(NATIVE, *sources.includes)
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
     texts = [path.read_text() for path in (*shared, *sorted(NATIVE.glob("*.h")))]
     objects: list[Path] = []
     # The link comes last: other objects need not wait for it.
-    for files, material in ((shared, texts), (sources.files, [])):
+    for files, material, flags in (
+        (shared, texts, COMPILE),
+        (sources.files, [], (*COMPILE, COMPILE_ONCE)),
+    ):
         names = [file.name for file in files]
-        key = "runtime-" + _hash([names, material, used, COMPILE, native_tools.processor()])
+        key = "runtime-" + _hash([names, material, used, flags, native_tools.processor()])
         if files and cache.find(key) is None:
             with cache.building(key) as folder:
                 if folder is not None:
                     progress("building the simulator, once: what all designs share")
                     log = BuildLog(cache.log(key), folder, "the simulator")
-                    compiled = _compile(log, cxx, flags, list(files))
+                    compiled = _compile(log, cxx, [*flags, *folders], list(files))
                     if files is sources.files:
                         log.run(cxx, [*LINK, *map(str, compiled), "-o", LIBRARY], remedy=_REMEDY)
         objects += [cache.entry(key) / f"{file.stem}.o" for file in files]
