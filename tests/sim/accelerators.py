@@ -16,9 +16,12 @@ RESIDENT = AcceleratorParameters(
 )  # fmt: skip
 """A vector engine of half the lanes, and an exponent file."""
 ALONE = AcceleratorParameters(
-    lanes=8, pe1_rows=2, pe2_rows=2, vector_engine=1, exponents=64, sample_loads=1
-)
-"""Computes whole steps of the networks that ship."""
+    lanes=8, pe1_rows=2, pe2_rows=2, vector_engine=1, exponents=64, sample_loads=1,
+    formats=("float(2,1)", "float(2,3)", "float(4,3)"),
+)  # fmt: skip
+"""Computes whole steps of the networks that ship, also in the coded formats of
+``test_coded_functions.FLOATS``. ``RESIDENT`` and ``test_power_up`` have vector engines without
+coded formats."""
 BOARD = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
 )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from accelerators import ALONE
 
 from trainwright.check.step import check_step
 from trainwright.check.training import check_training
@@ -34,6 +35,11 @@ CASES = {
     "encoder-64 of posits": (load_network("encoder-64"), 1, POSITS),
 }
 FEW = "function", "encoder"
+ACCELERATORS = {
+    FLOATS: ALONE,
+    POSITS: replace(engine_for(small_encoder().with_formats(POSITS)), lanes=4),
+}
+"""A simulator for all cases of a format; that of floats is also built for other files."""
 
 
 @pytest.mark.parametrize(
@@ -42,9 +48,7 @@ FEW = "function", "encoder"
 def test_functions_in_coded_formats_are_exact_on_rtl(name):
     network, batch, formats = CASES[name]
     network = network.with_formats(formats)
-    # One simulator for all cases; a quarter of the lanes takes half the time to build.
-    every = replace(engine_for(small_encoder().with_formats(formats)), lanes=4)
-    with RtlAccelerator(every, memory_bytes=1 << 22) as rtl:
+    with RtlAccelerator(ACCELERATORS[formats], memory_bytes=1 << 22) as rtl:
         rtl.memory = MemoryModel(read_latency=11, bandwidth=0.5, stall=0.3, seed=4)
         checked = check_step(network, batch, rtl)
         assert checked.comparison.values and checked.comparison.mismatches == {}
