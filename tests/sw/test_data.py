@@ -46,7 +46,10 @@ def write_mnist(folder, arrays, *, zipped=True):
                 (folder / stem).write_bytes(content)
 
 
-def test_digits_have_one_split_for_all():
+@pytest.mark.parametrize("place", ["file", "package"])
+def test_digits_have_one_split_for_all(monkeypatch, place):
+    if place == "package":
+        monkeypatch.setattr("trainwright.data.digits.find_spec", lambda name: None)
     data = load_data_set("digits")
     assert (len(data.train), len(data.test)) == (1437, 360)
     assert data.image == (8, 8) and data.classes == 10 and data.full_scale == 16
