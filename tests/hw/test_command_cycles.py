@@ -25,7 +25,11 @@ DESIGNS = {designs.pe1: [Operation.PE4], designs.pe2: [Operation.PE3, Operation.
 
 
 @pytest.mark.parametrize("make", DESIGNS, ids=["pe1", "pe2"])
-@pytest.mark.parametrize("p", ACCELERATORS)
+@pytest.mark.parametrize(
+    # The last ones have the sizes of the first, whose commands the next two have.
+    "p",
+    [pytest.param(FIXED, marks=pytest.mark.slow), *ACCELERATORS[1:]],
+)
 def test_command_alone_takes_cycles_of_model(engines, p, make):
     """Tiles of few and of many steps, of all and of fewer rows; decoders by tables and shifts."""
     for operation in DESIGNS[make]:  # by one simulator, which takes longer to build than to run

@@ -536,8 +536,20 @@ def test_write_back_of_one_engine_sustains_full_rate(engines, name, engine):
     assert starts[-1] - starts[1] == (p.lanes, p.pe2_rows)[engine] * (count - 2)
 
 
-@pytest.mark.parametrize("busy", ((1, 0), (0, 1), (1, 1)), ids=("pe1", "pe2", "both"))
-@pytest.mark.parametrize("name", ("8x4-posits", "4x2", "8x4-digits"))
+SHUT = product(
+    ("8x4-posits", "4x2", "8x4-digits"), {"pe1": (1, 0), "pe2": (0, 1), "both": (1, 1)}.items()
+)
+
+
+@pytest.mark.parametrize(
+    "name, busy",
+    [
+        # PE2 alone has the bounds of both, for which the sizes differ in nothing else
+        pytest.param(name, busy, id=f"{name}-{engines}",
+                     marks=[pytest.mark.slow] if engines == "pe2" and name != "4x2" else [])
+        for name, (engines, busy) in SHUT
+    ],
+)  # fmt: skip
 def test_write_back_keeps_rows_while_port_is_shut(engines, name, busy):
     """Both fill the queue as far as there is credit, and no further; nothing is lost."""
     p = PARAMETERS[name]

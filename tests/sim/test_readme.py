@@ -35,6 +35,8 @@ def test_readme_command_succeeds(command, capsys, tmp_path, monkeypatch):
         if not folder:
             pytest.skip("TRAINWRIGHT_DATA is not set: no Fashion-MNIST here")
         arguments[arguments.index("FOLDER")] = folder
+    if arguments[0] == "verilog":  # the default accelerator is converted for many simulations
+        arguments += [f"--accelerator={size}" for size in ("lanes=4", "pe1_rows=2", "pe2_rows=2")]
     if arguments[0] == "train":
         arguments += ["--steps", "2", "--test-samples", "64"]
     if arguments == ["--help"]:
