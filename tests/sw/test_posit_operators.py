@@ -40,22 +40,25 @@ def check(got, want, fmt):
         assert got == want
 
 
-PATHS = [
+MODES = ("sequential", "quire")
+PATHS = [pytest.param(fmt, MODES, "native", id=f"{fmt}-native") for fmt in FORMATS]
+PATHS += [
     pytest.param(
-        fmt, path, id=f"{fmt}-{path}",
-        marks=[pytest.mark.slow] if path == "torch" and fmt.es == 2 and fmt.n < 32 else [],
+        fmt, (mode,), "torch", id=f"{fmt}-torch-{mode}",
+        marks=[] if (fmt, mode) in zip(FORMATS[2:], MODES, strict=True) else [pytest.mark.slow],
     )
-    for path in ("native", "torch")
     for fmt in FORMATS
+    for mode in MODES
 ]  # fmt: skip
-"""Formats, with kernels and without. Operators call both alike, and ``test_posit_exact`` holds
-rounding without kernels in every format: by default a format of each type that carries posits."""
+"""Formats and sums, with kernels and without. Operators call both alike. ``test_posit_exact`` holds
+rounding without kernels in every format, and ``test_posit_products`` both kinds of sums: by default
+a format of each type that carries posits, and a kind of sums each."""
 
 
-@pytest.mark.parametrize(("fmt", "posit_path"), PATHS, indirect=["posit_path"])
+@pytest.mark.parametrize(("fmt", "modes", "posit_path"), PATHS, indirect=["posit_path"])
 @pytest.mark.parametrize("name", CASES)
-def test_operators_are_those_on_codes(name, fmt, posit_path):
-    for mode in ("sequential", "quire"):
+def test_operators_are_those_on_codes(name, fmt, modes, posit_path):
+    for mode in modes:
         with accumulation(mode):
             for got, want in CASES[name](Bench(fmt, mode)):
                 check(got, want, fmt)
