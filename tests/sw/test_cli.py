@@ -866,6 +866,7 @@ def test_warning_of_a_run_is_one_line_without_a_place_in_the_source(tmp_path):
     code = (
         "import sys; from trainwright.fixed.health import TensorHealth; "
         "TensorHealth.observe = lambda *_, **__: iter(['l1 is lost']); "
+        "from trainwright.report import pictures; pictures.draw_all = lambda *_: {}; "
         "from trainwright.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     words = ["train", "--network", "digits", "--steps", "1", "--out", str(tmp_path / "run")]

@@ -333,18 +333,19 @@ def test_compiled_encoder_layer_is_one_program_near_float32(activation, norm_fir
 
 MASK = nn.Transformer.generate_square_subsequent_mask(8)
 CALLS = {
-    "causal": ({"mask": MASK, "is_causal": True}, 1),
-    "causal unsaid": ({"mask": MASK}, 1),
-    "mask": ({"mask": torch.tril(torch.ones(8, 8), 3) < 1}, None),
-    "padding": ({"src_key_padding_mask": torch.arange(8).expand(4, 8) > 5}, None),
+    "causal": ({"mask": MASK, "is_causal": True}, 2, 1),
+    "causal unsaid": ({"mask": MASK}, 1, 1),
+    "mask": ({"mask": torch.tril(torch.ones(8, 8), 3) < 1}, 2, None),
+    "padding": ({"src_key_padding_mask": torch.arange(8).expand(4, 8) > 5}, 1, None),
 }
+"""Arguments, layers, and programs of all layers."""
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_compiled_encoder_follows_its_masks(name):
     torch.manual_seed(7)
-    options, programs = CALLS[name]
-    own = nn.TransformerEncoder(layer(batch_first=True), 2, nn.LayerNorm(64))
+    options, layers, programs = CALLS[name]
+    own = nn.TransformerEncoder(layer(batch_first=True), layers, nn.LayerNorm(64))
     compiled = trainwright.compile(
         tnn.from_torch(own, rank=8, numbers=NUMBERS, norms=True), batch=64
     )
@@ -363,7 +364,7 @@ def test_compiled_encoder_follows_its_masks(name):
 def test_compiled_encoder_is_planned_with_masks_after_one_that_is_not_causal():
     """An evaluation plans anew, and changes neither exponents nor bits; steps go on counting."""
     torch.manual_seed(12)
-    own = nn.TransformerEncoder(layer(batch_first=True), 2)
+    own = nn.TransformerEncoder(layer(batch_first=True), 1)
     compiled = trainwright.compile(
         tnn.from_torch(own, rank=8, numbers=NUMBERS, norms=True), batch=64
     )
