@@ -116,11 +116,10 @@ def test_sigmoid_gradient_of_random_words_is_within_a_unit(width):
     assert np.abs(result - upper * real * (1 - real)).max() <= 0.75
 
 
-GATES = {"silu": torch.nn.functional.silu, "gelu": lambda x: gelu_of(x, approximate="tanh")}
-gelu_of = torch.nn.functional.gelu
+GATES = {"silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu}
 
 
-@pytest.mark.parametrize(("text", "bounds"), (("silu", (0.51, 2.3)), ("gelu", (0.52, 4.0))))
+@pytest.mark.parametrize(("text", "bounds"), (("silu", (0.51, 2.3)), ("gelu", (0.51, 6.9))))
 @pytest.mark.parametrize("exponent", (-30, -16, -10, -5, 0, 6))
 def test_gated_function_of_every_word_is_within_its_bound(text, bounds, exponent):
     for width, bound in zip((8, 16), bounds, strict=True):
@@ -130,10 +129,10 @@ def test_gated_function_of_every_word_is_within_its_bound(text, bounds, exponent
         assert np.abs(result - wanted(real, exponent, width)).max() <= bound
 
 
-@pytest.mark.parametrize(("text", "bound"), (("silu", 8), ("gelu", 12)))
+@pytest.mark.parametrize(("text", "bound"), (("silu", 8), ("gelu", 24)))
 @pytest.mark.parametrize("exponent", (-16, -12, -8, -5, 0))
 def test_gated_gradient_of_largest_words_is_within_its_bound(text, bound, exponent):
-    """Compare with torch's own gradient; the bound is 0.04 % of the largest gradient."""
+    """Compare with torch's own gradient; the bound is at most 0.08 % of the largest gradient."""
     x = every_word(12)
     upper = np.random.default_rng(3).integers(-(1 << 15), 1 << 15, x.shape)
     result = applied(function_of(text).backward, [upper, x], (16, 12), 16, 0, exponent)
@@ -159,9 +158,17 @@ def test_frozen_batch_norm_of_every_word_is_within_its_bound(mean, deviation, ex
     assert np.abs(result - upper / deviation * 2.0 ** (exponent - unit)).max() <= 0.6
 
 
-def test_gelu_is_near_the_exact_one_of_torch():
-    x = torch.linspace(-9, 9, 20001, dtype=torch.float64)
-    assert (function_of("gelu")(x) - gelu_of(x)).abs().max() <= 5e-4
+def test_gelu_of_large_words_is_zero_or_the_word():
+    """Beyond 4 the tables take their limits, so that no gradient leaks into dead units."""
+    x = every_word(16)[::7]
+    upper = np.full(x.shape, 32767)
+    result = applied(function_of("gelu").forward, [x], (16,), 16, -12)
+    slope = applied(function_of("gelu").backward, [upper, x], (16, 16), 16, 0, -12)
+    above, below = x >= 4 << 12, x <= -4 << 12
+    assert (result[above] == x[above]).all() and (slope[above] == 32767).all()
+    assert not result[below].any() and not slope[below].any()
+    near = np.abs(result * 2.0**-12 - GATES["gelu"](torch.from_numpy(x * 2.0**-12)).numpy())
+    assert near.max() <= 3.4e-4 + 2.0**-13  # of the table, and of rounding a word
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -592,6 +599,7 @@ ERRORS = {
     "return where(x.negative(), 0, x)": r"own.py:5: a condition has no \(\) .*without parentheses",
     "return 1 >> x": r"own.py:5: a value has no >> of a number .*k.constant\(number\) >> x",
     "return k.scaled(x, 0.5)": r"own.py:5: the bits below the point are a whole number, not 0.5",
+    "return k.scaled(x, 2, 18)": r"own.py:5: scaled saturates to at most 17 bits, not 18",
     "return x.clip(0, 1)": r"own.py:5: own: clip takes \(width\), .*at_least and at_most cut to a",
     "return x.rounded(2)": r"own.py:5: own: rounded takes \(shift, rounding\), .*Rounding.EVEN; >>",
     "return x.rounded(2, Rounding.RANDOM)": r"own.py:5: a function has no random bits: round by Ro",

@@ -1,12 +1,14 @@
 """Element-wise functions of the library, each a kernel like those that users write."""
 
 from collections.abc import Sequence
-from math import ceil, e, floor, inf, log2, pi
+from math import ceil, floor, inf, log2
 from typing import TYPE_CHECKING
 
 from trainwright.functions.record import Scale, Scaling
 from trainwright.functions.registry import kernel
 from trainwright.kernels.library import exp2, reciprocal
+from trainwright.kernels.slots import Slot
+from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT
 from trainwright.kernels.trace import Body, Condition, Value, where
 from trainwright.program.vector import FACTOR_WIDTH, Rounding
 
@@ -86,17 +88,11 @@ def tanh(k: Body, x: Value) -> Value:
     return where(scaled.negative, 0 - quotient, quotient)
 
 
-# -- GELU and SiLU: x times a sigmoid, the gate --------------------------------------------------
+# -- sigmoid, and SiLU: x times a sigmoid, the gate ------------------------------------------------
 GATE_FRACTION = 12
 """Bits below the point of a gate's argument, which ends at 16: there a sigmoid rounds to 0 or 1."""
 LOG2_E = 47274
 """log2(e) 2^4 with 11 bits below the point: from units of 2^-12 to the units of ``exp2``."""
-CUBE = 0.044715
-"""Coefficient of x^3 in the argument of GELU's tanh (Hendrycks and Gimpel, 2016)."""
-GELU_LOG2_E = round(2 * (2 / pi) ** 0.5 * log2(e) * 2**15)
-"""2 sqrt(2 / pi) log2(e) 2^4 with 11 bits below the point."""
-GELU_SLOPE = round(2 * (2 / pi) ** 0.5 * 2**15)
-"""2 sqrt(2 / pi) with 15 bits below the point."""
 
 
 def _sigmoid(negative: Condition, size: Value) -> tuple[Value, Value]:
@@ -116,18 +112,6 @@ def _sigmoid(negative: Condition, size: Value) -> tuple[Value, Value]:
 
 def _absolute(x: Value) -> Value:
     return where(x.negative, 0 - x, x)
-
-
-def _square(x: Value) -> Value:
-    """Return x^2 in units of 2^-9."""
-    return (x * x).rounded(15, EVEN).clip(FACTOR_WIDTH)
-
-
-def _cubed(square: Value) -> Value:
-    """Return 1 + CUBE x^2 in units of 2^-13, given x^2."""
-    # All rows share the 1, and the instruction of the product adds it before the shift.
-    constant_term = square.body.constant(1 << 13) * (1 << 14)
-    return (square * round(CUBE * 2**18) + constant_term).rounded(14, EVEN)
 
 
 def _silu_gate(x: Value) -> tuple[Value, Value]:
@@ -155,12 +139,6 @@ def sigmoid(k: Body, x: Value) -> Value:
     return k.fixed(_silu_gate(k.scaled(x, GATE_FRACTION))[0], 15)
 
 
-def _gelu_gate(x: Value, square: Value) -> tuple[Value, Value]:
-    """Return the sigmoid at u = 2 sqrt(2 / pi) (x + CUBE x^3), and its derivative by u."""
-    size = (_absolute(x) * _cubed(square)).rounded(13, EVEN).clip(FACTOR_WIDTH)
-    return _sigmoid(x.negative, (size * GELU_LOG2_E).rounded(11, EVEN))
-
-
 def _silu_gradient(k: Body, upper: Value, x: Value) -> Value:
     """Multiply by s + x s (1 - s), where s is the sigmoid of x."""
     scaled = k.scaled(x, GATE_FRACTION)
@@ -178,28 +156,27 @@ def silu(k: Body, x: Value) -> Value:
     return (x * _silu_gate(k.scaled(x, GATE_FRACTION))[0]).rounded(15, EVEN)
 
 
+# -- GELU: x times the normal distribution's share below x ---------------------------------------
+GELU_FRACTION = 13
+"""Bits below the point of the tables' arguments, which end at 4."""
+
+
 def _gelu_gradient(k: Body, upper: Value, x: Value) -> Value:
-    """Multiply by s + x s (1 - s) 2 sqrt(2 / pi) (1 + 3 CUBE x^2), where s is the gate."""
-    scaled = k.scaled(x, GATE_FRACTION)
-    square = _square(scaled)
-    # Three squares saturate only where the slope of the gate is 0.
-    factor = _cubed((square * 3).clip(FACTOR_WIDTH)).clip(FACTOR_WIDTH)
-    inner = (scaled * factor).rounded(14, EVEN).clip(FACTOR_WIDTH)
-    gate, gate_slope = _gelu_gate(scaled, square)
-    steep = (inner * gate_slope).rounded(11, EVEN).clip(FACTOR_WIDTH)
-    slope = (steep * GELU_SLOPE).rounded(15, EVEN) + gate
-    return (upper * slope.clip(FACTOR_WIDTH)).rounded(15, EVEN)
+    slope = k.scaled(x, GELU_FRACTION, FRACTION).lookup(Slot.GELU_SLOPE)
+    return (upper * slope.rounded(SLOPE_SHIFT, EVEN)).rounded(14, EVEN)
 
 
 def _real_gelu(x: "torch.Tensor") -> "torch.Tensor":
-    return x * (2 * (2 / pi) ** 0.5 * (x + CUBE * x**3)).sigmoid()
+    import torch
+
+    return torch.nn.functional.gelu(x)
 
 
 @kernel(gradient=_gelu_gradient, real=_real_gelu, gain=2.0, torch_class="GELU", calls=("gelu",))
 def gelu(k: Body, x: Value) -> Value:
-    """Return GELU of x by its tanh approximation, at most 0.0005 from torch's default."""
-    scaled = k.scaled(x, GATE_FRACTION)
-    return (x * _gelu_gate(scaled, _square(scaled))[0]).rounded(15, EVEN)
+    """Return GELU of x, at most 0.0003 from torch's."""
+    share = k.scaled(x, GELU_FRACTION, FRACTION).lookup(Slot.NORMAL)
+    return (x * share.rounded(SLOPE_SHIFT, EVEN)).rounded(15, EVEN)
 
 
 # -- batch normalisation with frozen statistics ------------------------------------------------

@@ -1,16 +1,18 @@
-"""Tables of the vector engine's scalar functions: exp2, reciprocal, reciprocal square root, log2.
+"""Tables of the vector engine's functions: exp2, reciprocal, reciprocal root, log2, GELU's factors.
 
 ``trainwright.kernels.library`` computes the functions by these tables. Each error bound is one that
 ``tests/sw/test_onchip_functions.py`` finds over *all* inputs of a table (32,768 to 65,536).
 """
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.kernels.tables import FunctionTable, make_table
+from trainwright.kernels.tables import ENTRIES, FunctionTable, make_table
 
 Words = npt.NDArray[np.int64]
 
@@ -20,6 +22,8 @@ MANTISSA = 16
 """Bits of a normalised mantissa, its leading one included."""
 ROOT_UNIT = 17
 """Results of reciprocals and reciprocal roots have 17 bits below the point."""
+GELU_END = 4
+"""Argument from which GELU is x, and below whose negative it is 0."""
 
 EXP2_ERROR = 0.84
 """Most that exp2 is wrong, in units of its result; 1 for v = 0, where it saturates."""
@@ -56,3 +60,29 @@ def root_table() -> FunctionTable:
 def log2_table() -> FunctionTable:
     """Tabulate log2(x) for x in [1, 2); the slope at 1 takes a bit of the base below the point."""
     return make_table(lambda x: mpmath.log(x, 2), [(1, 2)], base_width=16)
+
+
+def _of_signed_words(function: Callable[[Any], Any], base_width: int) -> FunctionTable:
+    """Tabulate over [-4, 4), as words in units of 2^-13 are; 0 below it and 1 above it.
+
+    The lowest 16 bits of a negative word are those of the upper half of a table.
+    """
+    return make_table(
+        function,
+        [(0, GELU_END), (-GELU_END, 0)],
+        base_width=base_width,
+        entries=ENTRIES // 2,
+        limits={-GELU_END: 0, GELU_END: 1},
+    )
+
+
+@cache
+def normal_table() -> FunctionTable:
+    """Tabulate the share of the normal distribution below x, by which GELU multiplies x."""
+    return _of_signed_words(mpmath.ncdf, 15)
+
+
+@cache
+def gelu_slope_table() -> FunctionTable:
+    """Tabulate the derivative of GELU; its steps are twice as steep as those of its factor."""
+    return _of_signed_words(lambda x: mpmath.ncdf(x) + x * mpmath.npdf(x), 14)

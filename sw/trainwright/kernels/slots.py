@@ -19,6 +19,9 @@ class Slot(IntEnum):
     ROOT_ABOVE = 3
     """Reciprocal root of mantissas in [2, 4), for odd exponents."""
     LOG2 = 4
+    NORMAL = 5
+    """Share of the normal distribution below x."""
+    GELU_SLOPE = 6
 
 
 SLOTS = 8
@@ -35,6 +38,8 @@ def table_of(number: int) -> FunctionTable:
         Slot.ROOT: FunctionTable(root.bases[:ENTRIES], root.slopes[:ENTRIES]),
         Slot.ROOT_ABOVE: FunctionTable(root.bases[ENTRIES:], root.slopes[ENTRIES:]),
         Slot.LOG2: functions.log2_table(),
+        Slot.NORMAL: functions.normal_table(),
+        Slot.GELU_SLOPE: functions.gelu_slope_table(),
     }
     nothing = np.zeros(ENTRIES, np.int64)
     return {int(slot): table for slot, table in tables.items()}.get(

@@ -11,7 +11,7 @@ deviation, so that the error is the same to both sides. Every constant is rounde
 decimal digits: tables are the same on every machine.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,19 +57,25 @@ def make_table(
     spans: list[tuple[int, int]],
     *,
     base_width: int,
+    entries: int = ENTRIES,
+    limits: Mapping[int, int] | None = None,
 ) -> FunctionTable:
-    """Tabulate ``function`` (of mpmath numbers): ENTRIES equal intervals for each [low, high).
+    """Tabulate ``function`` (of mpmath numbers): equal intervals, ``entries`` for each [low, high).
 
     Bases are in units of 2^-base_width. A base or slope one unit beyond WORD_WIDTH bits saturates.
+    ``limits`` gives values that the table has exactly at arguments where it ends.
     """
     bases, slopes = [], []
+    limits = limits or {}
     with mpmath.workdps(30):
         for low, high in spans:
-            step = mpmath.mpf(high - low) / ENTRIES
-            for n in range(ENTRIES):
+            step = mpmath.mpf(high - low) / entries
+            for n in range(entries):
                 left, right = low + n * step, low + (n + 1) * step
-                first, last = function(left), function(right)
+                first, last = (limits[x] if x in limits else function(x) for x in (left, right))
                 bend = function((left + right) / 2) - (first + last) / 2
+                if left in limits or right in limits:
+                    bend = 0
                 bases.append(_nearest((first + bend / 2) * 2**base_width))
                 slope = (last - first) * mpmath.mpf(2) ** (base_width + SLOPE_SHIFT - REST_WIDTH)
                 slopes.append(_nearest(slope))

@@ -590,14 +590,16 @@ class Body:
             raise self.error(f"stream {stream!r} is read twice; keep the value of the first time")
         return self.step((low, high), kind=Op.READ, stream=stream)
 
-    def scaled(self, operand: Value, fraction: int) -> Value:
+    def scaled(self, operand: Value, fraction: int, width: int = ARGUMENT_WIDTH) -> Value:
         """Return an operand of a network's function in units of 2^-fraction, whatever its exponent.
 
-        Values beyond ARGUMENT_WIDTH bits saturate.
+        Values beyond ``width`` bits, at most ARGUMENT_WIDTH, saturate.
         """
         self.check_values(operand)
         if not isinstance(fraction, int):
             raise self.error(f"the bits below the point are a whole number, not {fraction!r}")
+        if width > ARGUMENT_WIDTH:
+            raise self.error(f"scaled saturates to at most {ARGUMENT_WIDTH} bits, not {width}")
         if operand.kind is not Op.READ:
             raise self.error("scaled takes an operand of the kernel, before any arithmetic")
         asked = operand.stream, RAISED - fraction
@@ -608,7 +610,7 @@ class Body:
         shift = self.constant(0) + self.given(len(self.scales), 0, MOST_SHIFT)
         self.scales.append(asked)
         raised = operand * (1 << RAISED)
-        return raised.rounded(shift, Rounding.EVEN).clip(ARGUMENT_WIDTH)
+        return raised.rounded(shift, Rounding.EVEN).clip(width)
 
     def fixed(self, value: Value, fraction: int) -> Value:
         """Return a value in units of 2^-fraction in those of the result, rounded half to even.
