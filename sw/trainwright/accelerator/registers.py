@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import TypedDict
 
 from trainwright.accelerator.interface import Counters
 from trainwright.parameters import AcceleratorParameters
@@ -113,15 +112,6 @@ _COUNTED = {
 """Meaning of each counter."""
 
 
-class SlotOptions(TypedDict):
-    """Options of registers that are repeated for each statistics slot."""
-
-    count: str
-    step: int
-    block: str
-    near: int
-
-
 def _last_page(p: AcceleratorParameters) -> int:
     return (1 << (p.address_width - PAGE_SHIFT)) - 1
 
@@ -181,28 +171,21 @@ def _registers() -> Iterator[HostRegister]:
                    "floor; a reset leaves them",
                    needs="exponents", count="exponents", step=4, near=512,
                    far=_FAR_EXPONENTS)  # fmt: skip
-    slots: SlotOptions = {
-        "count": "statistics_depth", "step": STATISTICS_BYTES, "block": "STATISTICS",
-        "near": 256,
-    }  # fmt: skip
     for offset, name, meaning, words in (
         (0, "SUM", "sum of |q| of a slot", 2),
         (8, "SATURATIONS", "saturations of a slot", 1),
         (12, "UNDERFLOWS", "underflows of a slot (0 without posits)", 1),
     ):
         yield HostRegister(name, STATISTICS_BASE + offset, "R", meaning, words=words,
-                           far=_FAR_STATISTICS + offset, **slots)  # fmt: skip
+                           count="statistics_depth", step=STATISTICS_BYTES, block="STATISTICS",
+                           near=256, far=_FAR_STATISTICS + offset)  # fmt: skip
 
 
 REGISTERS = tuple(sorted(_registers(), key=lambda register: register.offset))
 _BY_NAME = {register.name: register for register in REGISTERS}
 _OFFSETS = {register.name: register.offset for register in REGISTERS}
-STATUS_FIELDS = {
-    field.name: field for row in REGISTERS if row.name == "STATUS" for field in row.fields
-}
-_CONTROL = {
-    field.name: field.mask for row in REGISTERS if row.name == "CONTROL" for field in row.fields
-}
+STATUS_FIELDS = {field.name: field for field in _BY_NAME["STATUS"].fields}
+_CONTROL = {field.name: field.mask for field in _BY_NAME["CONTROL"].fields}
 
 IDENTITY = _OFFSETS["IDENTITY"]
 FINGERPRINT = _OFFSETS["FINGERPRINT"]

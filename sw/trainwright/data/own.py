@@ -852,7 +852,9 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
             f"{path} has {amount(len(classes), 'folder')}, at most {MOST_CLASSES:,} are classes"
         )
     if test is None:
-        splits = _cut_pictures(path, train, classes)
+        labels = _picture_labels(train, classes, path)
+        assert labels is not None
+        splits = divided(path, Split(train.images, labels))
     else:
         splits = _given_splits(parts, (train, test), classes)
     rows, columns = train.size
@@ -881,13 +883,6 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
         channels=train.channels,
         notes=(*notes, *contrast_notes(path, images)),
     )
-
-
-def _cut_pictures(path: Path, pictures: Pictures, classes: Sequence[str]) -> list[Split]:
-    """Return a train and a test split of pictures that lie in one folder."""
-    labels = _picture_labels(pictures, classes, path)
-    assert labels is not None
-    return divided(path, Split(pictures.images, labels))
 
 
 def _given_splits(

@@ -11,14 +11,14 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.engines import SPEC_OF, TRACED
 from trainwright.program.exponents import MoveScales
-from trainwright.program.records import record, record_column, record_words
+from trainwright.program.records import KINDS, record, record_column, record_type
 from trainwright.program.samples import Samples
 from trainwright.program.validation import SHIFTS, has_seed, has_shifts
 from trainwright.program.vector import Code, Instruction, Vector
 from trainwright.program.vector_rules import has_constants, has_field_shifts
 
-WORDS = record_words()
-"""Integers of a descriptor."""
+WORDS = max(record_type(kind).itemsize for kind in KINDS) // np.dtype(np.int64).itemsize
+"""Integers of the longest record, and so of a descriptor."""
 _SHIFTS = [record_column(Compute, name) for name in SHIFTS]
 _SEED = record_column(Set, "value")
 """Integer of a SET that holds the seed: the value of register 0."""

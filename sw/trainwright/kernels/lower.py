@@ -123,7 +123,7 @@ class _Lowering:
         self._fold_reads()
         self._place_effects()
         self.slots.sort(key=lambda slot: slot.order)
-        return self._number(self._allocate())
+        return self._number(_Allocation(self).run())
 
     # -- values --------------------------------------------------------------------------------
     def _uses(self) -> dict[Value, list[Value | Effect]]:
@@ -265,9 +265,6 @@ class _Lowering:
         self.slots.append(slot)
 
     # -- registers -----------------------------------------------------------------------------
-    def _allocate(self) -> list["_Draft"]:
-        return _Allocation(self).run()
-
     def _number(self, instructions: list["_Draft"]) -> VectorPass:
         """Number streams in the order of the text, and constants."""
         names = [s.stream for s in self.steps if s.stream]

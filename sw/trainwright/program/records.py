@@ -58,11 +58,6 @@ def record_type(kind: type[Described]) -> np.dtype[Any]:
     return np.dtype(types)
 
 
-def record_words() -> int:
-    """Return the integers of the longest record."""
-    return max(record_type(kind).itemsize for kind in KINDS) // np.dtype(np.int64).itemsize
-
-
 def record_column(kind: type[Described], name: str) -> int:
     """Return the number of the integer that a member of a record begins with."""
     places: Any = record_type(kind).fields

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.ticker import StrMethodFormatter
 
-from trainwright.support.figure import COLOURS, dress, literal, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, legend_below, literal, new_figure, to_png
 from trainwright.support.tables import markdown
 
 OBJECTIVES = {"test_accuracy": -1, "model_bits": 1, "cycles": 1, "luts": 1}
@@ -123,7 +123,6 @@ def draw_front(settings: Sequence[Setting]) -> bytes:
             )  # fmt: skip
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.tick_params(axis="x", rotation=20)
-    handles, labels = panels[0].get_legend_handles_labels()
     figure.suptitle("Pareto front")
-    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    legend_below(figure, panels[0], 2)
     return to_png(figure)

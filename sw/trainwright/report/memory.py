@@ -155,11 +155,6 @@ def float_memory(network: Network, batch: int, parameters: int) -> list[MemoryIt
     ]
 
 
-def dense_parameters(network: Network) -> int:
-    """Return the elements of the network with whole matrices."""
-    return network.dense_bits // 32
-
-
 def state_bits_per_parameter(settings: TrainSettings, network: Network) -> float:
     """Return the bits that a parameter's update keeps, including the factor's own where shared."""
     if settings.chip is not None:

@@ -297,16 +297,11 @@ def draw_all(
     history: History, evaluation: Evaluation, network: Network, data: DataSet
 ) -> dict[str, bytes]:
     """Return PNG bytes by file name, in the order of the report."""
-    fit = evaluation.regression
-    pictures = {
-        "accuracy.png": draw_accuracy(history),
-        "loss.png": draw_loss(history),
-    }
-    if fit is not None:
-        pictures = {
-            "r2.png": draw_r2(history),
-            "loss.png": draw_loss(history, "half the squared error, standardised"),
-        }
+    if evaluation.regression is None:
+        pictures = {"accuracy.png": draw_accuracy(history), "loss.png": draw_loss(history)}
+    else:
+        loss = draw_loss(history, "half the squared error, standardised")
+        pictures = {"r2.png": draw_r2(history), "loss.png": loss}
     pictures["ranks.png"] = draw_ranks(history, network)
     if history.scales:
         pictures["scales.png"] = draw_scales(history.scales, names=UserNames.of_network(network))

@@ -70,7 +70,7 @@ def memory_table(runs: recipes.Runs) -> str:
 
     network = load_network("fashion")
     batch = next(iter(runs.values()))[0].result()["settings"]["batch"]
-    dense = memory.float_memory(network, batch, memory.dense_parameters(network))
+    dense = memory.float_memory(network, batch, network.dense_bits // 32)
     paper = compile_step(network, batch, AcceleratorParameters(), plan="paper")
     state = [*memory.accelerator_memory(paper), *memory.host_memory(network, TrainSettings())]
     schemes = {"dense float32": dense, "the paper's contraction order": state}

@@ -54,6 +54,14 @@ def dress(axes: Any, title: str, x: str, y: str) -> Any:
     return axes
 
 
+def legend_below(figure: Figure, axes: Any, columns: int, title: str | None = None) -> None:
+    """Explain the curves of ``axes`` below all axes, where the legend covers none of them."""
+    figure.legend(
+        *axes.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=columns,
+        loc="outside lower center", title=title, title_fontsize=8,
+    )  # fmt: skip
+
+
 def to_png(figure: Figure) -> bytes:
     """Return PNG bytes, the same for the same figure."""
     buffer = io.BytesIO()

@@ -304,14 +304,9 @@ class Trainer:
             )
         return HostUpdate(state.model, state.settings, samples=samples, classes=classes)
 
-    @property
-    def _keeps_programs(self) -> bool:
-        """Whether a cut is a part of the step, and programs go on after it."""
-        chip = self.state.settings.chip
-        return chip is not None and chip.cut_programs == "kept"
-
     def _cut(self) -> None:
-        prior, keeps = self.state.settings.prior, self._keeps_programs
+        prior, chip = self.state.settings.prior, self.state.settings.chip
+        keeps = chip is not None and chip.cut_programs == "kept"
         # Kept programs cut on the accelerator at any step; their ranks are compared after every
         # step.
         if prior is None or (self.state.step % prior.interval and not keeps):

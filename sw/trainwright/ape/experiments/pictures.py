@@ -4,13 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainwright.ape.experiments import crossover, magnitude, sizes
-from trainwright.support.figure import COLOURS, dress, new_figure, to_png
-
-_TYPES = ("fp32-f", "fp32-t", "fp32-b", "fp32-m")
-
-
-def _powers(axes: Any) -> None:
-    axes.set_yscale("log", base=2)
+from trainwright.support.figure import COLOURS, dress, legend_below, new_figure, to_png
 
 
 def draw_magnitude(rows: Sequence[magnitude.BinadeErrors]) -> bytes:
@@ -20,21 +14,17 @@ def draw_magnitude(rows: Sequence[magnitude.BinadeErrors]) -> bytes:
     sides = (("value", "Error of split and join"), ("product", "Error of one product by (1, 2)"))
     for place, (side, title) in zip(figure.subplots(1, 2, sharey=True), sides, strict=True):
         axes = dress(place, title, "magnitude of x, binade 2^e", "largest relative error")
-        for colour, name in zip(COLOURS, _TYPES, strict=False):
+        for colour, name in zip(COLOURS, magnitude.TYPES, strict=False):
             points = [row for row in rows if row.dtype == name]
             y = [max(getattr(row, side), 2.0**-27) for row in points]
             y = [value if value < 2.0 else float("nan") for value in y]
             axes.plot([row.exponent for row in points], y, color=colour, label=name)
         for exponent in (-21, -22, -23):
             axes.axhline(2.0**exponent, color="#888888", linewidth=0.7, linestyle=":")
-        _powers(axes)
+        axes.set_yscale("log", base=2)
         axes.set_ylim(2.0**-27.5, 4)
-    figure.legend(
-        *axes.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=4,
-        loc="outside lower center",
-        title="dotted: 2^-21, 2^-22, 2^-23; no error is drawn at 2^-27; a line ends where parts "
-        "overflow", title_fontsize=8,
-    )  # fmt: skip
+    title = "dotted: 2^-21, 2^-22, 2^-23; no error is drawn at 2^-27; a line ends where parts "
+    legend_below(figure, axes, 4, title + "overflow")
     return to_png(figure)
 
 
@@ -45,7 +35,7 @@ def draw_sizes(rows: Sequence[sizes.LengthErrors]) -> bytes:
         figure.subplots(), "Products of uniform (0, 1) matrices", "K", "largest relative error"
     )
     styles = {"zero": "o-", "nearest": "s--"}
-    for colour, name in zip(COLOURS, _TYPES, strict=False):
+    for colour, name in zip(COLOURS, sizes.TYPES, strict=False):
         for rounding, style in styles.items():
             points = [row for row in rows if (row.dtype, row.rounding) == (name, rounding)]
             axes.plot(
@@ -57,12 +47,8 @@ def draw_sizes(rows: Sequence[sizes.LengthErrors]) -> bytes:
         [row.size for row in points], [row.largest for row in points], "k:", label="native fp32"
     )
     axes.set_xscale("log", base=2)
-    _powers(axes)
-    figure.legend(
-        *axes.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
-        loc="outside lower center", title="rounding of the accumulator after 8 products",
-        title_fontsize=8,
-    )  # fmt: skip
+    axes.set_yscale("log", base=2)
+    legend_below(figure, axes, 3, "rounding of the accumulator after 8 products")
     return to_png(figure)
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 
 from trainwright.ape.accumulate import Accumulation
+from trainwright.ape.experiments.magnitude import TYPES
 from trainwright.ape.gemm import gemm
 from trainwright.ape.schemes import NATIVE
 from trainwright.support.finding import Progress, silent
 
-TYPES = ("fp32-f", "fp32-t", "fp32-b", "fp32-m")
 SIZES = tuple(2**n for n in range(6, 14))
 
 

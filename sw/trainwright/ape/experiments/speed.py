@@ -1,6 +1,6 @@
 """Times and errors of matrix products and convolutions, and of the native types."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -138,8 +138,6 @@ def run_adapter(size: int, device: torch.device, repeats: int = 5) -> ProductTim
 def run_conv(
     device: torch.device,
     batch: int = 1,
-    repeats: int = 1,
-    types: Sequence[str] = ("fp32-f", "fp32-b"),
     progress: Progress = silent,
 ) -> list[ProductTiming]:
     """Measure ResNet-18's convolution shapes, forward, with the error against float64."""
@@ -154,7 +152,7 @@ def run_conv(
         ways: dict[str, Callable[[], Tensor]] = {
             "fp32": partial(functional.conv2d, x, weight, **shape)
         }
-        for name in types:
+        for name in ("fp32-f", "fp32-b"):
             ways[name] = partial(conv2d, x, weight, dtype=name, **shape)
         what = f"conv {channels}x{size}x{size}, {filters} of {kernel}x{kernel} / {stride}"
         operations = 2 * exact.numel() * channels * kernel**2
@@ -163,7 +161,7 @@ def run_conv(
         def error(result: Tensor, exact: Tensor = exact, largest: Tensor = largest) -> float:
             return float((result.to(torch.float64) - exact).abs().max() / largest)
 
-        rows += _rows(device, what, operations, ways, error, repeats)
+        rows += _rows(device, what, operations, ways, error, repeats=1)
     return rows
 
 

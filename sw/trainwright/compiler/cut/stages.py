@@ -413,13 +413,8 @@ class Stages:
 
     def _added(self, group: Group, loops: Loops) -> int:
         """Return the rows that are added because sums are taken in parts."""
-        total = 0
-        for n in group.members:
-            op = self.choices[n].op
-            summed = self.graph.summed(op)
-            parts = prod(count for axis, count in self._counted(loops) if axis in summed)
-            total += self.rows(op.out) * (parts - 1)
-        return total
+        ops = [self.choices[n].op for n in group.members]
+        return sum(self.rows(op.out) * (self._parts(op, loops) - 1) for op in ops)
 
     def _cycles(self, group: Group) -> float:
         """Return the cycles of the array with more to do."""
@@ -457,7 +452,7 @@ class Stages:
             layouts = self._layouts_in(group, name)
             if name in results:
                 outside = name in self.stored or set(self.readers.get(name, ())) - {*group.members}
-                summed = self._cuts_sums(results[name], loops)
+                summed = self._parts(results[name], loops) > 1
                 # A result that later stages read stays whole; any other result needs a few slices
                 # only. A sum in parts needs two slices more: one part is computed while another is
                 # added.
@@ -500,10 +495,10 @@ class Stages:
             return 1.0
         return (cut[2] - cut[1]) / self.graph.sizes[cut[0]]
 
-    def _cuts_sums(self, op: Op, loops: Loops) -> bool:
-        """Return whether loops cut the sums of a result into parts."""
-        summed, sizes = self.graph.summed(op), self.graph.sizes
-        return any(axis in summed and chunk < sizes[axis] for axis, chunk in loops)
+    def _parts(self, op: Op, loops: Loops) -> int:
+        """Return the number of parts that loops cut the sums of a result into."""
+        summed = self.graph.summed(op)
+        return prod(count for axis, count in self._counted(loops) if axis in summed)
 
     # -- cuts of stages ----------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from trainwright.compiler.cut.slices import Stage, block_axis
-from trainwright.compiler.forms.choices import Choice, Cut, Pad, Work
+from trainwright.compiler.forms.choices import Choice, Cut, Pad
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.layout import Axes
 from trainwright.graph.ir import Graph, View
@@ -50,9 +50,11 @@ class Demands:
     def _collect(self, every: Sequence[Choice], pads: Sequence[Pad]) -> None:
         for choice in every:
             for work in choice.works:
+                needs = tuple(Need(name, choice.lanes) for name in choice.op.operands)
                 if work.impl:
                     self._grouped(work.impl)
-                for need in _needs(choice, work):
+                    needs = work.impl.needs
+                for need in needs:
                     key = need.tensor, need.lanes
                     cut = work.cut
                     if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
@@ -106,9 +108,3 @@ class Demands:
             if name not in views:
                 mine = self.graph.tensors[name].axes
                 self.lead[name] = tuple(a for a in axes if a in mine and (name, a) not in padded)
-
-
-def _needs(choice: Choice, work: Work) -> tuple[Need, ...]:
-    if work.impl:
-        return work.impl.needs
-    return tuple(Need(name, choice.lanes) for name in choice.op.operands)

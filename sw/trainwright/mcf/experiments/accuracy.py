@@ -97,10 +97,6 @@ def _unary(function: Any, exact: Any, kind: _Drawn = _ANY) -> _Operator:
     return _Operator(function, exact, (kind,))
 
 
-def _dot(a: list[Any], b: list[Any]) -> Any:
-    return mpmath.fdot(a, b)
-
-
 def _magnitudes(a: list[Any], b: list[Any]) -> Any:
     return mpmath.fdot(map(abs, a), map(abs, b))
 
@@ -111,7 +107,7 @@ def _products(x: Any, y: Any) -> Any:
 
 
 def _product(*kinds: _Drawn) -> _Operator:
-    return _Operator(_products, _dot, kinds, "the sum of |a b|", _magnitudes, LENGTH)
+    return _Operator(_products, mpmath.fdot, kinds, "the sum of |a b|", _magnitudes, LENGTH)
 
 
 def _softmax(x: list[Any]) -> list[Any]:

@@ -54,10 +54,6 @@ def drawn(magnitude: int, count: int, draw: np.random.Generator) -> list[Any]:
     return [mpmath.mpf(10 - z) ** magnitude for z in draw.standard_normal(count)]
 
 
-def _number(parts: list[float]) -> Any:
-    return mpmath.fsum(parts)
-
-
 def _rounded(values: list[Any], nc: int) -> Tensor:
     """Split numbers into float32 components (values, nc), each the rounding of the remainder."""
     rows = []
@@ -82,8 +78,8 @@ def _errors(operation: str, x: Tensor, y: Tensor) -> list[float]:
         results = function(mcf.MCTensor.from_components(x), right).components
     errors = []
     for got, a, b in zip(*(t.double().tolist() for t in (results, x, y)), strict=True):
-        wanted = function(_number(a), _number(b))
-        errors.append(float(abs(_number(got) - wanted) / abs(wanted)))
+        wanted = function(mpmath.fsum(a), mpmath.fsum(b))
+        errors.append(float(abs(mpmath.fsum(got) - wanted) / abs(wanted)))
     return errors
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trainwright.mcf.experiments import embedding, errors, learning
-from trainwright.support.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, legend_below, new_figure, to_png
 
 _STYLES = {"float16": ":", "float32": "-", "float64": "--", "mcf": "-"}
 
@@ -42,8 +42,7 @@ def draw_learning(title: str, outcomes: Sequence[learning.LearningResult]) -> by
         for axes, values in zip(places, (result.losses, result.accuracies), strict=False):
             axes.plot(range(1, len(values) + 1), values, style, color=colour, linewidth=1.2,
                       label=result.way)  # fmt: skip
-    figure.legend(*places[0].get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
-                  loc="outside lower center")  # fmt: skip
+    legend_below(figure, places[0], 3)
     return to_png(figure)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from trainwright.posit.experiments.accuracy import Curve
-from trainwright.support.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, legend_below, new_figure, to_png
 
 PAPER = {
     "mnist": ("8", {"float32": 97.0, "posit(16,2)": 96.0}),
@@ -42,6 +42,5 @@ def draw_training(data: str, epochs: Mapping[str, Sequence[float]]) -> bytes:
     shown = epochs.get("float32") or [value for values in epochs.values() for value in values]
     highest = max(value for values in epochs.values() for value in values)
     near.set_ylim(min(shown) - 0.5, highest + 0.2)
-    figure.legend(*whole.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
-                  loc="outside lower center")  # fmt: skip
+    legend_below(figure, whole, 3)
     return to_png(figure)

@@ -26,7 +26,7 @@ _BATCH = 500
 
 @dataclass(frozen=True)
 class RunSettings:
-    """RunSettings of a run; a checkpoint of other settings is rejected."""
+    """Settings of a run; a checkpoint of other settings is rejected."""
 
     data: str
     arithmetic: str
@@ -125,41 +125,28 @@ def train(
     labels = torch.tensor(data.train.labels[: settings.images], dtype=torch.int64)
     test = (pixels(data.test, data.full_scale), torch.tensor(data.test.labels, dtype=torch.int64))
     with accumulation(kind.mode):
+        saved = time.monotonic()
         while len(run.epochs) < epochs:
-            _epoch(run, settings, kind, images, labels, epochs, checkpoint, interval, progress)
+            generator = torch.Generator().manual_seed(1000 * settings.seed + len(run.epochs))
+            order = torch.randperm(len(images), generator=generator).split(settings.batch)
+            for batch in order[run.done :]:
+                begun = time.process_time()
+                run.loss += step(run, kind.entering(images[batch]), labels[batch])
+                run.seconds += time.process_time() - begun
+                run.done += 1
+                done = len(run.epochs) * len(images) + run.done * settings.batch
+                progress(done, epochs * len(images), run)
+                if time.monotonic() - saved > interval:
+                    save(checkpoint, run, settings)
+                    saved = time.monotonic()
             accuracy = evaluate(run.network, kind, *test)
             loss, network_digest = run.loss / run.done, digest(run.network)
             run.epochs.append(Epoch(loss, accuracy, run.seconds, network_digest))
             run.done, run.loss, run.seconds = 0, 0.0, 0.0
             save(checkpoint, run, settings)
+            saved = time.monotonic()
             progress(len(run.epochs) * len(images), epochs * len(images), run)
     return run.epochs[:epochs]
-
-
-def _epoch(
-    run: TrainingRun,
-    settings: RunSettings,
-    kind: TrainingArithmetic,
-    images: Tensor,
-    labels: Tensor,
-    epochs: int,
-    checkpoint: Path,
-    interval: float,
-    progress: Callable[[int, int, TrainingRun], None],
-) -> None:
-    generator = torch.Generator().manual_seed(1000 * settings.seed + len(run.epochs))
-    order = torch.randperm(len(images), generator=generator).split(settings.batch)
-    saved = time.monotonic()
-    for batch in order[run.done :]:
-        begun = time.process_time()
-        run.loss += step(run, kind.entering(images[batch]), labels[batch])
-        run.seconds += time.process_time() - begun
-        run.done += 1
-        done = len(run.epochs) * len(images) + run.done * settings.batch
-        progress(done, epochs * len(images), run)
-        if time.monotonic() - saved > interval:
-            save(checkpoint, run, settings)
-            saved = time.monotonic()
 
 
 def _tensors(run: TrainingRun) -> dict[str, Tensor]:

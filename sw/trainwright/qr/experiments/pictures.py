@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from trainwright.qr.experiments import clustering, conditions, dots
-from trainwright.support.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, legend_below, new_figure, to_png
 
 
 def draw_dots(errors: Sequence[dots.DotErrors]) -> bytes:
@@ -91,8 +91,7 @@ def draw_sizes(rows: Sequence[conditions.ConditionErrors]) -> bytes:
         axes.set_yscale("log")
         if method == "block":
             axes.set_xscale("log", base=2)
-            figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
-                          loc="outside lower center")  # fmt: skip
+            legend_below(figure, axes, 3)
         else:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return to_png(figure)
