@@ -93,7 +93,7 @@ def test_loss_of_two_heads_is_the_sum_of_their_losses():
     """Each head has an exponent of its own; correct samples are those of the first head."""
     two, data = network(), load_data_set("digits")
     model = chip_model(initial_state(two, replace(SETTINGS, chip=None)).model)
-    update = ChipUpdate(model, SETTINGS, total=24, samples=len(data.train), classes=10)
+    update = ChipUpdate(model, SETTINGS, total=24, samples=len(data.train))
     random = np.random.default_rng(1)
     heads = [
         torch.from_numpy(random.integers(-(1 << 15), 1 << 15, (64, 16)) * 2.0**e) for e in (-12, -9)

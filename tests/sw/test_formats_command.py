@@ -159,7 +159,7 @@ def test_in_float32_there_are_no_scales_to_freeze():
     network = load_network("digits")
     assert initial_state(network, settings).model.bias_exponents == [-5, -5]
     state = initial_state(network.in_float32(), settings)
-    update = HostUpdate(state.model, settings, samples=64, classes=10)
+    update = HostUpdate(state.model, settings, samples=64)
     loss = update.loss(torch.zeros(64, 16, dtype=torch.float64), torch.zeros(64).long())
     assert state.model.bias_exponents is None and loss.exponent is None
 

@@ -78,7 +78,7 @@ def test_joint_loss_on_chip_divides_each_head_by_its_own_labels():
     network, random = joint(), np.random.default_rng(4)
     chosen = replace(SETTINGS, batch=2)
     model = chip_model(initial_state(network, replace(chosen, chip=None)).model)
-    update = ChipUpdate(model, chosen, total=8, samples=8, classes=8)
+    update = ChipUpdate(model, chosen, total=8, samples=8)
     logits = torch.from_numpy(random.integers(-2000, 2000, (2, 70)) * 2.0**-9)
     labels = torch.from_numpy(random.integers(0, 6, (2, 9)))
     result, exact = update.loss(logits, labels), heads_loss(network, logits, labels)[1]

@@ -172,7 +172,7 @@ def test_onchip_training_loss_of_the_update_is_that_of_the_integers(data):
     network = load_network("digits")
     state = initial_state(network, SETTINGS)
     assert isinstance(state.model, ChipModel)
-    update = ChipUpdate(state.model, SETTINGS, total=24, samples=1437, classes=10)
+    update = ChipUpdate(state.model, SETTINGS, total=24, samples=1437)
     logits = torch.zeros((64, 16), dtype=torch.float64)
     logits[:, 3] = 300 * 2.0**-8
     loss = update.loss(logits, torch.full((64,), 3))

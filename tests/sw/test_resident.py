@@ -65,9 +65,7 @@ class Case:
         network, golden = state.layout.network, GoldenAccelerator(p, memory_bytes=MEMORY)
         driver = Driver(golden, network, self.batch, plan=IN_ROWS[AUTO])
         settings = TrainSettings(seed=self.seed, prior=None, chip=ChipSettings())
-        update = ChipUpdate(
-            ChipModel(network, state), settings, total=1, samples=1, classes=self.classes
-        )
+        update = ChipUpdate(ChipModel(network, state), settings, total=1, samples=1)
         update.rates = TABLE
         scales = Scales(self.scales.ranges, dict(self.scales.exponents))
         total = correct = moved = 0

@@ -182,9 +182,7 @@ class RandomTraining:
         state = deepcopy(self.state)
         model = ChipModel(self.network.with_ranks(state.ranks), state)
         total = FIRST + self.steps
-        update = ChipUpdate(
-            model, settings, total=total, samples=len(data.train), classes=self.network.classes
-        )
+        update = ChipUpdate(model, settings, total=total, samples=len(data.train))
         scales = Scales(scale_ranges(self.network, settings))
         training = TrainingState(self.network, settings, model, scales, step=FIRST)
 

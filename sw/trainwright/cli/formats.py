@@ -77,8 +77,7 @@ def _run(options: FormatsOptions) -> int:
     shown = f"{_table(choices)}\n--formats '{text}'"
     if wide := sum(choice.passes > 1 for choice in choices):
         shown += f"\n{wide} factors take several passes"
-    tensors = [choice.to_dict() for choice in choices]
-    return show(options.json, {"formats": text, "tensors": tensors}, shown)
+    return show(options.json, {"formats": text, "tensors": choices}, shown)
 
 
 def _choices(

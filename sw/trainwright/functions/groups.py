@@ -83,19 +83,13 @@ def _softmax_gradient_scale(
     return Scaling(exponent, least, (shift,))
 
 
-def _real_softmax_gradient(
-    upper: "torch.Tensor", p: "torch.Tensor", scale: float
-) -> "torch.Tensor":
-    return scale * p * (upper - (p * upper).sum(-1, keepdim=True))
-
-
 _softmax_kernel = partial(
     kernel,
     gradient=_softmax_gradient,
     over="features",
     scale=Scale(_softmax_scale, coarsest=_coarsest_scores),
     gradient_scale=Scale(_softmax_gradient_scale, automatic=True),
-    real_gradient=_real_softmax_gradient,
+    real_gradient=lambda upper, p, scale: scale * p * (upper - (p * upper).sum(-1, keepdim=True)),
 )
 
 

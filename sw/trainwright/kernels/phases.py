@@ -383,15 +383,12 @@ class _Cut:
     def _written(self, sweep: int) -> list[Effect]:
         return [effect for effect in self.effects if self.depth[effect.value] == sweep]
 
-    def _roots(self, sweep: int) -> list[Value]:
-        """List the values that a sweep computes for its effects and reductions."""
-        taken = [v.a for v in self._reduced(sweep) if v.a is not None]
-        return [*taken, *self._stored(sweep), *(effect.value for effect in self._written(sweep))]
-
     def _held_by_sweep(self, sweep: int) -> set[Value]:
         """Return the values shared by a whole group that a sweep reads from registers."""
         held: set[Value] = set()
-        pending = self._roots(sweep)
+        # From the values that the sweep computes for its reductions and effects to their operands.
+        pending = [v.a for v in self._reduced(sweep) if v.a is not None]
+        pending += [*self._stored(sweep), *(effect.value for effect in self._written(sweep))]
         while pending:
             v = pending.pop()
             if not self.varies[v]:

@@ -45,8 +45,7 @@ def scaled_add(x: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
 
     The product is not rounded to a half type before it is added.
     """
-    half = x.dtype in carriers.HALF
-    if half:
+    if x.dtype in carriers.HALF:
         dtype, x, y = x.dtype, carriers.widened(x), carriers.widened(y)
         return carriers.narrowed(binary("add", x, binary("mul", y, alpha)), dtype)
     return binary("add", x, binary("mul", y, alpha))

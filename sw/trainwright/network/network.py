@@ -40,9 +40,9 @@ MOST_LAYERS = 64
 MOST_DROPPED = 0.99
 """Greatest probability of a dropout: kept values are then multiplied by 100."""
 LEAST_WIDTH = 4
+"""Bits of a tensor that is no factor, at least."""
 MOST_WORD = 16
 """Bits of the widest word."""
-"""Bits of a tensor that is no factor."""
 
 
 def holds_padding(widths: Widths, window: Window) -> bool:

@@ -46,14 +46,8 @@ class Widths:
     def __post_init__(self) -> None:
         if self.is_float:
             return
-        for name, least in (
-            ("factor", 2),
-            ("bias", 4),
-            ("activation", 4),
-            ("gradient", 4),
-            ("intermediate", 4),
-        ):
-            width = getattr(self, name)
+        for name, width in vars(self).items():
+            least = 2 if name == "factor" else 4
             require(
                 isinstance(width, int) and least <= width <= 16,
                 f"{name} width must be from {least} to 16 bits, not {shown(width)}",

@@ -343,7 +343,8 @@ def _layer_tables(network: "Network", wiring: Sequence[Node]) -> Iterator[dict[s
     for node in wiring:
         if isinstance(node, Input | Positions):
             continue
-        label = {"name": node.name} if named and not _is_default(node, len(done)) else {}
+        is_default = isinstance(node, Apply) and node.name == layer_name(len(done))
+        label = {"name": node.name} if named and not is_default else {}
         link = {**label, "from": node.sources[0]} if named else label
         if isinstance(node, Apply) and len(node.sources) > 1:
             link = {**label, "product": list(node.sources)}
@@ -353,7 +354,8 @@ def _layer_tables(network: "Network", wiring: Sequence[Node]) -> Iterator[dict[s
             case Apply():
                 done.add(node.layer)
                 layer = network.layers[node.layer]
-                yield {**link, **(_scale_keys(layer) if layer.diagonal else _layer_keys(layer))}
+                scale = {"scale": layer.output_size, "relu": layer.relu, "bias": layer.bias}
+                yield {**link, **(scale if layer.diagonal else _layer_keys(layer))}
             case Sum():
                 yield {**label, "add": list(node.sources), "relu": node.relu}
             case Pool():
@@ -393,14 +395,6 @@ def _input_keys(node: Input | Positions) -> dict[str, Any]:
         return {"name": node.name, "positions": node.kind, "size": node.size, **own}
     own = {"channels": node.channels} if node.channels > 1 else {}
     return {"name": node.name, "rows": list(node.rows), "columns": list(node.columns), **own}
-
-
-def _is_default(node: Node, layers: int) -> bool:
-    return isinstance(node, Apply) and node.name == layer_name(layers)
-
-
-def _scale_keys(layer: Layer) -> dict[str, Any]:
-    return {"scale": layer.output_size, "relu": layer.relu, "bias": layer.bias}
 
 
 def _layer_keys(layer: Layer) -> dict[str, Any]:

@@ -6,8 +6,7 @@ exponent where the error is least.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -55,10 +54,6 @@ class WidthChoice:
     """Passes that a contraction takes with this operand: over 1 if it is wider than a word."""
     held: bool
     """Whether ``error`` is within the bound asked for; the widest word may have too few bits."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
 
 
 def error_at(values: torch.Tensor, width: int) -> float:

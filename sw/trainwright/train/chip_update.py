@@ -127,11 +127,10 @@ class ChipUpdate:
     """
 
     def __init__(
-        self, model: ChipModel, settings: TrainSettings, *, total: int, samples: int, classes: int
+        self, model: ChipModel, settings: TrainSettings, *, total: int, samples: int
     ) -> None:
         assert settings.chip is not None
         self._model, self._settings, self._chip = model, settings, settings.chip
-        self._classes = classes
         self._keeps = self._chip.cut_programs == "kept"
         if self._keeps:
             layout = model.state.layout

@@ -21,11 +21,8 @@ RESCALE_INTERVAL = 10
 class HostUpdate:
     """Implements ``train.interfaces.Update`` on a model of float32 master weights."""
 
-    def __init__(
-        self, model: Model, settings: TrainSettings, *, samples: int, classes: int
-    ) -> None:
-        self._model, self._settings = model, settings
-        self._samples, self._classes = samples, classes
+    def __init__(self, model: Model, settings: TrainSettings, *, samples: int) -> None:
+        self._model, self._settings, self._samples = model, settings, samples
 
     def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> BatchLoss:
         """Return the mean loss of ``logits`` float64 (batch, outputs), of all heads together.
@@ -38,10 +35,10 @@ class HostUpdate:
         count, labels = len(labels), network.labels_of(network.main, labels)
         if labels.dim() == 2:
             every, kept = words_of(head_logits(network, network.main, logits), labels)
-            best = every[..., : self._classes].argmax(2)
+            best = every[..., : network.classes].argmax(2)
             correct, words = int((best == labels)[kept].sum()), int(kept.sum())
         elif not labels.is_floating_point():
-            correct = int((logits[:, : self._classes].argmax(1) == labels).sum())
+            correct = int((logits[:, : network.classes].argmax(1) == labels).sum())
         exponent = None
         if self._settings.scales == "all-frozen" and not network.widths.is_float:
             most = torch.tensor(1 / count, dtype=torch.float64)  # of |p - 1| / batch

@@ -292,17 +292,10 @@ class Trainer:
         return TokenCounts(network, torch.from_numpy(present)).of
 
     def _make_update(self) -> Update:
-        state, classes = self.state, self.state.network.classes
-        samples = len(self._data.train)
+        state, samples = self.state, len(self._data.train)
         if isinstance(state.model, ChipModel):
-            return ChipUpdate(
-                state.model,
-                state.settings,
-                total=self.total_steps,
-                samples=samples,
-                classes=classes,
-            )
-        return HostUpdate(state.model, state.settings, samples=samples, classes=classes)
+            return ChipUpdate(state.model, state.settings, total=self.total_steps, samples=samples)
+        return HostUpdate(state.model, state.settings, samples=samples)
 
     def _cut(self) -> None:
         prior, chip = self.state.settings.prior, self.state.settings.chip

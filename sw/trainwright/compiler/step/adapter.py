@@ -190,17 +190,11 @@ class StepAdapter:
 
     def _written(self, graph: Graph, name: str) -> Written:
         if name == COPIES:
-            return Written(
-                COPIES,
-                TensorClass.INTERMEDIATE,
-                Fixed(self.step.parameters.word_width),
-                1,
-                counted=False,
-            )
+            fmt = Fixed(self.step.parameters.word_width)
+            return Written(COPIES, TensorClass.INTERMEDIATE, fmt, 1, counted=False)
         tensor = graph.tensors[name]
-        count = graph.count(name)
         return Written(
-            name, tensor.kind, tensor.format, count, counted=not tensor.exact,
+            name, tensor.kind, tensor.format, graph.count(name), counted=not tensor.exact,
             per_sample=bool(sample_axes(tensor.axes)), axes=tensor.axes,
         )  # fmt: skip
 

@@ -35,9 +35,9 @@ class Timing:
     """``native``, ``torch`` (no compiler), ``float32`` (torch's own, no posits), or the peer."""
     seconds: float
     """CPU seconds, minimum of the repetitions; operands and results are on the grid."""
-    speedup: float | None
+    speedup: float | None = None
     """Peer's seconds divided by ``seconds``."""
-    differing: int | None
+    differing: int | None = None
     """Results that differ from the peer's."""
 
 
@@ -123,14 +123,11 @@ def run_training(fmt: PositFormat, repeat: int = 5, batch: int = 32) -> list[Tim
     for kind in kinds:
         what = f"lenet-5 step {kind.mode}, an image of {batch}"
         if usable(torch.zeros(1)):
-            rows.append(Timing(what, "native", seconds(kind), None, None))
+            rows.append(Timing(what, "native", seconds(kind)))
         with without():
-            rows.append(Timing(what, "torch", seconds(kind), None, None))
+            rows.append(Timing(what, "torch", seconds(kind)))
     plain = TrainingArithmetic("float32", None, "quire")
-    return [
-        *rows,
-        Timing(f"lenet-5 step, an image of {batch}", "float32", seconds(plain), None, None),
-    ]
+    return [*rows, Timing(f"lenet-5 step, an image of {batch}", "float32", seconds(plain))]
 
 
 def run_edges(fmt: PositFormat, count: int = 1_000_000, repeat: int = 5) -> list[Timing]:
@@ -146,7 +143,7 @@ def run_edges(fmt: PositFormat, count: int = 1_000_000, repeat: int = 5) -> list
     }
     way = "native" if usable(torch.zeros(1)) else "torch"
     return [
-        Timing(f"{name} {count}", way, least_seconds(call, CPU, repeat), None, None)
+        Timing(f"{name} {count}", way, least_seconds(call, CPU, repeat))
         for name, call in calls.items()
     ]
 

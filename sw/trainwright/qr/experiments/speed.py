@@ -102,8 +102,7 @@ def run(
             pair = call()
             times.append(time.process_time() - begin)
         least[name] = min(times)
-        base = least["torch.linalg.qr fp32" if "fp32" in name else "torch.linalg.qr fp64"] if (
-            len(least) > 1) else least[name]  # fmt: skip
+        base = least["torch.linalg.qr fp32" if "fp32" in name else "torch.linalg.qr fp64"]
         q, r = (t.to(torch.float64) for t in pair)
         errors = float(residual(a, q, r)), float(orthogonality(q))
         rows.append(RoutineTiming(m, n, name, min(times), min(times) / base, *errors))
