@@ -25,6 +25,11 @@ fast_pysim.install()
 MEMORY_BYTES = 1 << 18
 
 
+@pytest.fixture(scope="session", autouse=True)
+def undrawn(drawing):
+    """Draw no pictures for finished runs."""
+
+
 @pytest.fixture(scope="session")
 def parameters() -> AcceleratorParameters:
     return AcceleratorParameters()

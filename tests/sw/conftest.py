@@ -2,7 +2,6 @@
 
 import struct
 import sys
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from trainwright.compiler.chip import resident as steps
 from trainwright.data.idx import IMAGES, LABELS, STEMS
 from trainwright.driver import resident
 from trainwright.posit import native
-from trainwright.report import pictures
 from trainwright.support.native import without
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,22 +21,8 @@ torch.set_num_threads(1)  # more of them spin against each other on tensors this
 
 
 @pytest.fixture(scope="session", autouse=True)
-def drawing():
-    """Draw no pictures for finished runs, except within the context that is yielded.
-
-    Six figures take 1.3 of the 1.5 s of a run of 3 steps, and over a hundred tests finish runs.
-    """
-    draw_all = pictures.draw_all
-
-    @contextmanager
-    def drawing():
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(pictures, "draw_all", draw_all)
-            yield
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pictures, "draw_all", lambda *_: {})
-        yield drawing
+def undrawn(drawing):
+    """Draw no pictures for finished runs."""
 
 
 @pytest.fixture(scope="module")
