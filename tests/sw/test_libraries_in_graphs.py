@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from trainwright import ape, mcf, posit, qr
+from trainwright import ape, mcf, posit, qr, tt
 from trainwright.mcf.nn import MCLinear
+from trainwright.precision import residues
+from trainwright.support.graphs import cached_constant
 
 
 def _posits():
@@ -42,6 +45,87 @@ def test_compiled_layer_has_the_words_and_gradients_of_plain_calls(layer_and_inp
     assert torch.equal(*map(_words, outputs))
     for own, other in zip(layer.parameters(), compiled.parameters(), strict=True):
         assert torch.equal(_words(own.grad), _words(other.grad))
+
+
+P32 = posit.PositFormat(32, 2)
+OTHER = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+LOSING = {
+    "gemm": lambda x: ape.gemm(x, OTHER),
+    "gemm-b": lambda x: ape.gemm(OTHER, x, dtype="fp32-b"),
+    "conv2d": lambda x: ape.conv2d(x[None, None], OTHER[None, None]),
+    "posit": lambda x: (posit.PositTensor(x, P32) * 2).decode(),
+    "round_to": lambda x: posit.round_to(x, P32),
+    "mcf": lambda x: torch.exp(mcf.tensor(x, nc=2)).fc,
+    "qr": lambda x: qr.block_qr(x).R,
+    "lstsq": lambda x: qr.lstsq(x, OTHER).x,
+    "tt_svd": lambda x: tt.tt_svd(x, [2, 1], [1, 2])[0],
+    "tt_round": lambda x: tt.tt_round([x.reshape(1, 2, 2, 1)])[0],
+}
+"""Functions that gave zeros for derivatives of torch.func and for tangents, or raw errors."""
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("name", LOSING)
+def test_libraries_in_transforms_of_torch_refuse_lost_derivatives(name):
+    function, x, v = LOSING[name], OTHER + 0.25, torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match=r"hides the numbers of .* backward\(\)"):
+        torch.func.grad(lambda x: function(x).sum())(x)
+    with pytest.raises(RuntimeError, match=r"hides the numbers of"):
+        torch.func.vmap(function)(torch.stack([x, x]))
+    with pytest.raises(RuntimeError, match=r"has a tangent, .* no forward-mode derivatives"):
+        torch.func.jvp(function, (x,), (v,))
+    with dual_level(), pytest.raises(RuntimeError, match="has a tangent"):
+        function(make_dual(x, v))
+    # A constant of a function that is differentiated is no operand of the derivative.
+    weighted = torch.func.grad(lambda scale: (function(x) * scale).sum())
+    if name in ("posit", "round_to", "mcf"):  # kernels ask for memory
+        with pytest.raises(RuntimeError, match=r"torch\.func"):
+            weighted(torch.tensor(1.0))
+    else:
+        assert weighted(torch.tensor(1.0)).isclose(function(x).sum().float())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_libraries_that_torch_differentiates_have_its_tangents():
+    def within(x):
+        with ape.enabled():
+            return x @ OTHER
+
+    v = torch.tensor([[1.0, -2.0], [0.5, 4.0]])
+    for function in (
+        within, lambda x: ape.gemm(x, OTHER, dtype="fp32"),
+        lambda x: tt.to_matrix([x.reshape(1, 2, 2, 1)]) @ OTHER.double(),
+    ):  # fmt: skip
+        with dual_level():
+            tangent = unpack_dual(function(make_dual(OTHER, v))).tangent
+            assert tangent.float().equal(v @ OTHER)
+
+
+@pytest.mark.parametrize("name", ["gemm", "conv2d", "qr", "lstsq", "tt_svd"])
+def test_libraries_on_the_meta_device_raise_one_error(name):
+    with pytest.raises(TypeError, match="has no numbers on the device meta"):
+        LOSING[name](OTHER.to("meta"))
+    for x in (posit.PositTensor(OTHER, P32), mcf.tensor(OTHER, nc=2)):
+        assert "size=(2, 2)" in repr(x.to("meta"))
+
+
+def test_cached_constant_first_asked_for_within_a_mode_of_torch_is_plain():
+    x = OTHER.double()
+    wanted = ape.gemm(x, x, dtype="fp64-i8")
+    for cached in (residues._words, residues._digit_weights):
+        cached.cache_clear()
+    with pytest.raises(RuntimeError, match=r"torch\.func"):
+        torch.func.grad(lambda s: (ape.gemm(x, x, dtype="fp64-i8") * s).sum())(torch.tensor(1.0))
+    assert ape.gemm(x, x, dtype="fp64-i8").equal(wanted)
+    kept = []
+    for mode in (FakeTensorMode(), torch.device("meta"), torch.inference_mode()):
+        with mode:
+            kept.append(cached_constant(lambda: torch.ones(2))())
+    torch.func.grad(lambda s: (kept.append(cached_constant(lambda: torch.ones(2))()), s)[1])(
+        x.sum()
+    )
+    assert all(type(each) is torch.Tensor and each.tolist() == [1, 1] for each in kept)
+    assert not any(each.is_inference() for each in kept) and kept[-1].data_ptr()
 
 
 def test_recorded_operators_of_components_are_one_error():

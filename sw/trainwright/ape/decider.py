@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cache
 from itertools import product
 from math import inf
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from trainwright.ape import cuda
 from trainwright.ape.masks import RangeLevel, block_extent, block_levels, fused_summaries
 from trainwright.ape.performance import PerformanceModel
+from trainwright.support.graphs import cached_constant
 
 UNDERFLOW = 2.0**-122
 """Products above this keep 24 bits, and the roundings of three accumulators do not underflow."""
@@ -71,7 +71,7 @@ def pair_kinds(a: Tensor, b: Tensor, *, strict: bool = True) -> Tensor:
     return _pair_table(strict, a.device)[pairs]
 
 
-@cache
+@cached_constant
 def _pair_table(strict: bool, device: torch.device) -> Tensor:
     """Return the kind of each pair of levels, int8, flat; made once a device."""
     table = torch.full(

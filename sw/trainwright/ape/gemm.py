@@ -22,7 +22,7 @@ from trainwright.ape.schemes import (
     scheme,
     value_range,
 )
-from trainwright.support.arguments import flag, require_dense, require_kind
+from trainwright.support.arguments import flag, require_dense, require_kind, require_plain
 from trainwright.support.graphs import library_call
 
 DEFAULT_ADAPTER = Adapter()
@@ -205,6 +205,8 @@ def gemm(
             raise TypeError(f"{name} must be a torch tensor, not {type(x).__name__}")
         if x is not None:
             require_dense(name, x)
+            if dtype != NATIVE and name != "c":
+                require_plain(name, x)
     if beta is None:
         beta = 0 if c is None else 1
     for name, factor in (("alpha", alpha), ("beta", beta)):

@@ -8,7 +8,7 @@ from torch import Tensor
 from trainwright.ape import integer
 from trainwright.ape.rounding import round_tf32
 from trainwright.ape.schemes import INT16, Scheme, scheme
-from trainwright.support.arguments import require_dense
+from trainwright.support.arguments import require_dense, require_plain
 from trainwright.support.graphs import library_call
 
 
@@ -34,6 +34,7 @@ def split(x: Tensor, dtype: str) -> tuple[Tensor, ...]:
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a torch tensor, not {type(x).__name__}")
     require_dense("x", x)
+    require_plain("x", x)
     if dtype == INT16:
         return integer.split(x)
     form = scheme(dtype)

@@ -11,7 +11,7 @@ from trainwright.mcf import exact
 from trainwright.mcf.errorfree import PRECISION
 from trainwright.mcf.expansion import distilled, finished, padded, terms_of
 from trainwright.mcf.protocol import call, call_below, on_lead
-from trainwright.support.arguments import flag, is_size, plain, require_dense
+from trainwright.support.arguments import flag, is_size, plain, require_dense, require_plain
 from trainwright.support.graphs import library_call, skipped_by_dynamo
 
 _OUTSIDE_GRAPHS = skipped_by_dynamo(
@@ -58,6 +58,7 @@ class MCTensor(Tensor):
         """
         check_type(components.dtype)
         require_dense("components", components)
+        require_plain("components", components, meta=True)
         if components.dim() == 0 or components.shape[-1] == 0:
             raise ValueError(
                 f"components need the shape (*shape, nc), nc >= 1, not {tuple(components.shape)}"
@@ -178,6 +179,7 @@ def tensor(
     else:
         if isinstance(data, Tensor):
             require_dense("data", data)
+            require_plain("data", data, meta=True)
         floating = isinstance(data, Tensor) and data.dtype in PRECISION
         own = data.dtype if floating else torch.get_default_dtype()
         chosen = own if dtype is None else dtype

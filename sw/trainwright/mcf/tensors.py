@@ -188,6 +188,8 @@ def _repr(self: MCTensor, *, tensor_contents: Any = None) -> str:
     cut = parts[..., 0].numel() > _MOST
 
     def text(x: Tensor, indent: int) -> str:
+        if x.is_meta:
+            return f"..., size={tuple(x.shape[:-1])}"
         if x.dim() == 1:
             return _spelt(exact.decimal_of(x.to(torch.float64).tolist(), digits))
         long = cut and len(x) > 2 * _EDGE

@@ -10,7 +10,6 @@ Runs in the native kernels where a C compiler is found, else in torch with the s
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -18,8 +17,8 @@ from torch import Tensor
 from trainwright.posit import native
 from trainwright.posit.exactness import carrier
 from trainwright.posit.format import PositError, PositFormat, check_format
-from trainwright.support.arguments import require_dense
-from trainwright.support.graphs import library_call
+from trainwright.support.arguments import require_dense, require_plain
+from trainwright.support.graphs import cached_constant, library_call
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,7 @@ def as_float(x: Tensor) -> Tensor:
             f"a torch tensor is needed, not {type(x).__name__}; PositTensor takes lists"
         )
     require_dense("x", x)
+    require_plain("x", x, meta=True)
     if x.dtype in LAYOUTS:
         return x
     if x.dtype in (torch.float16, torch.bfloat16):
@@ -187,7 +187,7 @@ def _values(codes: Tensor, fmt: PositFormat, kind: torch.dtype) -> Tensor:
     return values.to(kind)
 
 
-@cache
+@cached_constant
 def _table(fmt: PositFormat) -> Tensor:
     return _decoded(torch.arange(1 << fmt.n), fmt)
 

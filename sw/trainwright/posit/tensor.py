@@ -11,6 +11,7 @@ from trainwright.posit.dispatch import GridTensor, below, same_format
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.registry import number
 from trainwright.posit.rounding import codes_of, decode, round_to
+from trainwright.support.arguments import require_plain
 from trainwright.support.graphs import library_call
 
 
@@ -31,6 +32,8 @@ class PositTensor(GridTensor):
         A tensor that needs a gradient gets it through the posits, unless ``requires_grad`` asks
         for posits that begin a graph.
         """
+        if isinstance(data, Tensor) and not isinstance(data, PositTensor):
+            require_plain("data", data, meta=True)
         in_graph = isinstance(data, Tensor) and data.requires_grad and torch.is_grad_enabled()
         if in_graph and not requires_grad:
             # A copy, as of other tensors: those of one format would share their memory.
@@ -124,7 +127,10 @@ class PositTensor(GridTensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         head = "PositTensor("
-        text = torch._tensor_str._tensor_str(self._numbers(), len(head))  # pyright: ignore[reportAttributeAccessIssue]
+        if self.is_meta:
+            text = f"..., device='meta', size={tuple(self.shape)}"
+        else:
+            text = torch._tensor_str._tensor_str(self._numbers(), len(head))  # pyright: ignore[reportAttributeAccessIssue]
         tail = ", requires_grad=True" if self.requires_grad else ""
         if self.grad_fn is not None:
             tail = f", grad_fn=<{self.grad_fn.name()}>"

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from trainwright.precision.rounding import power_of_two
 from trainwright.support.errorfree import two_sum
-from trainwright.support.graphs import addresses
+from trainwright.support.graphs import addresses, cached_constant
 from trainwright.support.native import load
 
 Moduli = tuple[int, ...]
@@ -105,7 +105,7 @@ def _digit_count(bits: int) -> int:
     return -(-bits // _WIDTH)
 
 
-@cache
+@cached_constant
 def _digit_weights(bits: int, moduli: Moduli) -> Tensor:
     """Return the digits' values modulo each modulus, of least magnitude, (moduli, digits)."""
     count = _digit_count(bits)
@@ -195,7 +195,7 @@ def weigh(sums: Tensor, modulus: int, moduli: Moduli, out: Tensor) -> None:
         out.copy_(_wrapped(sums.to(torch.float64) * inverse, modulus))
 
 
-@cache
+@cached_constant
 def _words(moduli: Moduli) -> tuple[Tensor, Tensor, Tensor]:
     """Return M / modulus in words, (words, moduli), 1 / modulus, and M in words, greatest first."""
     whole = prod(moduli)
@@ -310,7 +310,7 @@ def _on_gpu(a: Tensor, b: Tensor) -> Tensor:
     return torch.ops.aten._int_mm(left, right.mT)[:m, :n]
 
 
-@cache
+@cached_constant
 def _int8_serves() -> bool:
     """Return whether the processor's int8 products are exact, and no slower than float32's.
 

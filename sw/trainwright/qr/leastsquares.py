@@ -9,7 +9,7 @@ from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.householder import block_qr
 from trainwright.qr.pivoted import pivoted_qr
 from trainwright.qr.result import QRError
-from trainwright.support.arguments import flag, plain, require_dense
+from trainwright.support.arguments import flag, plain, require_dense, require_plain
 from trainwright.support.graphs import library_call
 
 _ITERATIONS = 60
@@ -96,6 +96,7 @@ def _checked(A: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} must be a torch tensor, not {type(x).__name__}")
         require_dense(name, x)
+        require_plain(name, x)
         if x.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
             raise QRError(f"{name} must be of real floats, not {x.dtype}")
         if not bool(torch.isfinite(x).all()):

@@ -11,7 +11,7 @@ from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.apriori import ErrorBound, Shape, a_priori, leading
 from trainwright.qr.measure import least_norm, orthogonality, residual
 from trainwright.qr.precision import Precision
-from trainwright.support.arguments import flag, require_dense, require_kind
+from trainwright.support.arguments import flag, require_dense, require_kind, require_plain
 from trainwright.support.errors import UserError
 from trainwright.support.text import amount
 
@@ -233,6 +233,7 @@ def check_real(a: torch.Tensor) -> None:
     if not isinstance(a, torch.Tensor):
         raise TypeError(f"A must be a torch tensor, not {type(a).__name__}")
     require_dense("A", a)
+    require_plain("A", a)
     if a.dim() < 2 or not a.dtype.is_floating_point:
         raise QRError(f"A must be a matrix of real floats, not {a.dtype} {list(a.shape)}")
 

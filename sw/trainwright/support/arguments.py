@@ -129,6 +129,42 @@ def require_dense(name: str, tensor: Any) -> None:
         raise TypeError(f"{name} must be dense, not {tensor.layout}: give {name}.to_dense()")
 
 
+def require_plain(name: str, tensor: Any, *, meta: bool = False) -> None:
+    """Raise ``RuntimeError`` for a tensor in a transform of torch that a number library would lose.
+
+    Libraries compute with the numbers of a tensor: they see those of no transform of torch.func,
+    and would drop the tangents of forward-mode derivatives, which torch then takes for zeros.
+    Unless ``meta``, raises ``TypeError`` for a tensor without numbers.
+    """
+    torch: Any = sys.modules["torch"]
+    functorch, forward = torch._C._functorch, torch.autograd.forward_ad
+    # Below autograd, as in a dispatch mode, torch itself differentiates what is called.
+    key = torch._C.DispatchKey.AutogradFunctionality
+    differentiates = not torch._C._dispatch_tls_is_dispatch_key_excluded(key)
+    inner, is_dual = tensor, differentiates and forward._current_level >= 0
+    while True:
+        if is_dual and forward.unpack_dual(inner).tangent is not None:
+            raise RuntimeError(
+                f"{name} has a tangent, and trainwright's number libraries have no forward-mode "
+                "derivatives: take gradients by backward(), where the function has them"
+            )
+        wrapped = functorch.is_functorch_wrapped_tensor(inner)
+        # Constants of a function that torch.func differentiates are wrapped, and do no harm.
+        if functorch.is_legacy_batchedtensor(inner) or (
+            wrapped and (inner.requires_grad or not functorch.is_gradtrackingtensor(inner))
+        ):
+            raise RuntimeError(
+                f"torch.func (vmap, grad, jvp) hides the numbers of {name}, which trainwright's "
+                "number libraries need: call them outside of it, and take gradients by backward(), "
+                "where the function has them"
+            )
+        if not wrapped:
+            break
+        inner = functorch.get_unwrapped(inner)
+    if tensor.is_meta and not meta:
+        raise TypeError(f"{name} has no numbers on the device meta: make it on another device")
+
+
 def require_kind(name: str, value: object, kind: type) -> None:
     """Raise ``TypeError`` unless an argument is a ``kind``."""
     if not isinstance(value, kind):

@@ -1,10 +1,11 @@
 """Functions that ``torch.compile`` leaves out of its graphs, and kernels that no graph can hold."""
 
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import _lru_cache_wrapper, cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from trainwright.support.arguments import require_unrecorded
 
@@ -52,11 +53,33 @@ Without it torch compiles each in dozens of parts between the calls of kernels: 
 took over 100 s."""
 
 
+def cached_constant(function: Callable[P, T]) -> "_lru_cache_wrapper[T]":
+    """Cache tensors that follow from hashable arguments, made outside of every mode of torch.
+
+    Made within torch.func, a fake mode, ``torch.device("meta")`` or inference mode, a cached tensor
+    would be none that later calls can use.
+    """
+
+    @cache
+    @wraps(function)
+    def made(*args: P.args, **kwargs: P.kwargs) -> T:
+        with (
+            _torch._C._DisableFuncTorch(),
+            _torch._C.DisableTorchFunction(),
+            _disable_current_modes(),
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):
+            return function(*args, **kwargs)
+
+    return made
+
+
 def addresses(arguments: Iterable[Any]) -> list[Any]:
     """Replace tensors among the arguments of a native kernel by their addresses.
 
-    Raises ``RuntimeError`` while torch records operations, and for fake tensors: a kernel that
-    read their memory, which does not exist, would end the process.
+    Raises ``RuntimeError`` while torch records operations, in torch.func, and for fake tensors: a
+    kernel that read their memory, which does not exist, would end the process.
     """
     require_unrecorded()
     given = list(arguments)
@@ -65,5 +88,10 @@ def addresses(arguments: Iterable[Any]) -> list[Any]:
         raise RuntimeError(
             "kernels of trainwright's number libraries cannot run on fake tensors, which have no "
             "memory: call them outside of FakeTensorMode"
+        )
+    if any(map(_torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
+        raise RuntimeError(
+            "torch.func (vmap, grad, jvp) hides the memory of tensors, which kernels of "
+            "trainwright's number libraries need: call them outside of it"
         )
     return [each.data_ptr() if isinstance(each, torch.Tensor) else each for each in given]

@@ -21,7 +21,7 @@ def to_matrix(factors: Factors, dtype: torch.dtype = torch.float64) -> torch.Ten
     >>> bool((to_matrix(tt_svd(W, (2, 3), (3, 2))) - W).norm() < 1e-14 * W.norm())
     True
     """
-    check_factors(factors)
+    check_factors(factors, differentiable=True)
     if not is_real_type(dtype):
         raise TensorTrainError(f"dtype must be a real floating-point type, not {dtype!r}")
     wide = dtype if dtype is torch.float32 else torch.float64

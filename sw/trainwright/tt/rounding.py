@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from trainwright.support.arguments import is_size, plain, plain_sizes, require_kind
+from trainwright.support.arguments import is_size, plain, plain_sizes, require_kind, require_plain
 from trainwright.support.graphs import library_call
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.orthogonal import right_orthogonal
@@ -68,6 +68,7 @@ def tt_svd(
     """
     require_kind("numbers", numbers, Numbers)
     tensor = to_tensor(matrix, outputs, inputs)
+    require_plain("matrix", matrix)
     if not bool(matrix.isfinite().all()):
         raise TensorTrainError("the matrix has NaN or infinite elements")
     bounds = _bounds(ranks, len(outputs) - 1)

@@ -6,7 +6,7 @@ from math import prod
 
 import torch
 
-from trainwright.support.arguments import is_size, plain_sizes, require_dense
+from trainwright.support.arguments import is_size, plain_sizes, require_dense, require_plain
 from trainwright.support.errors import UserError
 from trainwright.support.text import amount
 
@@ -17,8 +17,11 @@ class TensorTrainError(UserError, ValueError):
     """Factors, shapes, ranks or tolerances that do not make a tensor train."""
 
 
-def check_factors(factors: Factors) -> None:
-    """Raise ``TensorTrainError`` where the factors are not a tensor train of a matrix."""
+def check_factors(factors: Factors, *, differentiable: bool = False) -> None:
+    """Raise ``TensorTrainError`` where the factors are not a tensor train of a matrix.
+
+    Raises ``RuntimeError`` in a transform of torch, unless ``differentiable``.
+    """
     if not isinstance(factors, Sequence):
         raise TensorTrainError(f"a tensor train is a list of factors, not {type(factors).__name__}")
     if not factors:
@@ -27,6 +30,8 @@ def check_factors(factors: Factors) -> None:
         if not isinstance(factor, torch.Tensor):
             raise TensorTrainError(f"factor {n} is no tensor but {type(factor).__name__}")
         require_dense(f"factor {n}", factor)
+        if not differentiable:
+            require_plain(f"factor {n}", factor)
         if factor.dim() != 4:
             raise TensorTrainError(f"factor {n} has {amount(factor.dim(), 'dimension')} and not 4")
         if not factor.numel():

@@ -6,7 +6,6 @@ be on the wrong side of a tie; the posit is then off by at most one unit in its 
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.registry import covers, number
 from trainwright.posit.rounding import codes_of, decode, round_to
 from trainwright.support.errorfree import round_to_odd
+from trainwright.support.graphs import cached_constant
 
 
 def _above_half(x: Tensor, y: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ _TABLED = 16
 """Widest format, in bits, whose function values are tabulated."""
 
 
-@cache
+@cached_constant
 def _table(name: str, exponent: float, fmt: PositFormat, device: torch.device) -> Tensor:
     values = decode(torch.arange(1 << fmt.n), fmt)
     return round_to(_finite(name, exponent, values, fmt), fmt).to(device)

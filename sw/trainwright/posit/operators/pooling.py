@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -14,12 +13,13 @@ from trainwright.posit.operators.indexed import by_place
 from trainwright.posit.operators.registry import covers, move, operator
 from trainwright.posit.operators.sums import products_along, total
 from trainwright.posit.rounding import round_to
+from trainwright.support.graphs import cached_constant
 
 NOTHING = -1
 """Place of a window's element outside the image."""
 
 
-@cache
+@cached_constant
 def strided(
     size: int, kernel: int, stride: int, padding: int, ceil_mode: bool
 ) -> tuple[Tensor, Tensor]:
@@ -37,7 +37,7 @@ def strided(
     return places.where((places >= 0) & (places < size), NOTHING), sizes
 
 
-@cache
+@cached_constant
 def adaptive(size: int, count: int) -> Tensor:
     """Return the places of ``count`` windows that cover the image as evenly as they can."""
     first = torch.tensor([i * size // count for i in range(count)]).unsqueeze(1)
