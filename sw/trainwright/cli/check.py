@@ -8,7 +8,6 @@ from typing import Annotated
 from trainwright.cli import options as shared
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.errors import OptionError
 from trainwright.cli.sizes import ExplainedAccelerator
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.onchip.choices import LOSS_NAMES
@@ -91,10 +90,7 @@ def _check_product(options: CheckOptions, sizes: tuple[int, int, int]) -> int:
 
     of_steps = ("network", "batch", "rounding_mode", "update", "steps", "loss", "plan", "formats",
                 "ranks")  # fmt: skip
-    for name in of_steps:
-        if getattr(options, name) != getattr(CheckOptions, name):
-            option = f"--{name.replace('_', '-')}"
-            raise OptionError(f"{option} is for a training step: omit it, or omit --product")
+    shared.require_unset(options, of_steps, "is for a training step: omit it, or omit --product")
     parameters = shared.accelerator_parameters(options.accelerator, narrow=True)
     with opened_for(options, parameters) as accelerator:
         dtype = options.dtype or PRODUCT_TYPES[0]
@@ -111,18 +107,14 @@ def _run(options: CheckOptions) -> int:
 
     if options.product is not None:
         return _check_product(options, options.product)
-    if options.dtype is not None:
-        raise OptionError("--dtype is for a matrix product: add --product, such as 32x64x16")
+    product = "is for a matrix product: add --product, such as 32x64x16"
+    shared.require_unset(options, ["dtype"], product)
     on_chip = options.update == "chip"
-    for name in ("loss", "steps"):
-        if getattr(options, name) and not on_chip:
-            raise OptionError(f"--{name} is for a step on the chip: add --update chip")
+    if on_chip:
+        shared.require_unset(options, ["rounding_mode"], "does not go with --update chip: omit it")
+    else:
+        shared.require_unset(options, ["loss", "steps"], "is for --update chip: add that")
     stochastic = options.rounding_mode != ROUNDINGS[0]
-    if on_chip and stochastic:
-        raise OptionError(
-            f"--update chip takes --rounding-mode {ROUNDINGS[0]} only, not "
-            f"{options.rounding_mode}: omit it"
-        )
     network = options.network_named(options.network)
     # Refused before a simulator is built.
     parameters, _ = shared.accelerator_and_place(options, network, stochastic=stochastic)

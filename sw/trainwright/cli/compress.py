@@ -1,13 +1,12 @@
 """``trainwright compress``: a trained dense network as tensor trains, by TT-SVD."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
-from trainwright.cli.output import show
+from trainwright.cli.output import show, tell
 from trainwright.network import load_network
 from trainwright.support.errors import errors_as, file_errors
 from trainwright.support.settings import Option, Positive
@@ -73,8 +72,7 @@ def _run(options: CompressOptions) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_pretrained(path, given)
     warnings = lossy(rows)
-    for warning in warnings:
-        print(f"trainwright: warning: {warning}", file=sys.stderr)
+    tell(f"trainwright: warning: {warning}" for warning in warnings)
     head = ("layer", "matrix", "ranks", "elements", "in the train", "relative error")
     text = f"{table(head, rows)}\n{path}; train it with: trainwright train --initial {path}"
     content = {"out": str(path), "precision": str(numbers.precision), "layers": rows,

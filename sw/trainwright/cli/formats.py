@@ -87,33 +87,26 @@ def _choices(
 
     from trainwright.data import load_data_set, own_data
     from trainwright.graph.network import input_exponent
+    from trainwright.train import batches
     from trainwright.train.adapter import choose, in_width
-    from trainwright.train.batches import (
-        batch_indices,
-        check_data,
-        data_notes,
-        input_quantiser,
-        label_tensor,
-        labelled_for,
-    )
     from trainwright.train.loss import heads_loss
     from trainwright.train.model import initial_model
     from trainwright.train.pretrained import pretrained_model
 
     torch.set_num_threads(1)
     wide = in_width(network, 16)
-    wide_given = None if given is None else pretrained_model(replace(given, network=wide))
-    model = initial_model(wide, options.seed) if wide_given is None else wide_given
+    model = given and pretrained_model(replace(given, network=wide))
+    model = model or initial_model(wide, options.seed)
     name = own_data(options.data, sequences=network.tokens > 1) or network.dataset
     data = load_data_set(
         name, options.data, fetch=options.download, own=part_of(OwnOptions, options)
     )
-    data = labelled_for(network, data)
-    check_data(network, data, options.batch)
-    tell(data_notes(network, data))
-    at = batch_indices(len(data.train), options.batch, options.seed, 0)
-    quantiser = input_quantiser(wide, data.full_scale, input_exponent(wide))
-    labels = label_tensor(data.train.labels[at], network.labels)
+    data = batches.labelled_for(network, data)
+    batches.check_data(network, data, options.batch)
+    tell(batches.data_notes(network, data))
+    at = batches.batch_indices(len(data.train), options.batch, options.seed, 0)
+    quantiser = batches.input_quantiser(wide, data.full_scale, input_exponent(wide))
+    labels = batches.label_tensor(data.train.labels[at], network.labels)
 
     def gradient_of(logits: torch.Tensor) -> torch.Tensor:
         return heads_loss(network, logits, labels)[1]
@@ -122,7 +115,6 @@ def _choices(
 
 
 def _table(choices: "list[WidthChoice]") -> str:
-
     head = ("tensor", "class", "bits", "error", "passes", "")
     rows = [
         (c.tensor, c.kind, c.width, f"{c.error:.2g}", c.passes, "" if c.held else "not held")

@@ -13,6 +13,7 @@ from trainwright.cli.options import (
     WideOptions,
     accelerator_and_place,
     accelerator_parameters,
+    require_unset,
 )
 from trainwright.cli.screen import folded, screen_width
 from trainwright.network import Network, UserNames
@@ -53,12 +54,9 @@ def _list_file(options: ListingOptions) -> int:
     from trainwright.program.errors import ProgramError
     from trainwright.program.listing import listing
 
-    for name in ("batch", "ranks", "formats", "plan", "update", "part", "save"):
-        if getattr(options, name) != getattr(ListingOptions, name):
-            raise OptionError(
-                f"--{name} is for a network: {options.network} is a program already, omit it"
-            )
-
+    network_options = "batch", "ranks", "formats", "plan", "update", "part", "save"
+    why = f"is for a network: {options.network} is a program already, omit it"
+    require_unset(options, network_options, why)
     with file_errors(f"cannot read program {options.network!r}"):
         data = Path(options.network).read_bytes()
     with errors_as(options.network, ProgramError, ProgramError):

@@ -136,6 +136,13 @@ class SeedOptions(SettingsModel):
     """seed of the random operands"""
 
 
+def require_unset(options: SettingsModel, names: Iterable[str], why: str) -> None:
+    """Raise ``OptionError`` for a named option other than its default."""
+    for name in names:
+        if getattr(options, name) != getattr(type(options), name):
+            raise OptionError(f"--{name.replace('_', '-')} {why}")
+
+
 class WideOptions(SettingsModel):
     """Tables that are not fitted to the terminal."""
 

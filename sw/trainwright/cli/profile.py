@@ -13,6 +13,7 @@ from trainwright.cli.options import (
     UpdateOptions,
     WideOptions,
     accelerator_and_place,
+    require_unset,
 )
 from trainwright.cli.output import check_results, show, to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
@@ -149,11 +150,8 @@ def _run(options: ProfileOptions) -> int:
     from trainwright.timing.lost import lost_cycles
     from trainwright.timing.profile import total_of
 
-    if options.seed is not None and options.backend == "golden":
-        raise OptionError(
-            "--seed only applies to measured cycles, golden predicts them without operands: add "
-            "--backend rtl, or omit it"
-        )
+    if options.backend == "golden":  # which predicts cycles without operands
+        require_unset(options, ["seed"], "only applies to measured cycles: add --backend rtl")
     if options.liberty is not None and not (options.energy and options.backend == "rtl"):
         raise OptionError("--liberty is for --energy with --backend rtl: add both, or omit it")
     if options.liberty is not None and options.update == "chip":

@@ -141,13 +141,12 @@ def _compile_row(name: str, batch: int, options: CompileOptions) -> dict[str, An
 
     network = load_network(name)
     parameters = shared.accelerator_parameters(options.accelerator, network)
-    effort = options.effort or MOST_EFFORT
     row: dict[str, Any] = {"network": network.name, "batch": batch}
     with followed() as progress:
         begun = process_time()
         try:
-            step = compile_network(network, batch, parameters, effort=effort)
-            programs = (step.forward.descriptors, step.backward.descriptors)
+            step = compile_network(network, batch, parameters, effort=options.effort or MOST_EFFORT)
+            programs = step.forward.descriptors, step.backward.descriptors
             row |= {"cycles": step.cycles, "descriptors": sum(map(len, programs))}
         except CompileError as error:
             row["error"] = str(error)
@@ -180,7 +179,14 @@ WARM_UP = 3
 Step = Callable[[], object]
 
 
-class GoldenOptions(shared.NetworkOptions, shared.SeedOptions, shared.JsonOptions):
+class RepeatedOptions(shared.NetworkOptions, shared.SeedOptions, shared.JsonOptions):
+    """Steps that are measured again and again."""
+
+    repeat: Positive = 200
+    """measured steps"""
+
+
+class GoldenOptions(RepeatedOptions):
     """Measure a training step on the golden model next to tltorch.
 
     A step is forward, backward and all gradients, without update, bit by bit as the accelerator
@@ -189,20 +195,14 @@ class GoldenOptions(shared.NetworkOptions, shared.SeedOptions, shared.JsonOption
     dense pair of torch's. Steps of all are interleaved; processor seconds of one thread.
     """
 
-    repeat: Positive = 200
-    """measured steps"""
 
-
-class LoopOptions(shared.NetworkOptions, shared.SeedOptions, shared.JsonOptions):
+class LoopOptions(RepeatedOptions):
     """Measure whole training steps of a torch loop next to the trainer's.
 
     Training steps on the golden model, update included: of trainwright train, and of a loop around
     trainwright.compile with the same network, batch and random images. A step of each in turn;
     processor seconds of one thread, medians.
     """
-
-    repeat: Positive = 300
-    """measured steps"""
 
 
 def _golden_step(network: Any, batch: int, seed: int, rounding: str) -> Step:
@@ -301,7 +301,7 @@ def _measure(steps: dict[str, Step], repeat: int) -> list[dict[str, Any]]:
     return [{"step": name, "median_ms": median(t), "least_ms": min(t)} for name, t in times.items()]
 
 
-def _prepare(options: GoldenOptions | LoopOptions) -> tuple[Any, dict[str, Any]]:
+def _prepare(options: RepeatedOptions) -> tuple[Any, dict[str, Any]]:
     """Seed torch; return the network and the conditions of the measurement."""
     import torch
 
@@ -320,11 +320,10 @@ def _golden(options: GoldenOptions) -> int:
     from trainwright.support import native
 
     network, conditions = _prepare(options)
+    names = "golden", *(f"golden, {rounding}" for rounding in ROUNDINGS[1:])
     steps = {
-        "golden" if rounding == ROUNDINGS[0] else f"golden, {rounding}": _golden_step(
-            network, options.batch, options.seed, rounding
-        )
-        for rounding in ROUNDINGS
+        name: _golden_step(network, options.batch, options.seed, rounding)
+        for name, rounding in zip(names, ROUNDINGS, strict=True)
     }
     steps |= _own_steps(network, options.batch) | _peer_steps(network, options.batch)
     rows = _measure(steps, options.repeat)
@@ -397,15 +396,9 @@ def _loop(options: LoopOptions) -> int:
     return show(options.json, {"conditions": conditions, "steps": rows}, dict_table(rows))
 
 
-_HELP = {
-    "cycles": "cycles of a step, predicted and simulated",
-    "compile": "processor time and counted effort of compiling a step",
-    "golden": "a training step on the golden model, next to tltorch",
-    "loop": "a step of a torch loop, next to that of trainwright train",
-}
 COMMANDS = (
-    command(CyclesOptions, _cycles, "cycles", _HELP["cycles"]),
-    command(CompileOptions, _compile, "compile", _HELP["compile"]),
-    command(GoldenOptions, _golden, "golden", _HELP["golden"]),
-    command(LoopOptions, _loop, "loop", _HELP["loop"]),
+    command(CyclesOptions, _cycles, "cycles", "cycles of a step, predicted and simulated"),
+    command(CompileOptions, _compile, "compile", "processor time and effort of compiling a step"),
+    command(GoldenOptions, _golden, "golden", "a step on the golden model, next to tltorch"),
+    command(LoopOptions, _loop, "loop", "a step of a torch loop, next to trainwright train's"),
 )

@@ -12,6 +12,8 @@ from typing import Any
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep.spec import SEED, Point
 from trainwright.report.front import Setting, with_front
+from trainwright.support.errors import errors_as, file_errors
+from trainwright.support.plain import NONSENSE
 
 Row = dict[str, Any]
 FINISHED, FAILED, UNFINISHED = "finished", "failed", "unfinished"
@@ -29,15 +31,13 @@ def read_luts(path: str | None) -> dict[int, int]:
     """
     if path is None:
         return {}
-    try:
+    foreign = f"--resources: {path} is not what `trainwright build --append` writes"
+    with (
+        file_errors(f"--resources: cannot read {path}", OptionError),
+        errors_as(foreign, OptionError, NONSENSE),
+    ):
         lines = map(json.loads, Path(path).read_text().splitlines())
         return {int(line["fingerprint"]): int(line["luts"]) for line in lines}
-    except OSError as error:
-        raise OptionError(f"--resources: cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise OptionError(
-            f"--resources: {path} is not what `trainwright build --append` writes: {error!r}"
-        ) from None
 
 
 def trial_row(point: Point, failure: str | None, luts: Mapping[int, int]) -> Row:
@@ -48,16 +48,12 @@ def trial_row(point: Point, failure: str | None, luts: Mapping[int, int]) -> Row
     """
     result = point.result() if point.finished else {}
     known: Row = dict.fromkeys((*_TAKEN, "test_r2", "ranks_left", "cycles", "cycles_are"))
-    try:
-        if result:
+    if result:
+        with errors_as(f"{point.folder}: remove it, as result.json lacks", OptionError, KeyError):
             known |= {name: result[name] for name in _TAKEN} | {"test_r2": result.get("test_r2")}
             known["ranks_left"] = "|".join(",".join(map(str, ranks)) for ranks in result["ranks"])
             if cost := result["step_cost"]:
                 known |= {"cycles": cost["cycles"], "cycles_are": cost["source"]}
-    except KeyError as error:
-        raise OptionError(
-            f"{point.folder}: result.json has no {error}; remove its folder"
-        ) from None
     accelerator = point.asked.accelerator
     return {
         **dict(point.values),

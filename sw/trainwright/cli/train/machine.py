@@ -1,7 +1,7 @@
 """The accelerator of a run, with drivers and the verifier for it."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from trainwright.accelerator.counted import counted
@@ -36,15 +36,13 @@ def _of_host(open_driver: DriverFactory) -> Machine:
 
 
 @contextmanager
-def _told_of_host(alone: bool) -> Iterator[None]:
-    """Name the host as a remedy, where no accelerator trains a network ``alone``."""
+def _told_of_host() -> Iterator[None]:
+    """Name the host as a remedy, where no accelerator trains a network alone."""
     try:
         yield
     except ResourceError:  # has its remedies, and the step itself may be what does not fit
         raise
     except CompileError as error:
-        if not alone:
-            raise
         raise CompileError(
             f"{error}; or leave loss and update to the host: --accelerator exponents=0"
         ) from error
@@ -70,11 +68,11 @@ def open_machine(job: Job) -> Iterator[Machine]:
                 "--verify does not go with an accelerator that trains alone: omit it, or use "
                 "--accelerator exponents=0"
             )
-        with _told_of_host(alone):  # refused before a simulator is built
+        with _told_of_host():  # refused before a simulator is built
             require_chip(network, parameters)
     with (
         opened(options.backend, parameters, options.memory, options.engine) as accelerator,
-        _told_of_host(alone),
+        _told_of_host() if alone else nullcontext(),
     ):
         to, p = counted(accelerator), accelerator.parameters
         if chip:

@@ -132,13 +132,10 @@ def _settings(job: Job) -> dict[str, Any]:
     settings = job.state.settings.to_dict()
     prior = settings.pop("prior")
     settings |= {f"prior {name}": value for name, value in (prior or {"": "none"}).items()}
-    options = {
-        name: value for name, value in vars(job.options).items() if name not in ("data", "command")
-    }
     return {
         name.replace("_", " ").strip(): value
-        for name, value in (settings | options).items()
-        if value not in (None, (), {})
+        for name, value in (settings | vars(job.options)).items()
+        if name not in ("data", "command") and value not in (None, (), {})
     }
 
 
