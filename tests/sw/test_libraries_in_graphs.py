@@ -128,6 +128,15 @@ def test_cached_constant_first_asked_for_within_a_mode_of_torch_is_plain():
     assert not any(each.is_inference() for each in kept) and kept[-1].data_ptr()
 
 
+def test_number_tensors_in_a_worker_of_a_loader_are_stacked(monkeypatch):
+    # Within a worker torch stacks plain tensors into shared memory.
+    monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: "a worker")
+    samples = posit.PositTensor(OTHER, P32), mcf.tensor([["0.1", "0.2"], ["0.3", "0.4"]], nc=2)
+    for rows in samples:
+        batch = torch.utils.data.default_collate([(row, 1) for row in rows])[0]
+        assert type(batch) is type(rows) and torch.equal(_words(batch), _words(rows))
+
+
 def test_recorded_operators_of_components_are_one_error():
     """Let no graph hold the unwritten memory of a kernel, which no operator of torch fills."""
     layer, x = _components()

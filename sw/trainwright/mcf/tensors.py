@@ -14,6 +14,7 @@ from trainwright.mcf.graph import result
 from trainwright.mcf.operands import components_of, written
 from trainwright.mcf.protocol import handles, handles_one
 from trainwright.mcf.tensor import MCTensor, check_type, shape_of, wrap
+from trainwright.support.graphs import stacked_by_loaders
 
 handles("detach")(lambda input: wrap(input._components))
 
@@ -167,6 +168,7 @@ def _reduce(self: MCTensor, protocol: int) -> Any:
 
 # torch.load reads files of state by default, in which other classes than torch's are errors.
 torch.serialization.add_safe_globals([rebuilt])
+stacked_by_loaders(MCTensor)
 
 
 # Elements shown at each end of a cut dimension, and elements above which dimensions are cut.

@@ -12,7 +12,7 @@ from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.registry import number
 from trainwright.posit.rounding import codes_of, decode, round_to
 from trainwright.support.arguments import require_plain
-from trainwright.support.graphs import library_call
+from trainwright.support.graphs import library_call, stacked_by_loaders
 
 
 class PositTensor(GridTensor):
@@ -170,6 +170,7 @@ def _rebuilt(values: Tensor, fmt: PositFormat, requires_grad: bool, parameter: b
 
 # torch.load reads files of state by default, in which other classes than torch's are errors.
 torch.serialization.add_safe_globals([_rebuilt, PositFormat])
+stacked_by_loaders(PositTensor)
 
 
 class _Conversion(torch.autograd.Function):

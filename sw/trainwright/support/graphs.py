@@ -6,6 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from trainwright.support.arguments import require_unrecorded
 
@@ -73,6 +74,15 @@ def cached_constant(function: Callable[P, T]) -> "_lru_cache_wrapper[T]":
             return function(*args, **kwargs)
 
     return made
+
+
+def stacked_by_loaders(kind: type[torch.Tensor]) -> None:
+    """Let workers of a DataLoader stack tensors of a class, which torch does into shared memory."""
+
+    def stacked(batch: list[torch.Tensor], **_: Any) -> torch.Tensor:
+        return torch.stack(batch)
+
+    default_collate_fn_map[kind] = stacked
 
 
 def addresses(arguments: Iterable[Any]) -> list[Any]:
