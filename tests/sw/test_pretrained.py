@@ -227,7 +227,11 @@ def test_weights_that_cannot_be(capsys, tmp_path, dense):
     assert "does not fit" in complaint(
         str(dense), "--network", "digits", "--weight", "2.weight", "--weight", "0.weight"
     )
+    assert "has 1 matrix (0.weight) for the" in complaint(str(dense), "--weight", "0.weight")
     assert "name them with --weight" in complaint(str(dense), "--weight", "0.weight")
+    trains = dense.with_name("trains.safetensors")
+    save_file({"factor": torch.ones(1, 2, 2, 1)}, trains)
+    assert "has no matrix, only 1 tensor of other dimensions" in complaint(str(trains))
     assert "no matrix 'x'" in complaint(str(dense), "--weight", "x", "--weight", "0.weight")
     assert "unknown number format" in complaint(str(dense), "--network", "digits", "--low", "fp1")
     (tmp_path / "bad.safetensors").write_bytes(b"none")

@@ -62,11 +62,15 @@ def plural(count: float, noun: str) -> str:
 
     >>> plural(1, "batch"), plural(0, "batch"), plural(2, "entry"), plural(2, "day")
     ('batch', 'batches', 'entries', 'days')
+    >>> plural(2, "matrix")
+    'matrices'
     """
     if count == 1:
         return noun
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return noun[:-1] + "ies"
+    if noun.endswith("ix"):
+        return noun[:-2] + "ices"
     return noun + ("es" if noun.endswith(("s", "x", "z", "sh", "tch", "nch")) else "s")
 
 

@@ -102,6 +102,11 @@ def read_dense(path: Path, network: Network, keys: Sequence[str] | None) -> list
     """
     tensors = _tensors(path)
     matrices = sorted((name for name, t in tensors.items() if t.dim() == 2), key=_natural)
+    if not matrices:
+        raise DataError(
+            f"{path} has no matrix, only {amount(len(tensors), 'tensor')} of other dimensions: "
+            "give a state_dict with the weights of dense layers"
+        )
     chosen = list(keys or matrices)
     if missing := [key for key in chosen if key not in matrices]:
         raise DataError(f"--weight: no matrix {missing[0]!r} in {path}; has {', '.join(matrices)}")
