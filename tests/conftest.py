@@ -85,7 +85,7 @@ def narrow_search():
 
     with pytest.MonkeyPatch.context() as patched, tuning() as change:
         patched.setattr(plans, "compiled", first)
-        change("choose", beam=2, least_beam=2)
+        change("choose", beam=1, least_beam=1)
         change("lower", timed=1)
         change("draft", cuts=1, combined_cuts=1)
         yield
