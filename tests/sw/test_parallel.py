@@ -212,10 +212,21 @@ def test_options_that_cannot_be(argv, message, capsys, tmp_path):
     assert message in err and err.count("\n") == 1 and not (tmp_path / "r").exists()
 
 
-def start(count, *argv):
+UNDRAWN = """
+import sys
+from trainwright.cli import main
+from trainwright.report import pictures
+
+pictures.draw_all = lambda *_: {}
+sys.exit(main())
+"""
+"""The command line, as in the tests of this process: pictures take over a second of a run."""
+
+
+def start(count, *argv, program=("-m", "trainwright.cli")):
     """Start ``torchrun`` with gloo workers on this machine, one thread each."""
     run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    command = [sys.executable, *run, "-m", "trainwright.cli", "train", "--json", *map(str, argv)]
+    command = [sys.executable, *run, *program, "train", "--json", *map(str, argv)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
@@ -237,10 +248,11 @@ def alone(capsys, out, *argv):
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_torchrun_workers_end_in_same_bits(count, capsys, tmp_path, drawing):
-    with drawing():  # as the workers do
-        single = alone(capsys, tmp_path / "one", *SHORT)
-    status, out, err = finished(start(count, *SHORT, "--out", tmp_path / "many"))
+def test_torchrun_workers_end_in_same_bits(count, capsys, tmp_path):
+    (tmp_path / "undrawn.py").write_text(UNDRAWN)
+    single = alone(capsys, tmp_path / "one", *SHORT)
+    many = start(count, *SHORT, "--out", tmp_path / "many", program=(str(tmp_path / "undrawn.py"),))
+    status, out, err = finished(many)
     assert status == 0, err
     many = json.loads(out)  # one object: the other workers say nothing
     assert many["digest"] == single["digest"] and many["ranks"] == single["ranks"] != [[16], [8]]
