@@ -1,6 +1,7 @@
 """Faults of Python and C: what they are, and that tests run on them in place of the files."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,23 +78,33 @@ def test_mutant_module_is_imported_by_child_alone():
     assert "FAULT" in code.co_names and trial.module_of(path) == "trainwright.formats.parse"
 
 
-def test_code_that_is_not_built_is_the_same(tmp_path):
+@pytest.fixture(scope="module")
+def posits(tmp_path_factory):
+    """Return a function that builds the kernels of posits with a fault; unchanged ones once."""
+    scratch = tmp_path_factory.mktemp("kernels")
+
+    def built(fault):
+        shutil.rmtree(scratch / "source", ignore_errors=True)
+        return trial.kernel(TARGETS["posit-kernel"], fault, scratch)
+
+    return built
+
+
+def test_code_that_is_not_built_is_the_same(posits):
     """Changed comments make an equal library, wherever the copy of the sources lies."""
-    target = TARGETS["golden-kernel"]
-    path = next(file for file in target.files if file.name == "pack.h")
-    fault = Fault(path, path.read_bytes().index(b"packed"), "packed", "pocked", 1)
-    assert trial.kernel(target, fault, tmp_path) == trial.kernel(target, None, tmp_path)
+    path = next(file for file in TARGETS["posit-kernel"].files if file.name == "odd.h")
+    fault = Fault(path, path.read_bytes().index(b"rounding"), "rounding", "sounding", 1)
+    assert posits(fault) == posits(None)
 
 
-def test_code_that_only_one_build_has_is_not_the_same(tmp_path):
+def test_code_that_only_one_build_has_is_not_the_same(posits):
     """Posits have kernels in float and in double, and some in double alone."""
-    target = TARGETS["posit-kernel"]
     fault = next(
         candidate
-        for candidate in target.faults()
+        for candidate in TARGETS["posit-kernel"].faults()
         if (candidate.path.name, candidate.old) == ("odd.h", "==")
     )
-    assert trial.kernel(target, fault, tmp_path) != trial.kernel(target, None, tmp_path)
+    assert posits(fault) != posits(None)
 
 
 def test_source_mutant_figures_count_killed_and_survived(monkeypatch, capsys, tmp_path):
