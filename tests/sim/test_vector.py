@@ -38,7 +38,10 @@ def small() -> Iterator[RtlAccelerator]:
 
 @pytest.fixture(scope="module")
 def rtl() -> Iterator[RtlAccelerator]:
-    with RtlAccelerator(ALONE, memory_bytes=MEMORY, memory=STALLS) as accelerator:
+    """Simulate 16 lanes, which rows of the cases have; compiled for slow tests."""
+    with RtlAccelerator(
+        replace(ALONE, lanes=16), memory_bytes=MEMORY, memory=STALLS
+    ) as accelerator:
         yield accelerator
 
 
