@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
+import trainwright
 import trainwright.nn as tnn
 
 
@@ -337,3 +338,10 @@ def test_pruned_bias_is_one_error_and_goes_to_torch_once_the_pruning_is_removed(
     wanted = model(x)
     prune.remove(model[0], "bias")
     torch.testing.assert_close(tnn.to_torch(model)(x), wanted)
+
+
+def test_from_torch_of_a_single_layer_names_it_as_the_summary_does():
+    dense = torch.nn.Linear(64, 64)
+    dense.weight.data[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"layer '\(model\)': .* NaN"):
+        trainwright.from_torch(dense, rank=4)

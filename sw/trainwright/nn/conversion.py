@@ -552,7 +552,7 @@ def _convert(
         try:
             train.load_dense(weight, rank=rank, tolerance=tolerance)
         except TensorTrainError as error:
-            raise type(error)(f"layer {candidate.name!r}: {error}") from error
+            raise type(error)(f"layer {candidate.name or '(model)'!r}: {error}") from error
         train.factors.requires_grad_(dense.weight.requires_grad)
         trains[id(dense.weight)] = train
     else:
@@ -763,15 +763,15 @@ def _dense_of(name: str, layer: TensorTrain) -> torch.nn.Module:
     """Return a layer's dense counterpart; ``TypeError`` for a forward of the user's own."""
     if "bias" in vars(layer):
         raise RuntimeError(
-            f"the bias of layer {name!r} is computed by a hook (pruning): call "
+            f"the bias of layer {name or '(model)'!r} is computed by a hook (pruning): call "
             'torch.nn.utils.prune.remove(layer, "bias") first'
         )
     kind = type(layer)
     changed = "forward" in vars(layer) or kind.forward is not TensorTrain.forward
     if changed and kind.to_dense in _TO_DENSE:
         raise TypeError(
-            f"layer {name!r} is a {kind.__name__} with a forward of its own, which no torch layer "
-            "has: give the class a method to_dense() that returns its dense counterpart"
+            f"layer {name or '(model)'!r} is a {kind.__name__} with a forward of its own, which no "
+            "torch layer has: give the class a method to_dense() that returns its dense counterpart"
         )
     return layer.to_dense()
 
@@ -785,8 +785,8 @@ def _tied(name: str, own: torch.nn.Parameter, first: torch.nn.Parameter) -> torc
         return first
     # The row of padding of an embedding is 0 whatever its factors say.
     warnings.warn(
-        f"to_torch: layer {name!r} shares its factors with another, but has other values (by "
-        "padding_idx or numbers): its dense weight is one of its own",
+        f"to_torch: layer {name or '(model)'!r} shares its factors with another, but has "
+        "other values (by padding_idx or numbers): its dense weight is one of its own",
         stacklevel=3,
     )
     return own
