@@ -197,7 +197,7 @@ def check(port: RegisterPort, program: Program, parameters: AcceleratorParameter
     meaning = registers.MEANINGS.get(code, "not a known error")
     text = f"the accelerator stopped at {_named(program, number)}: error {code}, {meaning}"
     last = port.read_registers(registers.LAST, -(-len(EVERY_ENGINE) // 2)).tolist()
-    hung = registers.hung_engines(status)
+    hung = registers.STATUS_FIELDS["HUNG"].value(status)
     for index, engine in enumerate(EVERY_ENGINE):
         if engine & hung:
             given = last[index // 2] >> 16 * (index % 2) & 0xFFFF

@@ -7,7 +7,6 @@ from enum import IntEnum
 from trainwright.accelerator.interface import Counters
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import ARRAYS, ENGINES
-from trainwright.program.fields import Engine
 
 WATCHDOG_CYCLES = 200_000
 """WATCHDOG as the driver sets it: twenty times the slowest memory that a simulation takes."""
@@ -263,8 +262,3 @@ MEANINGS: dict[int, str] = {
 def status_error(status: int) -> tuple[int, int]:
     """Return error code and descriptor number of a STATUS value."""
     return STATUS_FIELDS["CODE"].value(status), STATUS_FIELDS["DESCRIPTOR"].value(status)
-
-
-def hung_engines(status: int) -> Engine:
-    """Return the engines that were busy when the watchdog stopped the run, of a STATUS value."""
-    return Engine(STATUS_FIELDS["HUNG"].value(status))

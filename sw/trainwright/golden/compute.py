@@ -23,6 +23,7 @@ from trainwright.program.elementwise import BODIES
 from trainwright.program.encoding import ProgramError
 from trainwright.program.engines import contraction_of, sums_lanes, tile_rows
 from trainwright.program.footprint import result_digits
+from trainwright.program.table import name_of
 from trainwright.support.errors import errors_as
 
 Values = npt.NDArray[np.float64]
@@ -140,7 +141,7 @@ class OperandReader:
     def _integers(self, words: Words, number: int) -> Values:
         if not number:
             return words.astype(np.float64)
-        with errors_as(self.d.tensor or self.d.operation.name, ProgramError, FormatError):
+        with errors_as(name_of(self.d), ProgramError, FormatError):
             return self.formats[number].decode(words).astype(np.float64)
 
 

@@ -23,6 +23,7 @@ from trainwright.program.fields import EIGHTH, Operation
 from trainwright.program.footprint import rows_written
 from trainwright.program.records import HEADER, OPERATIONS, digest
 from trainwright.program.sample_order import SampleOrder
+from trainwright.program.table import name_of
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Vector
 from trainwright.support import native
@@ -212,7 +213,7 @@ class Executor:
             machine.wrong_format = 0
             d = flat.descriptors[machine.wrong_descriptor]
             assert isinstance(d, Compute)
-            with errors_as(d.tensor or d.operation.name, ProgramError, FormatError):
+            with errors_as(name_of(d), ProgramError, FormatError):
                 self.parameters.number_formats[number].decode([machine.wrong_word])
 
     def _check_exponents(self, flat: Flat, file: ExponentFile) -> None:

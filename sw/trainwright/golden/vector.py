@@ -10,6 +10,7 @@ from trainwright.golden.state import MachineState
 from trainwright.kernels.evaluate import holds, rounded, x_of
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
+from trainwright.program.table import name_of
 from trainwright.program.vector import (
     FACTOR_WIDTH,
     THREADS,
@@ -69,10 +70,9 @@ class PassExecution:
         # would read registers that no instruction wrote.
         for thread in range(threads):
             if (number, thread) not in held:
-                name = self.d.tensor or "VECTOR"
                 raise ProgramError(
-                    f"{name}: instruction {place} reads register {number} of thread {thread}, "
-                    "which nothing wrote"
+                    f"{name_of(self.d)}: instruction {place} reads register {number} of thread "
+                    f"{thread}, which nothing wrote"
                 )
         return np.array([held[number, thread] for thread in range(threads)])
 

@@ -191,10 +191,6 @@ class _Build:
         # Logits go to the host as intermediates do, with the bits that a loss needs.
         return TensorClass.INTERMEDIATE if name in heads else TensorClass.ACTIVATION
 
-    def samples_of(self, name: str) -> tuple[str, ...]:
-        """Return the axes of a value that count samples, which lie last."""
-        return self.samples[:-1] if name in self.network.of_sequences else self.samples
-
     def node(self, node: Node) -> None:
         """Append what makes a value."""
         prefix = self.prefixes[node.name]
@@ -224,7 +220,8 @@ class _Build:
     def layer(self, node: Apply, prefix: str) -> str:
         """Apply a layer to a value: input ``x``, sums ``y``, bias, result ``a``."""
         layer, below = self.network.layers[node.layer], self.values[node.sources[0]]
-        owner, samples = f"l{node.layer + 1}", self.samples_of(node.name)
+        owner, of_sequences = f"l{node.layer + 1}", node.name in self.network.of_sequences
+        samples = self.samples[:-1] if of_sequences else self.samples
         outputs = self.numbered(owner, "j", layer.outputs)
         if layer.window is None:
             # A scale has one axis: each value is multiplied by a number of its own.

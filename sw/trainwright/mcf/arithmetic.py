@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trainwright.mcf import carriers, native, reference
-from trainwright.mcf.expansion import padded, stacked, terms_of, vec_sum
+from trainwright.mcf.expansion import padded, stacked, terms_of
 from trainwright.precision.rounding import exponent_of, scale_by_power
 
 
@@ -160,8 +160,3 @@ def total(x: Tensor, dim: int) -> Tensor:
     if not x.shape[dim]:
         return x.sum(dim)
     return x.squeeze(dim) + 0.0  # torch's sum of -0 is +0
-
-
-def simplest(x: Tensor) -> Tensor:
-    """Round numbers (..., nc) correctly to a plain tensor (...) of the components' type."""
-    return vec_sum(terms_of(x))[0]

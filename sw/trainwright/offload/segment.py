@@ -656,7 +656,7 @@ class Segment:
                 value if n in reached else None for n, _ in layers for value in back.factors[n]
             ],
             biases=[
-                _shortened(value, layer.rows) if n in reached else None
+                value[: layer.rows] if n in reached else None
                 for (n, layer), value in zip(layers, back.biases, strict=True)
                 if value is not None
             ],
@@ -755,10 +755,6 @@ def _padded_bias(layer: ProgramLayer) -> torch.Tensor | None:
         return None
     bias, padding = _on_host(layer.bias), prod(layer.outputs) - layer.rows
     return torch.nn.functional.pad(bias, (0, padding)) if padding else bias
-
-
-def _shortened(values: torch.Tensor, count: int) -> torch.Tensor:
-    return values if len(values) == count else values[:count]
 
 
 def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from trainwright.program.table import (
     Limits,
     bits,
     derived,
+    name_of,
     only,
     repeated,
 )
@@ -170,7 +171,7 @@ class ExponentFile:
         Raises ``ProgramError`` where an operand would be shifted by more than ``most_alignment``,
         or an exponent leaves its 8 bits.
         """
-        name = d.tensor or d.operation.name
+        name = name_of(d)
         x, g, z = (self.exponents[n] for n in (d.x_exponent, d.g_exponent, d.z_exponent))
         scaled = d.exponent_rule.scaled(x, g, z, most_alignment)
         left = max(scaled.shifts.x, scaled.shifts.g)
@@ -195,7 +196,7 @@ class ExponentFile:
             value = self.exponents[scalar.plus] - self.exponents[scalar.minus] + scalar.offset
             if scalar.strict and value < 0:
                 raise ProgramError(
-                    f"{d.tensor or 'VECTOR'}: a shift of {value} by the exponents of slots "
+                    f"{name_of(d)}: a shift of {value} by the exponents of slots "
                     f"{scalar.plus} and {scalar.minus}; it must be at least 0"
                 )
             if scalar.kind is ScalarKind.VALUE:

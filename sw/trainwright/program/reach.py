@@ -14,6 +14,7 @@ from trainwright.program.exponents import MoveScales
 from trainwright.program.fields import REGISTERS
 from trainwright.program.footprint import external, footprint
 from trainwright.program.samples import Samples
+from trainwright.program.table import name_of
 from trainwright.program.vector import Vector
 
 MOST_STEPS = 1 << 32
@@ -160,7 +161,7 @@ class _Walk:
             else:
                 steps = d.runs * d.beats if isinstance(d, Transfer) else d.steps
             self._count(times, times * steps)
-            named = f"descriptor {number}: {d.tensor or d.operation.name}"
+            named = f"descriptor {number}: {name_of(d)}"
             self._inside(d, named)
             if isinstance(d, Transfer | Samples):
                 self._outside(d, named)

@@ -10,7 +10,7 @@ from trainwright.program.fields import (
     Target,
 )
 from trainwright.program.sample_order import order_mask
-from trainwright.program.table import Header, bits, derived, only, unencoded
+from trainwright.program.table import Header, bits, derived, name_of, only, unencoded
 from trainwright.support.text import amount
 
 PIXEL_WIDTHS = (4, 8)
@@ -76,7 +76,7 @@ class Samples(Header):
 
 def check_samples(d: Samples, p: AcceleratorParameters) -> None:
     """Raise ``ProgramError`` for what no accelerator of these parameters fetches."""
-    name = d.tensor or d.operation.name
+    name = name_of(d)
     if not p.sample_loads:
         raise ProgramError(
             f"{name} fetches samples by address, which this accelerator cannot; use one with "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
 from trainwright.program.footprint import stream_span
-from trainwright.program.table import Limits, is_within
+from trainwright.program.table import Limits, is_within, name_of
 from trainwright.program.vector import (
     CONSTANTS,
     FACTOR_WIDTH,
@@ -53,7 +53,7 @@ def _require_apart(d: Vector) -> None:
             first, last = stream_span(d, read)
             if first <= high and low <= last and d.streams[read] != d.streams[written]:
                 raise ProgramError(
-                    f"{d.tensor or 'VECTOR'}: stream {written} writes rows {low} to {high}, of "
+                    f"{name_of(d)}: stream {written} writes rows {low} to {high}, of "
                     f"which stream {read} reads some in another order; give them other rows"
                 )
 
@@ -77,7 +77,7 @@ def check_code(body: Sequence["Descriptor"]) -> None:
 
 
 def _check_pass(d: Vector, held: dict[int, Instruction]) -> None:
-    name = d.tensor or "VECTOR"
+    name = name_of(d)
     users = {Memory.READ: 0, Memory.WRITE: 0}
     for place in range(d.entry, d.entry + d.length):
         if place not in held:

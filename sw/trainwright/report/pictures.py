@@ -264,10 +264,9 @@ def has_photos(data: DataSet) -> bool:
     return data.name not in STROKES
 
 
-def draw_samples(
-    evaluation: Evaluation, data: DataSet, names: Sequence[str], columns: int = 6
-) -> bytes:
+def draw_samples(evaluation: Evaluation, data: DataSet, names: Sequence[str]) -> bytes:
     """Test images with their predicted classes: the first mistakes, then the first others."""
+    columns = 6
     wrong = np.flatnonzero(evaluation.predictions != evaluation.labels)[:columns]
     right = np.flatnonzero(evaluation.predictions == evaluation.labels)
     shown = np.concatenate([wrong, right[: 3 * columns - len(wrong)]])

@@ -78,10 +78,10 @@ def round_trained(
     open_driver: DriverFactory,
     tolerances: Sequence[float],
     *,
-    epochs: int = 0,
-    test_samples: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    stop: Callable[[], bool] = lambda: False,
+    epochs: int,
+    test_samples: int | None,
+    progress: Callable[[int, int], None],
+    stop: Callable[[], bool],
 ) -> list[tuple[Rounded, TrainingState]]:
     """Return the model at each tolerance, classified through the accelerator, with its state.
 

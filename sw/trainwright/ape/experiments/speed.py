@@ -14,7 +14,7 @@ from trainwright.ape.adapter import Adapter
 from trainwright.ape.conv import conv2d
 from trainwright.ape.decider import counted_kinds
 from trainwright.ape.gemm import gemm
-from trainwright.support.finding import Finding, Progress, Tell, silent, tracked
+from trainwright.support.finding import Finding, Progress, Tell, tracked
 from trainwright.support.stopwatch import least_seconds
 from trainwright.support.tables import markdown, table
 
@@ -94,11 +94,9 @@ def _rows(
     return rows
 
 
-def run_gemm(
-    size: int, device: torch.device, repeats: int = 3, seed: int = 0
-) -> list[ProductTiming]:
+def run_gemm(size: int, device: torch.device, repeats: int) -> list[ProductTiming]:
     """Measure square products of uniform (0, 1) matrices, then of random int16 matrices."""
-    random = torch.Generator().manual_seed(seed)
+    random = torch.Generator().manual_seed(0)
     a = torch.rand(size, size, generator=random).to(device)
     b = torch.rand(size, size, generator=random).to(device)
     exact = a.to(torch.float64) @ b.to(torch.float64)
@@ -135,17 +133,13 @@ def run_adapter(size: int, device: torch.device, repeats: int = 5) -> ProductTim
     )
 
 
-def run_conv(
-    device: torch.device,
-    batch: int = 1,
-    progress: Progress = silent,
-) -> list[ProductTiming]:
+def run_conv(device: torch.device, progress: Progress) -> list[ProductTiming]:
     """Measure ResNet-18's convolution shapes, forward, with the error against float64."""
     rows = []
     shapes = list(enumerate(RESNET18))
     for number, (channels, size, filters, kernel, stride) in tracked(shapes, progress):
         random = torch.Generator().manual_seed(number)
-        x = torch.rand(batch, channels, size, size, generator=random).to(device)
+        x = torch.rand(1, channels, size, size, generator=random).to(device)
         weight = torch.randn(filters, channels, kernel, kernel, generator=random).to(device)
         shape: dict[str, Any] = {"stride": stride, "padding": kernel // 2}
         exact = functional.conv2d(x.to(torch.float64), weight.to(torch.float64), **shape)

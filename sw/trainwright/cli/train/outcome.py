@@ -174,9 +174,9 @@ def round_job(
     open_driver: DriverFactory,
     tolerance: float,
     *,
-    epochs: int = 0,
-    beside: list[str] | None = None,
-    stop: Callable[[], bool] = lambda: False,
+    epochs: int,
+    beside: list[str] | None,
+    stop: Callable[[], bool],
 ) -> Rounded:
     """Round the trained model to ``tolerance`` and to others around it, and write what came out.
 

@@ -126,7 +126,9 @@ def require_words(network: Network, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for tensors that the words cannot hold, whole or in digits."""
     _require_factors(network, p)
     _require_widths(network, p)
-    _require_coded(network, p)
+    for kind, fmt in network.coded_used:
+        with errors_as(f"network {network.name!r} has {kind}s of {fmt}", CompileError, ValueError):
+            p.format_number(fmt)
     if network.widths.bias > p.result_width:
         remedies = "an accelerator with word_width=16"
         if p.narrow:
@@ -135,13 +137,6 @@ def require_words(network: Network, p: AcceleratorParameters) -> None:
             f"network {network.name!r} has biases of {network.widths.bias} bits, the words of this "
             f"accelerator have {p.result_width}: choose bias = {p.result_width}, or {remedies}"
         )
-
-
-def _require_coded(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for coded formats that the accelerator lacks."""
-    for kind, fmt in network.coded_used:
-        with errors_as(f"network {network.name!r} has {kind}s of {fmt}", CompileError, ValueError):
-            p.format_number(fmt)
 
 
 def _require_factors(network: Network, p: AcceleratorParameters) -> None:
