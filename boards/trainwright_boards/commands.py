@@ -72,11 +72,12 @@ def _boards_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--check", action="store_true",
-        help="of --runs: also compare the design of each run with the one that this version makes",
+        help="with --runs: also compare each run's design with the one that this version makes",
     )  # fmt: skip
     parser.add_argument(
-        "--builds", type=Path, metavar="FOLDER", help="of --table2 (default: build)"
-    )
+        "--builds", type=Path, metavar="FOLDER",
+        help="for --table2: folder of the builds (default: build)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -213,7 +214,7 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         "--network", metavar="NAME", help="make sure that this network's training step fits"
     )
     parser.add_argument(
-        "--batch", type=positive, metavar="N", help=f"of that network (default: {BATCH})"
+        "--batch", type=positive, metavar="N", help=f"samples of that step (default: {BATCH})"
     )
     add_options(parser, NumberOptions)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
@@ -257,7 +258,7 @@ def _wiring_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _route_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of synthesis, placement and routing."""
-    parser.add_argument("--seed", type=positive, metavar="N", help="of the placement (default: 1)")
+    parser.add_argument("--seed", type=positive, metavar="N", help="placement seed (default: 1)")
     parser.add_argument(
         "--seeds",
         type=positive,
@@ -265,7 +266,7 @@ def _route_arguments(parser: argparse.ArgumentParser) -> None:
         help="no bitstream: place and route with seeds 1 to N, and tell the median Fmax",
     )
     parser.add_argument(
-        "--jobs", type=positive, default=1, metavar="N", help="of --seeds, how many at once"
+        "--jobs", type=positive, default=1, metavar="N", help="seeds tried at once (default: 1)"
     )
     stages = parser.add_mutually_exclusive_group()
     stages.add_argument(
@@ -298,7 +299,9 @@ def _append_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--append", type=Path, metavar="FILE", help="add a line of the figures to it, as JSON"
     )
-    parser.add_argument("--label", default="", metavar="TEXT", help="of that line, say a commit")
+    parser.add_argument(
+        "--label", default="", metavar="TEXT", help="text in that line, such as a commit"
+    )
 
 
 def _accelerator_argument(parser: argparse.ArgumentParser) -> None:
@@ -622,7 +625,9 @@ def _load_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bitstream", type=Path, metavar="FILE", help="default: that of `trainwright build BOARD`"
     )
-    parser.add_argument("--memory", choices=MEMORIES, help=f"of that build (default: {BLOCK})")
+    parser.add_argument(
+        "--memory", choices=MEMORIES, help=f"memory that it was built with (default: {BLOCK})"
+    )
 
 
 def _load(args: argparse.Namespace) -> int:

@@ -36,6 +36,14 @@ from trainwright.network import Network
 from trainwright.support.arguments import require_seed
 from trainwright.support.text import amount
 
+HARDWARE = "the back end against the golden model"
+KERNEL = "the golden model's C kernel against its interpreter"
+"""Values of ``StepCheck.compared``."""
+MOST_SEED = (1 << 63) - 1
+"""Greatest seed of random operands that torch and numpy both take."""
+MASKS = 0
+"""Seed of the masks of dropout in a check."""
+
 
 def programs_of(step: CompiledStep) -> list[RunProgram]:
     """Return the programs of a step by their names, to name what wrote a value."""
@@ -190,10 +198,6 @@ class StepCheck:
         }
 
 
-MOST_SEED = (1 << 63) - 1
-"""Greatest seed of random operands that torch and numpy both take."""
-
-
 def check_step(
     network: Network,
     batch: int,
@@ -224,9 +228,6 @@ def check_step(
     )
 
 
-HARDWARE = "the back end against the golden model"
-
-
 def is_kernel(accelerator: Accelerator) -> bool:
     """Return whether an accelerator is the golden model's C kernel, compared with the interpreter.
 
@@ -241,10 +242,6 @@ def is_kernel(accelerator: Accelerator) -> bool:
             "(--backend rtl)"
         )
     return True
-
-
-KERNEL = "the golden model's C kernel against its interpreter"
-"""Text for checks of the kernel."""
 
 
 @contextmanager
@@ -281,10 +278,6 @@ def compare_results(step: CompiledStep, golden: Results, other: Results) -> Comp
         slots = tuple(tensor.name for tensor in program.tensors)
         comparison.merge(compare_runs(ours.run, theirs.run, slots, named))
     return comparison
-
-
-MASKS = 0
-"""Seed of the masks of dropout in a check."""
 
 
 def summary(figures: Mapping[str, Any], compared: str = HARDWARE) -> str:
