@@ -48,9 +48,9 @@ class _Mode(TorchDispatchMode):
             aten.addmm.default: self._addmm,
             aten.baddbmm.default: self._addmm,
             aten.addbmm.default: self._addbmm,
-            aten.mv.default: self._mv,
+            aten.mv.default: lambda a, x: self._gemm(a, x[:, None])[:, 0],
             aten.addmv.default: self._addmv,
-            aten.dot.default: self._dot,
+            aten.dot.default: lambda x, y: self._gemm(x[None], y[:, None])[0, 0],
             aten.convolution.default: self._convolution,
             aten.convolution_backward.default: self._convolution_backward,
         }
@@ -103,18 +103,12 @@ class _Mode(TorchDispatchMode):
         left = a.transpose(0, 1).flatten(1)  # (M, B K)
         return self._gemm(left, b.flatten(0, 1), c=c, alpha=alpha, beta=beta)
 
-    def _mv(self, a: Tensor, x: Tensor) -> Tensor:
-        return self._gemm(a, x[:, None])[:, 0]
-
     def _addmv(
         self, c: Tensor, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1
     ) -> Tensor:
         shape = (a.shape[0], 1)
         whole = c.expand(a.shape[0]).reshape(shape)
         return self._gemm(a, x[:, None], c=whole, alpha=alpha, beta=beta)[:, 0]
-
-    def _dot(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._gemm(x[None], y[:, None])[0, 0]
 
     def _convolution(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, stride: list[int],

@@ -202,14 +202,11 @@ class Session:
         if route is None or not isinstance(x, torch.Tensor) or not route.chain.takes(x):
             return self._plan.compute_alone(layer, x)
         self._begun.add(route)
-        run = ProgramRun(route, x, self._plan.compute_alone, self._leave)
+        run = ProgramRun(route, x, self._plan.compute_alone, lambda n: self._left.add(n.name))
         self._runs.append(run)
         result = run.following(operation, (x,))
         assert result is not None
         return result
-
-    def _leave(self, node: fx.Node) -> None:
-        self._left.add(node.name)
 
     def _going_on(self, operation: Operation, x: Any) -> torch.Tensor | None:
         """Return a layer's outputs where it is part of a program that runs."""

@@ -136,7 +136,7 @@ def encode(x: Tensor, rows: Tensor, columns: Tensor, bits: int, moduli: Moduli) 
     count, first = _digit_count(bits), bits - _WIDTH * (_digit_count(bits) - 1)
     weights = _digit_weights(bits, moduli)
     if (library := _library(x)) is not None:
-        parts = _planes(x)
+        parts = x.movedim(-1, 0).contiguous()
         out = torch.empty(len(moduli), *x.shape[:2], dtype=torch.int8)
         numbers = torch.tensor(moduli, dtype=torch.float64)
         _call(library.residues_encode, parts, x[..., 0].numel(), x.shape[-1], *x.shape[:2], rows,
@@ -354,11 +354,6 @@ def _library(x: Tensor) -> Any:
     if x.device.type != "cpu":
         return None
     return load(_SOURCE, *(("-DDOUBLE",) if x.dtype is torch.float64 else ()))
-
-
-def _planes(x: Tensor) -> Tensor:
-    """Return components (nc, m, n), contiguous."""
-    return x.movedim(-1, 0).contiguous()
 
 
 def _call(function: Any, *arguments: Tensor | int) -> None:

@@ -76,8 +76,8 @@ class MachineArithmetic:
 
 
 @dataclass(frozen=True)
-class _Stepwise:
-    """Elementwise operations in ``format``, each rounded."""
+class Simulated:
+    """Arithmetic in a format that the machine lacks (simHalf): every operation is rounded."""
 
     format: PrecisionFormat
 
@@ -102,12 +102,8 @@ class _Stepwise:
         return matmul_rounded(a, b, self.format)
 
 
-class Simulated(_Stepwise):
-    """Arithmetic in a format that the machine lacks (simHalf): every operation is rounded."""
-
-
 @dataclass(frozen=True)
-class Inner(_Stepwise):
+class Inner(Simulated):
     """BLAS-2 level (3.6): inner products under Assumption 2.4, all other operations in low."""
 
     high: PrecisionFormat

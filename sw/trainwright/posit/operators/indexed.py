@@ -68,14 +68,10 @@ def added(x: Tensor, places: Tensor, values: Tensor, fmt: PositFormat, *how: Any
     return by_place(rows, where, x.numel(), fmt, *how).reshape(x.shape)
 
 
-def _product(terms: Tensor, fmt: PositFormat) -> Tensor:
-    return product_along(fmt, terms, 1)
-
-
 REDUCTIONS: dict[str, tuple[Reducing, float]] = {
     "sum": (_sum, 0.0),
     "mean": (_sum, 0.0),
-    "prod": (_product, 1.0),
+    "prod": (lambda terms, fmt: product_along(fmt, terms, 1), 1.0),
     "amax": (lambda terms, fmt: terms.amax(1), -math.inf),
     "amin": (lambda terms, fmt: terms.amin(1), math.inf),
 }
