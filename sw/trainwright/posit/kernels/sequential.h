@@ -5,20 +5,23 @@
    sum of a block leaves the range in which the word has two or more fraction bits, rounding is one
    addition and one subtraction of a power of two; elsewhere it is the rule of lanes.h. */
 
-#define DEPTH 64
 #if defined(__AVX512BW__) && !defined(DOUBLE)
 #define TABLED 1
+#define DEPTH_BITS 7
 /* Eight vectors of sums: each product and sum waits some 19 cycles for the one before, and a
    processor that starts four vector instructions in a cycle runs dry with four vectors. */
 #define WIDEST 128
 #include <immintrin.h>
 #else
+#define DEPTH_BITS 6
 #define WIDEST 64 /* 128 would take all registers of AVX2 */
 #if defined(__AVX2__) && defined(__FMA__) && !defined(DOUBLE)
 #define SHUFFLED 1
 #include <immintrin.h>
 #endif
 #endif
+
+#define DEPTH (1 << DEPTH_BITS)
 
 /* Constants for the quick rounding; numbers are twice their value, so that the exponent field of one
    is a multiple of 2^es, and its top bit says which regimes grow upwards. */
@@ -48,7 +51,8 @@ static quick quick_of(int n, int es) {
     q.es = es;
     q.regimes = ((MAGNITUDE >> 1) >> es) & ~(EXPONENT_ONE - 1);
     q.base = (INT)(FRACTION + es + 3 - n) * EXPONENT_ONE;
-    /* Products keep 1 fraction bit; below 2^high sums have 6, and grow by less than 2 in DEPTH. */
+    /* Products keep 1 fraction bit; below 2^high sums have 6, and rounding makes
+       them grow by less than 4 in DEPTH: (1 + 2^-7)^128 < 4. */
     q.lowest = n - 4 - es >= 0 ? -((n - 3 - es) << es) : 1;
     q.high = n - 9 - es >= 0 ? (n - 8 - es) << es : -1;
 #ifdef TABLED
@@ -119,15 +123,17 @@ static inline int all_within(const REAL *restrict x, int64_t count, range r) {
 }
 
 /* Sums that allow the quick rounding. With a largest exponent `top` of products and `scale` of sums
-   they stay below DEPTH 2^(top + 2) + 2^(scale + 1) <= 2^(max + 9) <= 2^(high - 1). */
-static range sums_for(const quick *q) { return range_of(q->lowest, q->high - 10); }
+   they stay below DEPTH 2^(top + 2) + 2^(scale + 1) <= 2^(max + DEPTH_BITS + 3) <= 2^(high - 2). */
+static int highest(const quick *q) { return q->high - 5 - DEPTH_BITS; }
+
+static range sums_for(const quick *q) { return range_of(q->lowest, highest(q)); }
 
 /* Factors whose products with numbers of this extent, which is finite, allow it. */
 static range factors_for(extent e, const quick *q) {
     const int bias = (int)(MAGNITUDE >> (FRACTION + 1));
     if (e.most == 0) return range_of(-bias, bias);
     return range_of(q->lowest - (int)(e.least >> FRACTION) + bias,
-                    q->high - 10 - (int)(e.most >> FRACTION) + bias);
+                    highest(q) - (int)(e.most >> FRACTION) + bias);
 }
 
 enum { RULE, QUICK, TO_ODD };
