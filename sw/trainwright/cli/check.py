@@ -113,7 +113,9 @@ def _run(options: CheckOptions) -> int:
     if on_chip:
         shared.require_unset(options, ["rounding_mode"], "does not go with --update chip: omit it")
     else:
-        shared.require_unset(options, ["loss", "steps"], "is for --update chip: add that")
+        shared.require_unset(
+            options, ["loss", "steps"], "is for a step on the chip: add --update chip"
+        )
     stochastic = options.rounding_mode != ROUNDINGS[0]
     network = options.network_named(options.network)
     # Refused before a simulator is built.

@@ -3,6 +3,7 @@
 import gzip
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ def _images_and_labels() -> tuple[npt.ArrayLike, npt.ArrayLike]:
             "data set 'digits' comes with scikit-learn, which is not installed: "
             "pip install 'trainwright[train]'"
         ) from None
-    bundled = load_digits()
+    bundled: Any = load_digits()
     return bundled["data"], bundled["target"]
 
 
