@@ -1,9 +1,9 @@
-from itertools import product
 from random import Random
 
 import pytest
 from amaranth.hdl import Value
 from kept import simulated
+from stalled import stalled_cases
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
@@ -112,19 +112,7 @@ def simulate(p, commands, memory, *, latency=4, stall=0.0, seed=0):
     return writes, cycles, bus
 
 
-STALLS = (0, 0.4)
-CASES = [
-    pytest.param(
-        *case, id=f"seed{case[0]}-{case[1]}-stall{case[2]}",
-        marks=[] if case[::2] == (0, STALLS[number % 2]) else [pytest.mark.slow],
-    )
-    for number, name in enumerate(PARAMETERS)
-    for case in product((0, 1), (name,), STALLS)
-]  # fmt: skip
-"""Seeds, sizes and stalls. In the default suite sizes take turns with and without stalls."""
-
-
-@pytest.mark.parametrize("seed, name, stall", CASES)
+@pytest.mark.parametrize("seed, name, stall", stalled_cases(PARAMETERS))
 def test_load_matches_model_on_random_commands(name, stall, seed):
     p = PARAMETERS[name]
     random = Random(f"load {name} {stall} {seed}")

@@ -230,3 +230,12 @@ def test_mapped_back_end_bad_place_is_one_error(tmp_path, capsys, target, words)
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("trainwright: error:")
     assert all(word in error for word in words), error
+
+
+def test_mapped_design_of_an_earlier_version_is_to_be_built_again(tmp_path, capsys):
+    """Tables of functions may have other contents there, which no program could tell."""
+    file = tmp_path / "uio0"
+    file.write_bytes((0x54525733).to_bytes(4, "little") + bytes(1 << 17))
+    assert main(["check", "--backend", f"mmio:{file}@0,@0x10000+0x10000"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "another version" in error and "build and load its bitstream again" in error

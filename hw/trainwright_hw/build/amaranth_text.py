@@ -1,14 +1,14 @@
 """RTLIL text from Amaranth, without megabytes of zeros.
 
-This is the only module that uses private names of Amaranth: a method of its back end, and one of
-its netlists. ``tests/hw/test_convert.py`` checks that they still work as assumed.
+This is the only module that uses a private name of Amaranth: one method of its back end.
+``tests/hw/test_convert.py`` checks that the method still works as assumed.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from amaranth.back import rtlil
-from amaranth.hdl import Elaboratable, IOPort, Signal, _nir
+from amaranth.hdl import Elaboratable, IOPort, Signal
 
 from trainwright.support.collecting import uncollected
 from trainwright_hw.arith.multiplier import DevicePlatform
@@ -32,7 +32,7 @@ def rtlil_text(
     of each cell and wire.
     """
     # Conversion makes millions of lasting objects: collecting would take half of its time.
-    with uncollected(), _without_zeros(), _unchecked():
+    with uncollected(), _without_zeros():
         return rtlil.convert(design, name=name, ports=ports, platform=platform, emit_src=sources)
 
 
@@ -49,18 +49,3 @@ def _without_zeros() -> Iterator[None]:
         yield
     finally:
         rtlil.ModuleEmitter.emit_memory = emit
-
-
-@contextmanager
-def _unchecked() -> Iterator[None]:
-    """Make values of nets without asserting that each is one: a tenth of a conversion's time."""
-    checked, net = _nir.Value.__new__, _nir.Net
-
-    def unchecked(cls, nets=()):
-        return tuple.__new__(cls, (nets,) if isinstance(nets, net) else nets)
-
-    _nir.Value.__new__ = unchecked
-    try:
-        yield
-    finally:
-        _nir.Value.__new__ = checked

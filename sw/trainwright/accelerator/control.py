@@ -42,7 +42,12 @@ def introduce(port: RegisterPort, parameters: AcceleratorParameters) -> None:
     """Raise ``AcceleratorError`` where there is no accelerator of these parameters."""
     identity, fingerprint = port.read_registers(registers.IDENTITY, 2).tolist()
     if identity != registers.IDENTITY_VALUE:
-        raise AcceleratorError(f"no accelerator: its IDENTITY reads 0x{identity:08x}")
+        text = f"its IDENTITY reads 0x{identity:08x}, not 0x{registers.IDENTITY_VALUE:08x}"
+        if identity >> 8 == registers.IDENTITY_VALUE >> 8:
+            raise AcceleratorError(
+                f"the design is of another version: {text}; build and load its bitstream again"
+            )
+        raise AcceleratorError(f"no accelerator: {text}")
     if fingerprint != parameters.fingerprint:
         known = [name for name in PRESETS if preset(name).fingerprint == fingerprint]
         raise AcceleratorError(

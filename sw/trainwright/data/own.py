@@ -349,7 +349,9 @@ def _input_columns(cells: Cells, target: str, options: OwnOptions) -> dict[str, 
     inputs = [name for name in cells.columns if name != target and name not in ignored]
     for name in (target, *inputs):
         if name in cells.unreadable:
-            remedy = "choose another --target" if name == target else f"--ignore {name}"
+            remedy = f"leave the column out with --ignore {name}"
+            if name == target:
+                remedy = "choose another --target"
             raise DataError(f"{cells.unreadable[name]}: {remedy}")
     if not inputs:
         raise DataError(

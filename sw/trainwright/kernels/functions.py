@@ -63,9 +63,10 @@ def log2_table() -> FunctionTable:
 
 
 def _of_signed_words(function: Callable[[Any], Any], base_width: int) -> FunctionTable:
-    """Tabulate over [-4, 4), as words in units of 2^-13 are; 0 below it and 1 above it.
+    """Tabulate a function that goes from 0 at -4 to 1 at 4.
 
-    The lowest 16 bits of a negative word are those of the upper half of a table.
+    The index is a word of 16 bits in units of 2^-13. Negative words have the highest bit, and so
+    they find the upper half of the table.
     """
     return make_table(
         function,

@@ -84,40 +84,41 @@ def with_remedies(
                 return True
         return False
 
-    best: dict[str, str] = {}
-
-    def batches() -> Iterator[None]:
+    # Each search yields the best remedy so far after a trial that fits, and "" after another.
+    def batches() -> Iterator[str]:
         # Small batches first: they take less to compile, and a larger one is tried if they fit.
         for tried in _batches(batch):
-            for samples in tried:
-                if not fits(samples, p):
-                    break
-                best["batch"] = f"use a batch of {samples}, which fits"
-                yield
-            if "batch" in best:
+            remedy = ""
+            for samples in takewhile(lambda n: fits(n, p), tried):
+                remedy = f"use a batch of {samples}, which fits"
+                yield remedy
+            if remedy:
                 return
-            yield
+            yield ""
 
-    def sizes() -> Iterator[None]:
+    def sizes() -> Iterator[str]:
         # Large scratchpads first, for the same reason.
         for size in takewhile(lambda q: fits(batch, q), _sizes(p)):
-            rows = size.scratchpad_rows
-            best["size"] = f"an accelerator with scratchpad_rows={rows} fits"
-            yield
+            yield f"an accelerator with scratchpad_rows={size.scratchpad_rows} fits"
 
-    def presets() -> Iterator[None]:
+    def presets() -> Iterator[str]:
         for name in islice(_presets(p), TUNING.effort.trial_presets):
             if fits(batch, preset(name)):
-                best["preset"] = f"preset {name} fits"
+                yield f"preset {name} fits"
                 return
-            yield
+            yield ""
 
     # In turns, so that a kind whose next trial takes long leaves effort for the other kinds: a
     # batch of 4 of `fashion` takes all of it on 2,048 rows, and does not fit.
-    searches = [sizes(), presets(), batches()]
+    searches = {"size": sizes(), "preset": presets(), "batch": batches()}
+    best: dict[str, str] = {"batch": "", "size": "", "preset": ""}
     while searches:
-        searches = [search for search in searches if next(search, searches) is None]
-    remedies = [best[kind] for kind in ("batch", "size", "preset") if kind in best]
+        for kind in tuple(searches):
+            remedy = next(searches[kind], None)
+            if remedy is None:
+                del searches[kind]
+            best[kind] = remedy or best[kind]
+    remedies = [*filter(None, best.values())]
     if not remedies and is_spent():
         remedies.append(
             "try a smaller batch, smaller layers or ranks: no remedy was found before the trials "
