@@ -1,6 +1,7 @@
 """``MCTensor`` as a tensor: making, viewing, printing, converting, storing."""
 
 import copy
+import math
 import pickle
 from decimal import Decimal
 from fractions import Fraction
@@ -136,6 +137,16 @@ def test_mcf_tensor_types_convert():
     assert half.dtype is F16 and abs(half.item() - 0.1) < 2.0**-25
     assert x.to("cpu") is x and x.item() == pytest.approx(0.1, abs=0)
     assert torch.equal(x.to_float64(), torch.tensor(0.1, dtype=F64))
+
+
+@pytest.mark.parametrize("nc", [1, 2, 3])
+def test_mcf_infinities_convert_to_every_type(nc):
+    special = torch.tensor([math.inf, -math.inf, math.nan, 1e300, -1e300, -0.0, 1.5], dtype=F64)
+    x = mcf.tensor(special, nc=nc)
+    for dtype in (F16, BF16, F32, F64):
+        got = x.to(dtype).components
+        assert torch.equal(got[..., 0].view(torch.uint8), special.to(dtype).view(torch.uint8))
+        assert not got[..., 1:].any()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

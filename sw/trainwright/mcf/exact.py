@@ -120,4 +120,7 @@ def converted(x: Tensor, dtype: torch.dtype, nc: int) -> Tensor:
         zero = torch.zeros_like(parts[0])
         return finished([*parts, *[zero] * nc][:nc], x[..., 0].to(dtype))
     terms = cut(parts, dtype, nc)
-    return finished(terms, terms[0])
+    # The passes make NaN of infinities and lose signs of zeros: the leading component has both.
+    lead = x[..., 0]
+    kept = torch.isfinite(lead) & (terms[0] != 0)
+    return finished(terms, torch.where(kept, terms[0], lead.to(dtype)))
