@@ -128,6 +128,12 @@ def test_determinant_of_any_size_follows_torch():
     assert torch.linalg.det(mcf.tensor(torch.eye(3) * 1e38, nc=2)).item() == math.inf
 
 
+def test_slogdet_of_singular_matrices_is_torchs():
+    for matrix in (torch.zeros(3, 3), torch.ones(2, 2)):
+        sign, logarithm = torch.linalg.slogdet(mcf.tensor(matrix, nc=2))
+        assert float(sign) == 0 and float(logarithm) == -math.inf
+
+
 @pytest.mark.parametrize("dtype, nc, bits", KINDS)
 def test_cholesky_factors_positive_definite_matrices(dtype, nc, bits):
     x = _drawn((2, 6, 6), dtype, nc, 10)
@@ -138,6 +144,17 @@ def test_cholesky_factors_positive_definite_matrices(dtype, nc, bits):
     assert torch.equal(torch.linalg.cholesky(a.mT, upper=True), low.mT)
     with pytest.raises(LinAlgError, match="leading minor of order 2 is not positive"):
         torch.linalg.cholesky(mcf.tensor([[1.0, 2.0], [2.0, 3.0]], nc=nc, dtype=dtype))
+
+
+def test_cholesky_of_rows_of_any_size_has_all_digits():
+    b = _drawn((4, 4), F64, 2, 5)
+    rows = 2.0 ** torch.tensor([510.0, 0, -500, -510], dtype=F64)
+    a = (torch.matmul(b, b.mT) + torch.eye(4, dtype=F64)) * rows * rows[:, None]
+    with mpmath.workprec(3000):
+        exact = mpmath.cholesky(_matrix(a))
+    for factor in (torch.linalg.cholesky(a), torch.linalg.cholesky(a, upper=True).mT):
+        got = _matrix(factor)
+        assert all(abs(got[i, i] / exact[i, i] - 1) <= 4 * 2.0**-106 for i in range(4))
 
 
 @pytest.mark.parametrize("shape", [(2, 7, 4), (4, 7), (5, 5), (1, 1)])
@@ -258,6 +275,18 @@ def test_lstsq_of_full_rank_solves_the_normal_equations(dtype, nc, bits):
         wanted = mpmath.fsum(v**2 for v in rest[:, j])
         assert abs(_matrix([value.residuals.fractions()])[j] - wanted) <= wanted * 2.0 ** (1 - bits)
     assert torch.linalg.lstsq(a, b, rcond=0.99).rank < 3
+
+
+@pytest.mark.parametrize("driver", ["gelsy", "gelsd"])
+@pytest.mark.parametrize("power, power_b", [(-1000, -1000), (1015, 400), (-500, -1000)])
+def test_lstsq_near_the_ends_of_the_range_has_all_digits(driver, power, power_b):
+    a, b = _drawn((6, 3), F64, 2, 6) * 2.0**power, _drawn((6, 1), F64, 2, 7) * 2.0**power_b
+    solution, _, rank, values = torch.linalg.lstsq(a, b, driver=driver)
+    exact, right = _matrix(a), _matrix(b)
+    want = mpmath.lu_solve(exact.T * exact, exact.T * right)
+    assert _apart(_matrix(solution), want) <= 4 * 2.0**-106 and int(rank) == 3
+    if driver == "gelsd":
+        assert torch.allclose(values.fc / torch.linalg.svdvals(a.fc), torch.ones(3, dtype=F64))
 
 
 @pytest.mark.parametrize("driver", ["gelsd", "gelss"])

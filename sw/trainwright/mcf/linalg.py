@@ -23,7 +23,7 @@ from trainwright.mcf.graph import in_graph, result, wants_grad
 from trainwright.mcf.operands import components_of, model
 from trainwright.mcf.protocol import handles_one
 from trainwright.mcf.tensor import MCTensor, shape_of, wrap
-from trainwright.precision.rounding import power_of_two, scale_by_power
+from trainwright.precision.rounding import exponent_of, power_of_two, scale_by_power
 
 GUARD = 30
 """Digits of intermediate results beyond those of the operands, at least."""
@@ -129,6 +129,16 @@ def _refined(a: Tensor, b: Tensor, bits: int, solve: Callable[[Tensor], Tensor])
         before = size
         remainder = fac.sub(b, products.matmul(a, x))
     return None
+
+
+def _unit_scale(x: Tensor) -> Tensor:
+    """Return the powers of two (batch, 1, 1, 1) that bring matrices' largest elements to about 1.
+
+    Sums and products then keep lower components that would underflow near the end of the range.
+    """
+    if not x.numel():
+        return x.new_ones(len(x), 1, 1, 1)
+    return fac.scales(x.flatten(1, 2), 1).reshape(-1, 1, 1, 1)
 
 
 def _solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
@@ -256,13 +266,19 @@ def _cholesky(A: MCTensor, *, upper: bool = False) -> MCTensor:
     wide, batch = _prepared("cholesky", a.transpose(-2, -3) if upper else a, square=True)
     if not wide.numel():
         return result(a.clone(), lambda lead: torch.linalg.cholesky(lead(A), upper=upper), A)
-    factor, poor = fac.cholesky(wide)
+    # Rows and columns are scaled alike to a diagonal of about 1: the squares of a small row would
+    # underflow. What is no positive number on the diagonal is left to the factorisation.
+    diagonal = wide[..., 0].diagonal(dim1=1, dim2=2)
+    half = torch.where(diagonal > 0, exponent_of(diagonal) // 2, 0).unsqueeze(-1)
+    scaled = scale_by_power(wide, -half.unsqueeze(1))
+    factor, poor = fac.cholesky(scale_by_power(scaled, -half.unsqueeze(2)))
     if bool(poor.any()):
         order = int(poor[poor > 0][0])
         raise LinAlgError(
             f"cholesky: the leading minor of order {order} is not positive, so the matrix is not "
             "positive definite"
         )
+    factor = scale_by_power(factor, half.unsqueeze(2))
     factor = fac.turned(factor) if upper else factor
     computed = _restored(factor, batch, A)
     return result(computed, lambda lead: torch.linalg.cholesky(lead(A), upper=upper), A)
@@ -326,8 +342,8 @@ def _eigen(a: Tensor, lower: bool, bits: int) -> tuple[Tensor, Tensor]:
     parts = [part.tril() + part.tril(-1).mT if lower else part.triu() + part.triu(1).mT
              for part in a.unbind(-1)]  # fmt: skip
     a = torch.stack(parts, -1)
-    power = fac.scales(a.flatten(1, 2), 1).unsqueeze(-1).unsqueeze(-1)
-    a = a * power.reshape(-1, 1, 1, 1)
+    power = _unit_scale(a)
+    a = a * power
     start = torch.linalg.eigh(a[..., 0])[1]
     v = fac.orthonormalised(padded(start.unsqueeze(-1), a.shape[-1]))
     t = products.matmul(products.matmul(fac.turned(v), a), v)
@@ -389,7 +405,7 @@ def _singular(a: Tensor, bits: int, full: bool) -> tuple[Tensor, Tensor, Tensor]
     if a.shape[1] < a.shape[2]:
         u, s, v = _singular(fac.turned(a), bits, full)
         return v, s, u
-    power = fac.scales(a.flatten(1, 2), 1).reshape(-1, 1, 1, 1)
+    power = _unit_scale(a)
     a = a * power
     rows = a[..., 0].abs().amax(2).argsort(dim=1, descending=True, stable=True)
     upper, reflectors, order = fac.householder(_rows(a, rows), pivoting=True)
@@ -446,6 +462,9 @@ def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = N
         raise LinAlgError(f"batches of {shape_of(A)} and {shape_of(B)} differ in lstsq")
     bits = digits(a.dtype, like.nc)
     m, n, r = wide.shape[1], wide.shape[2], other.shape[2]
+    power, power_b = _unit_scale(wide), _unit_scale(other)
+    wide, other = wide * power, other * power_b
+    up, up_b = (_log2(t).to(torch.int64) for t in (power, power_b))
     is_spectral = driver in ("gelsd", "gelss")
     share = _least_share(max(m, n), bits) if rcond is None or driver == "gels" else rcond
     xs, ranks, sums = [], [], []
@@ -467,13 +486,18 @@ def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = N
         rest = fac.sub(right, products.matmul(unit, x)) if n else right
         sums.append(fac.dot(rest, rest))
     full = m > n and all(rank == n for rank in ranks)
-    solution = _restored(torch.cat(xs), lead, like) if xs else b.new_zeros(*lead, n, r, like.nc)
-    residuals = _restored(torch.cat(sums), lead, like) if xs and full else b.new_zeros(0, like.nc)
+    solution = b.new_zeros(*lead, n, r, like.nc)
+    if xs:
+        solution = _restored(scale_by_power(torch.cat(xs), up - up_b), lead, like)
+    residuals = b.new_zeros(0, like.nc)
+    if xs and full:
+        residuals = _restored(scale_by_power(torch.cat(sums), -2 * up_b.squeeze(-1)), lead, like)
     if vector:
         solution = solution.squeeze(-2)
     rank = torch.tensor(ranks, dtype=torch.int64, device=a.device).reshape(lead)
     if driver == "gels":  # as torch's, which computes no rank
         rank = rank.new_zeros(0)
+    singular = singular / power.squeeze(-1) if is_spectral else singular
     values = _restored(singular, lead, like) if is_spectral else b.new_zeros(0, like.nc)
     solved_x = result(solution, lambda lead: torch.linalg.lstsq(lead(A), lead(B)).solution, A, B)
     return _RETURNED.linalg_lstsq((solved_x, wrap(residuals), rank, wrap(values)))
