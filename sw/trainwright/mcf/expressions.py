@@ -82,10 +82,30 @@ class _Value:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # protocols of Python and torch ask whether they apply
+            raise AttributeError(name)
+        raise _refused(name)
+
+    def _other_operator(self, *operands: Any) -> Any:
+        raise _refused("other operators or comparisons")
+
+    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __floordiv__ = __mod__ = _other_operator
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _other_operator
+    __abs__ = __bool__ = __getitem__ = _other_operator
+
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Let torch try the reflected operator, or raise its error for a function without one."""
-        return NotImplemented
+        """Let torch try the reflected operator of a plain tensor's operator; refuse functions."""
+        if func.__name__.startswith("__"):
+            return NotImplemented
+        raise _refused(func.__name__)
+
+
+def _refused(name: str) -> TypeError:
+    return TypeError(
+        f"a fused function uses + - * / and negation, not {name}: compute that outside of it"
+    )
 
 
 def _in_order(value: _Value) -> list[_Value]:
