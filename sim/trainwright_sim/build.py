@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.program import records
+from trainwright.support.children import Children, result_of
 from trainwright.support.native import tools as native_tools
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, Progress, Tool, ToolError
@@ -128,14 +129,15 @@ def _build(
     (folder / "design.il").write_text(rtlil)
     (folder / "wrapper.v").write_text(engines.wrapper(rtlil, registered=harness.registered))
     (folder / "ports.h").write_text(engines.ports_header(rtlil, engine, harness))
-    with ThreadPoolExecutor(1) as beside:
-        runtime = beside.submit(_runtime, engine, harness, cxx, cache, progress)
+    # Leaving the pool waits for its thread: an interrupt must have ended the thread's tools before.
+    with ThreadPoolExecutor(1) as beside, log.children.interruptible():
+        runtime = beside.submit(_runtime, engine, harness, cxx, cache, progress, log.children)
         sources = engine.generate(folder, log)
         progress(f"building the simulator, once: compiling with {cxx.name}")
         driving = sorted({*harness.folder.glob("*.cc")} - {*_shared(engine, harness)})
         flags = [*COMPILE, *_include(folder, NATIVE, *sources.includes)]
         objects = _compile(log, cxx, flags, _units(folder, sources.files, driving))
-        linked = [str(path) for path in (*objects, *runtime.result())]
+        linked = [str(path) for path in (*objects, *result_of(runtime))]
     log.run(cxx, [*LINK, *linked, "-o", LIBRARY], remedy=_REMEDY)
     _tidy(folder)
 
@@ -180,11 +182,12 @@ def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> li
         log.run(cxx, [*flags, "-c", str(file), "-o", target.name], remedy=_REMEDY)
         return target
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool, log.children.interruptible():
         try:
-            return list(pool.map(one, files))
+            objects = [pool.submit(one, file) for file in files]
+            return [result_of(compiled) for compiled in objects]
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
@@ -195,7 +198,12 @@ def _shared(engine: SimulationEngine, harness: Harness) -> tuple[Path, ...]:
 
 
 def _runtime(
-    engine: SimulationEngine, harness: Harness, cxx: Tool, cache: Cache, progress: Progress
+    engine: SimulationEngine,
+    harness: Harness,
+    cxx: Tool,
+    cache: Cache,
+    progress: Progress,
+    children: Children,
 ) -> list[Path]:
     """Compile the objects that every design shares: the engine's runtime, the harness' sources.
 
@@ -219,7 +227,7 @@ def _runtime(
             with cache.building(key) as folder:
                 if folder is not None:
                     progress("building the simulator, once: what all designs share")
-                    log = BuildLog(cache.log(key), folder, "the simulator")
+                    log = BuildLog(cache.log(key), folder, "the simulator", children)
                     compiled = _compile(log, cxx, [*flags, *folders], list(files))
                     if files is sources.files:
                         log.run(cxx, [*LINK, *map(str, compiled), "-o", LIBRARY], remedy=_REMEDY)

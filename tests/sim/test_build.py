@@ -1,13 +1,18 @@
 """Building and keeping compiled simulators."""
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 
 import pytest
 
 from trainwright.accelerator import AcceleratorError
+from trainwright.support.children import Children
 from trainwright.support.native import tools as native_tools
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, ToolError
@@ -183,6 +188,63 @@ def test_build_interrupted_in_compiler_leaves_no_entry(rtlil, cache):
     assert entries(cache) == set()
 
 
+INTERRUPTED = """
+import os, signal, sys, threading
+from pathlib import Path
+from trainwright import cli
+from trainwright.cli import core
+from trainwright.support.children import Children
+from trainwright.support.native.cache import Cache
+from trainwright_sim import build, engines
+
+cache = Cache(Path("cache"))
+sources = engines.Sources((Path("part.cc"), Path("other.cc")))
+engine = engines.SimulationEngine(
+    "slow", tuple, lambda *_: sources, str, (), runtime=lambda: engines.Sources((Path("all.cc"),))
+)
+harness = engines.Harness(Path("."), ("clk",), "test")
+RTLIL = f"\\nmodule \\\\{engines.TOP}\\n  wire input 1 \\\\clk\\nend\\n"
+
+def compile_for_a_minute(_):
+    build._built(RTLIL, engine, harness, cache, str(Path("compiler").resolve()), print)
+
+core.main = compile_for_a_minute
+sys.exit(cli.main([]))
+"""
+COMPILER = """#!/bin/sh
+[ "$1" = --version ] && exit
+exec 3> $0.running
+echo >&3
+sleep 60 & wait
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_build_that_is_killed_ends_its_tools_and_leaves_no_entry(tmp_path, cache):
+    # Compilers run in threads, which no signal reaches, and start others: 55 s by ziglang.
+    (tmp_path / "compiler").write_text(COMPILER)
+    (tmp_path / "compiler").chmod(0o755)
+    for name in ("part.cc", "other.cc", "all.cc"):
+        (tmp_path / name).touch()
+    os.mkfifo(tmp_path / "compiler.running")
+    running = os.open(tmp_path / "compiler.running", os.O_RDONLY | os.O_NONBLOCK)
+    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], cwd=tmp_path)
+    end, started = time.monotonic() + 60, b""
+    while len(started) < 2:
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+        with suppress(BlockingIOError):
+            started += os.read(running, 10)
+    began = time.monotonic()
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert time.monotonic() - began < 8
+    while os.read(running, 10):  # which raises BlockingIOError while a compiler runs
+        pass
+    os.close(running)
+    assert entries(cache) == set()
+
+
 def test_build_names_failing_tool_and_log(rtlil, cache, tmp_path):
     compiler = tmp_path / "broken-c++"
     compiler.write_text("#!/bin/sh\necho 1.0\n[ $1 = --version ] || { echo no luck; exit 3; }\n")
@@ -257,7 +319,9 @@ def test_build_compiles_runtime_once_for_all_harnesses(cache, monkeypatch):
     monkeypatch.setattr(BuildLog, "run", lambda *_, **__: None)
     compiler = native_tools.compiler("C++")
     for engine in (engines.VERILATOR, engines.SAIF, engines.WAVES, engines.VERILATOR):
-        objects = build_module._runtime(engine, engine.harness, compiler, cache, lambda _: None)
+        objects = build_module._runtime(
+            engine, engine.harness, compiler, cache, lambda _: None, Children()
+        )
         assert all(path.exists() for path in objects)
     assert sorted(compiled) == ["library.cc", "memory.cc", "verilated.cpp", "verilated_threads.cpp"]
 

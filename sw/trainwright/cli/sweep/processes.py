@@ -22,7 +22,7 @@ from typing import Any
 from trainwright.cli.errors import OptionError
 from trainwright.cli.output import stop_bars, tell, teller
 from trainwright.cli.train.folder import CHECKPOINT, RESULT
-from trainwright.support.children import Children
+from trainwright.support.children import Children, result_of
 from trainwright.support.errors import file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.locks import LOCK, Locked, locked
@@ -215,7 +215,7 @@ def _endings(futures: dict[Trial, Future[int]]) -> Failures | None:
     whole = True
     for trial, future in futures.items():
         try:
-            whole = future.result() == 0 and whole
+            whole = result_of(future) == 0 and whole
         except OptionError as error:
             failures[trial] = str(error)
     return failures if whole else None

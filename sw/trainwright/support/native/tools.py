@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -14,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import Literal
+
+from trainwright.support.children import LOOK_SECONDS, Children
 
 INSTALL = "pip install 'trainwright[sim]'"
 """Command that installs a compiler as a wheel, and everything else for simulating."""
@@ -40,12 +43,17 @@ class Tool:
 
 
 class BuildLog:
-    """Runs tools in ``cwd`` to build ``what``; output goes to one file, which a failure names."""
+    """Runs tools in ``cwd`` to build ``what``; output goes to one file, which a failure names.
 
-    def __init__(self, path: Path, cwd: Path, what: str):
+    An interrupt ends the tools of the thread that it reaches. Threads that one build waits for
+    share ``children``.
+    """
+
+    def __init__(self, path: Path, cwd: Path, what: str, children: Children | None = None):
         self.path = path
         self.cwd = cwd
         self.what = what
+        self.children = children or Children()
         self._lock = threading.Lock()
         path.write_text("")
 
@@ -53,17 +61,7 @@ class BuildLog:
         """Run to completion in ``cwd``. Raises ``ToolError`` with tool, log and remedy."""
         command = [*tool.command, *arguments]
         try:
-            done = subprocess.run(
-                command,
-                cwd=self.cwd,
-                env=os.environ | tool.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-            )
-            status, output = done.returncode, done.stdout
+            status, output = self._finished(command, os.environ | tool.environment)
         except OSError as error:
             status, output = None, f"{error}\n"
         with self._lock, self.path.open("a") as file:
@@ -74,6 +72,33 @@ class BuildLog:
                 f"{tool.name} {how} while building {self.what}; its output is in {self.path}. "
                 f"{remedy}"
             )
+
+    def _finished(self, command: Sequence[str], environment: dict[str, str]) -> tuple[int, str]:
+        with subprocess.Popen(
+            command,
+            cwd=self.cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # Compilers start others, which a signal to their group ends, too.
+            process_group=0 if os.name == "posix" else None,
+        ) as process:
+            try:
+                with self.children.including(process), self.children.interruptible():
+                    output = _output(process)
+            finally:
+                process.wait()  # before its folder is removed
+            return process.returncode, output
+
+
+def _output(process: subprocess.Popen[str]) -> str:
+    """Return what a process prints until it ends, seeing each signal (``result_of``)."""
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=LOOK_SECONDS)[0]
 
 
 def compiler(language: Language, choice: str | None = None) -> Tool:
