@@ -242,6 +242,18 @@ def test_sequential_sums_with_one_row_at_every_scale(fmt):
             assert torch.equal(got, products.matmul(x, other, fmt, "sequential")), scale
 
 
+@pytest.mark.parametrize("depth", [20, 64, 128])
+def test_sequential_products_with_extreme_last_factor_follow_the_rule(depth):
+    """The quick rounding is for rows all of whose factors allow it, in short and whole blocks."""
+    x, y = odd_matrices(0, depth, P16)
+    for scale in (-40, 40):
+        other = x.clone()
+        other[:, -1] = round_to(other[:, -1] * 2.0**scale, P16)
+        got = products.matmul(other, y, P16, "sequential")
+        with without():
+            assert torch.equal(got, products.matmul(other, y, P16, "sequential")), scale
+
+
 @pytest.mark.parametrize("columns", [1, 16, 17, 63, 65, 97, 128, 161, 225])
 def test_sequential_products_of_any_width(columns):
     x, y = (values_of(normal_codes(size, P16, 3), P16) for size in ((5, 65), (65, columns)))
