@@ -87,8 +87,8 @@ class AcceleratorParameters:
     word_width: Annotated[int, OneOf(WORD_WIDTHS)] = 16
     """Bits of a scratchpad word, signed: gradients, intermediates, activations."""
     factor_width: Annotated[int, Meta(ge=2, le=16)] = 4
-    """Bits of a factor element at most, signed. An element has a byte in external memory where this
-    is at most 8, else two."""
+    """Most bits of a factor's element, signed. With at most 8 an element takes a byte of external
+    memory, else two."""
     accumulator_width: Annotated[int, Meta(ge=24, le=48)] = 48
     """Bits of an accumulator, signed. The compiler proves that none can overflow."""
     scratchpad_banks: Annotated[int, Meta(ge=1, le=8192, extra=POWERS)] = 4
@@ -110,26 +110,26 @@ class AcceleratorParameters:
     outstanding_bursts: Annotated[int, Meta(ge=1, le=64, extra=POWERS)] = 32
     """Most AXI bursts in flight in each direction."""
     stochastic_rounding: Annotated[bool | int, FLAG] = False
-    """Whether the requantisers can round by random bits too."""
+    """Whether the requantisers can also round by random bits."""
     vector_engine: Annotated[bool | int, FLAG] = False
     """Whether there is a vector engine: loss and update as passes of instructions over rows."""
     engine_lanes: Annotated[int, OneOf((0, 1, 2, 4, 8))] = 0
     """Lanes of the vector engine, fewer than ``lanes``; 0: as many. Its passes take ``lanes`` /
     ``engine_lanes`` times as many cycles."""
     sample_loads: Annotated[bool | int, FLAG] = False
-    """Whether LOAD fetches samples of a data set too, in an order that it draws, and expands their
-    pixels of 4 or 8 bits."""
+    """Whether LOAD also fetches samples of a data set in random order, and expands their pixels of
+    4 or 8 bits."""
     exponents: Annotated[int, OneOf((0, 16, 32, 64, 128, 256, 512, 1024))] = 0
     """Slots of the exponent file, from which programs take their shifts."""
     wide_tensors: Annotated[bool | int, FLAG] = False
-    """Whether results of 9 to 16 bits can be written, by digits, where words have 8 bits."""
+    """Whether an accelerator with words of 8 bits writes results of 9 to 16 bits by digits."""
     address_checks: Annotated[bool | int, FLAG] = False
-    """Whether addresses outside the memories, or the window that the host gives, end a run."""
+    """Whether an address outside the memories, or outside the window of the host, ends a run."""
     memory_rate: Annotated[int, Meta(ge=0, le=16)] = 0
-    """Bytes that the external memory moves in a cycle, reads and writes together, as programs are
-    compiled for it, at most ``lanes``; 0: four fifths of its port. The hardware stays equal."""
+    """Bytes a cycle of the external memory for which programs are compiled, reads and writes
+    together, at most ``lanes``; 0: four fifths of its port. The hardware does not depend on it."""
     formats: tuple[str, ...] | str = ()
-    """Coded formats that tensors may have beside fixed point, by name, as
+    """Coded formats that tensors may have in addition to fixed point, such as
     ``posit(8,0),posit(8,1)c``."""
 
     def __post_init__(self) -> None:

@@ -23,7 +23,9 @@ def row(setting: SettingField, option: str) -> str:
     default = setting.default if setting.default not in (None, ()) else "none"
     default = int(default) if isinstance(default, bool) else default
     meaning = setting.help.replace("|", "\\|")
-    return f"| `{option}` | {setting.range.removeprefix('from ')} | {default} | {meaning} |"
+    values = setting.range.removeprefix("from ")
+    values = "names of formats" if values == "str" else values
+    return f"| `{option}` | {values} | {default} | {meaning} |"
 
 
 def page() -> str:

@@ -37,13 +37,13 @@ class PriorSettings(SettingsModel):
     """storage: weigh a column by what it costs to store (``train.storage_prior``); paper: equations
     1, 2 and 4"""
     weight: Annotated[float, Meta(gt=0), Option("prior-weight", "W")] = 0.25
-    """prior weight w in units of 1/|D|, |D| being the samples of the train split"""
+    """prior weight w in units of 1/|D|; |D| is the number of samples in the train split"""
     warmup: Annotated[float, Meta(ge=0, lt=1), Option("prior-warmup", "PART")] = 0.1
     """part of the run over which the weight rises linearly from 0"""
     threshold: Annotated[float, Meta(gt=0, lt=1), Option("rank-threshold", "PART")] = 0.02
     """cut a column whose strength (paper: lambda) is below this part of the largest of its bond"""
     interval: Annotated[Positive, Option("rank-interval")] = 10
-    """steps between two checks of the columns; each cut needs a newly compiled program"""
+    """steps between two checks of the columns; with --update host each cut compiles new programs"""
 
     __post_init__ = check
 
@@ -57,15 +57,15 @@ class ChipSettings(SettingsModel):
     """Loss and update as the accelerator does them (``trainwright.onchip``)."""
 
     optimiser: Annotated[str, OneOf(OPTIMISERS)] = "esgd"
-    """optimiser on the chip; esgd: by the gradient's integer; momentum: by its value"""
+    """optimiser on the chip; esgd: a change is proportional to the gradient's integer; momentum: to
+    the gradient's value"""
     loss: Annotated[str, OneOf(LOSS_NAMES)] = "cross-entropy"
     """loss on the chip"""
     pixels: Annotated[int, OneOf(PIXEL_WIDTHS)] = 8
     """bits in which the chip stores a pixel of the data set"""
     cut_programs: Annotated[str, OneOf(CUT_PROGRAMS)] = "kept"
-    """after a cut on the chip, kept: go on with the programs of the initial ranks, so that the
-    accelerator cuts alone; fitted: with programs compiled for the ranks left, shorter and rounding
-    otherwise"""
+    """programs after a cut on the chip; kept: those of the initial ranks, so that the accelerator
+    cuts alone; fitted: new ones for the remaining ranks, which are shorter and round differently"""
 
     __post_init__ = check
 
@@ -81,8 +81,8 @@ class TrainSettings(SettingsModel):
     batch: Positive = 64
     """samples a step; samples after the last full batch of an epoch are not used in it"""
     micro_batches: Annotated[Positive, Option(metavar="M")] = 1
-    """equal parts that a batch is cut into, which workers under torchrun share; integer sums make
-    the bits independent of which worker runs which part"""
+    """equal parts of a batch, which workers under torchrun share; sums of integers make the bits
+    independent of which worker runs which part"""
     seed: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
     """seed of initial factors, order of samples and random rounding"""
     learning_rate: Annotated[float, Meta(gt=0, lt=1), Option("lr", "RATE")] = 1e-2
@@ -90,25 +90,26 @@ class TrainSettings(SettingsModel):
     schedule: Annotated[str, OneOf(SCHEDULES)] = "cosine"
     """course of the learning rate"""
     steps: Positive | None = None
-    """number of steps to stop after, where the schedules end too (default: all epochs)"""
+    """steps after which the run and its schedules end (default: all epochs)"""
     scale_range: Annotated[str, OneOf(tuple(PRESETS))] = "default"
     """range of full scale in which means of tensors are held"""
     scales: Annotated[str, OneOf(SCALES)] = "automatic"
-    """exponents of the tensors: following their means, or frozen after the first batch; all-frozen
-    freezes those of biases (2^``BIAS_RANGE`` at most) and of the gradient of the logits, too"""
+    """exponents of the tensors; automatic: they follow the tensors' means; frozen: they stay after
+    the first batch; all-frozen: those of biases (2^``BIAS_RANGE`` at most) and of the gradient of
+    the logits stay, too"""
     spread: Annotated[float, Meta(ge=0.25, le=8), Option(metavar="STEPS")] = SPREAD
-    """standard deviation of the initial factors in quantisation steps, at 4 bits, to the nearest
-    power of two"""
+    """standard deviation of the initial factors in quantisation steps at 4 bits, up to the rounding
+    to a power of two"""
     factor_scales: Annotated[str, OneOf(FACTOR_SCALES)] = "fixed"
-    """exponents of the factors: as at the start, following their size, or a scale for each column
-    of a bond (``train.blocks``)"""
+    """exponents of the factors; fixed: as at the start; automatic: they follow the factors' size;
+    blocks: a scale for each column of a bond (``train.blocks``)"""
     master_weights: Annotated[str, OneOf(MASTER_WEIGHTS)] = "float32"
     """type of the master weights between steps (``train.storage``)"""
     moments: Annotated[str, OneOf(MOMENTS)] = "float32"
     """type of Adam's moments between steps (``train.storage``)"""
     rounding: Annotated[str, OneOf(ROUNDINGS), Option("rounding-mode")] = "nearest"
-    """results on the accelerator to round at random: none (nearest), gradients and all else of
-    backward passes, or all"""
+    """rounding on the accelerator; nearest: no result at random; stochastic-gradients: results of
+    backward passes at random; stochastic: all"""
     prior: PriorSettings | None = field(default_factory=PriorSettings)
     """rank prior; None for none"""
     chip: ChipSettings | None = None
