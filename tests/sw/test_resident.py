@@ -231,7 +231,11 @@ def test_resident_step_rejects_unsupported_accelerator(case):
     ("name", "value", "message"),
     [
         ("l1.b", -60, "l1.a: exponents .* apart, the accelerator aligns 15 bits"),
-        ("l2.a", 100, "gradient of a sample: a shift of -[0-9]* by the exponents of slots 0 and"),
+        (
+            "l2.a",
+            100,
+            r"gradient of a sample: the exponent \d+ of l2.a is \d+ beyond what its",
+        ),
         ("x", 127, r"l1.G2.x: an exponent of 1.. is not from -128 to 127"),
     ],
 )

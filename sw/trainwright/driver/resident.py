@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.onchip.state import ChipState
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
+from trainwright.program.errors import ProgramError
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.support.text import amount
 
@@ -263,7 +264,7 @@ class ResidentDriver(Driver):
             order = order_at(self._data.total, self.step.batch, self._run.seed, step)
             self.accelerator.order = order
             samples = self.programs["samples"]
-            self._file.repeat(samples.program, 1, address=samples.address, step=step)
+            self._repeat(samples.program, 1, address=samples.address, step=step)
         self.primed = True
 
     def run_forward(self, given: ForwardOperands) -> ForwardResult:
@@ -329,11 +330,18 @@ class ResidentDriver(Driver):
         """
         if not self.primed:
             self.prime(step)
-        self.last_run = self._file.repeat(
+        self.last_run = self._repeat(
             self.resident.program, times, address=self.memory.size, step=step, trace=self.trace
         )
         self.executed = [Executed("resident", self.resident.program, self.last_run)]
         return self.loss_of(self.last_run)
+
+    def _repeat(self, program: Program, times: int, **options: Any) -> Run:
+        """Repeat a program; an error of the exponent file names tensors in place of slots."""
+        try:
+            return self._file.repeat(program, times, **options)
+        except ProgramError as error:
+            raise ProgramError(self.resident.slots.named(str(error))) from None
 
     def attend_steps(self, times: int, *, step: int) -> LossResult | None:
         """Wait for steps that another host has started; return the result of ``run_steps``.
@@ -366,7 +374,7 @@ class ResidentDriver(Driver):
         assert test and program
         self.primed = self._data is None
         self.accelerator.order = order_at(test.total, self.step.batch, self._run.seed, 0)
-        run = self._file.repeat(
+        run = self._repeat(
             program, test.total // self.step.batch, address=self.programs["evaluation"].address,
             step=0, trace=self.trace,
         )  # fmt: skip

@@ -196,8 +196,8 @@ class ExponentFile:
             value = self.exponents[scalar.plus] - self.exponents[scalar.minus] + scalar.offset
             if scalar.strict and value < 0:
                 raise ProgramError(
-                    f"{name_of(d)}: a shift of {value} by the exponents of slots "
-                    f"{scalar.plus} and {scalar.minus}; it must be at least 0"
+                    f"{name_of(d)}: {self._blamed(scalar)} {-value} beyond what its integers "
+                    "hold; scale the network's inputs or weights, or use a lower learning rate"
                 )
             if scalar.kind is ScalarKind.VALUE:
                 constants[scalar.to] = value
@@ -206,6 +206,12 @@ class ExponentFile:
             elif scalar.kind is ScalarKind.SHIFT:
                 shifts[scalar.to] = min(max(value, 0), MOST_SHIFT)
         return tuple(constants), tuple(shifts)
+
+    def _blamed(self, scalar: Scalar) -> str:
+        """Return the exponents that a scalar is made of. Slot 0, which is always 0, is left out."""
+        slots = [slot for slot in (scalar.plus, scalar.minus) if slot]
+        texts = [f"the exponent {self.exponents[slot]} of slot {slot}" for slot in slots]
+        return f"{' and '.join(texts)} {'are' if len(texts) > 1 else 'is'}"
 
     def move(self, entry: ScaleEntry, total: int) -> None:
         """Execute an entry of SCALES, ``total`` being the sum of its statistics slot."""

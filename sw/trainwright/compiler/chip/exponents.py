@@ -6,6 +6,7 @@ serves all steps. ``with_slots`` replaces what ``CompiledProgram.bind`` would co
 the end of a step.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -154,6 +155,11 @@ class ExponentSlots:
         if name is None:
             return 0
         return self[self.sources[name]] if name in self.sources else self.numbers[name]
+
+    def named(self, message: str) -> str:
+        """Return a message with the names of tensors in place of "slot" and their numbers."""
+        names = {f"slot {number}": name for name, number in self.numbers.items()}
+        return re.sub(r"\bslot \d+", lambda match: names.get(match[0], match[0]), message)
 
 
 def slots_expected(network: Network) -> tuple[int, int]:
