@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 from trainwright import posit
-from trainwright.posit import Mixed, PositFormat, PositTensor
+from trainwright.posit import Mixed, PositError, PositFormat, PositTensor
 
 P16, P8 = PositFormat(16, 2), PositFormat(8, 2)
 
@@ -332,3 +332,20 @@ def test_parametrised_weights_are_converted_and_converted_back(norm):
     assert (narrow(PositTensor(x, P16)).decode() - layer(x)).abs().max() < 0.01
     mixed = posit.convert(nn.Linear(4, 3), Mixed(P16, P8))
     assert not parametrize.is_parametrized(posit.convert(mixed, P16))
+
+
+@pytest.mark.parametrize("name", ["ASGD", "Adagrad", "Adadelta", "Adamax", "NAdam", "RMSprop"])
+def test_posit_optimiser_of_lists_lowers_the_loss(name):
+    torch.manual_seed(0)
+    model = posit.convert(nn.Linear(4, 3), P16)
+    x, labels = PositTensor(torch.randn(6, 4), P16), torch.arange(6) % 3
+    losses = train(model, x, labels, lambda p: getattr(torch.optim, name)(p, foreach=True), 5)
+    assert losses[-1] < losses[0]
+
+
+def test_posit_optimiser_that_divides_a_list_by_zero_is_refused():
+    model = posit.convert(nn.Linear(4, 3), P16)
+    x, labels = PositTensor(torch.randn(6, 4), P16), torch.arange(6) % 3
+    with pytest.raises(PositError, match="foreach=False"):
+        train(model, x, labels, lambda p: torch.optim.RAdam(p, foreach=True), 1)
+    assert train(model, x, labels, torch.optim.RAdam, 1)[0] > 0

@@ -121,9 +121,25 @@ def _each(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any
     columns = [x if isinstance(x, list | tuple) else repeat(x) for x in args]
     results = []
     for row in zip(*columns, strict=False):
+        if name in ("div", "div_") and isinstance(row[1], int | float) and row[1] == 0:
+            # RAdam divides by 0 before its variance counts, and takes the reciprocal: 0 of an inf.
+            raise PositError(
+                "a list of posits is divided by 0, which is NaR: posits have no infinity, so "
+                "optimisers that divide by 0, as RAdam does, need foreach=False"
+            )
+        row = (row[0], *(_number_like(row[0], x) for x in row[1:]))
         named = {"value": row[3]} if name.startswith("addc") and len(row) > 3 else kwargs
         results.append(call(*row[:3], **named))
     return None if name.endswith("_") else results
+
+
+def _number_like(target: Any, x: Any) -> Any:
+    """Round a float tensor without dimensions as a number: ASGD keeps its rates in such tensors."""
+    if not isinstance(target, GridTensor) or isinstance(x, GridTensor):
+        return x
+    if not isinstance(x, Tensor) or x.dim() or not x.is_floating_point():
+        return x
+    return type(target).of_values(round_to(x, target.fmt), target.fmt)
 
 
 def same_format(target: Tensor, source: Tensor, what: object) -> None:
