@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from trainwright import posit
-from trainwright.posit import PositFormat, PositTensor
+from trainwright.posit import PositError, PositFormat, PositTensor
 
 FORMATS = (PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2))
 SHAPES = [(), (0,), (1,), (2, 0), (0, 3), (2, 0, 3), (1, 2, 3)]
@@ -244,3 +244,22 @@ def test_posit_multi_margin_loss_of_one_sample_has_the_shape_of_its_target(
     ours.sum().backward()
     theirs.sum().backward()
     torch.testing.assert_close(p.grad.decode(), plain.grad)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_posit_pooling_to_no_or_from_no_elements_follows_torch(dims):
+    pool = getattr(torch.nn.functional, f"adaptive_avg_pool{dims}d")
+    x = torch.ones(2, 3, *[4] * dims)
+    assert pool(PositTensor(x, FORMATS[0]), 0).shape == pool(x, 0).shape
+    with pytest.raises(PositError, match="no elements"):
+        pool(PositTensor(x[:, :, :0], FORMATS[0]), 2)
+
+
+@pytest.mark.parametrize(
+    "groups, stride, message",
+    [(0, 1, "in 0 groups"), (2, 1, r"\(2, 3, 4, 4, 4\)"), (1, 0, "at least 1, not"), (1, -1, "-1")],
+)
+def test_posit_volume_convolution_that_cannot_be_names_torchs_arguments(groups, stride, message):
+    x, weight = (PositTensor(torch.ones(2, 3, *[n] * 3), FORMATS[0]) for n in (4, 2))
+    with pytest.raises(PositError, match=message):
+        torch.conv3d(x, weight, None, stride, 0, 1, groups)

@@ -66,6 +66,10 @@ class VolumeGeometry:
 
     def depth(self, image: int, kernel: int) -> int:
         """Return the depth of the result. Raises ``PositError`` if the kernel does not fit."""
+        if min(*self.stride, *self.dilation) < 1:
+            raise PositError(
+                f"stride and dilation must be at least 1, not {self.stride} and {self.dilation}"
+            )
         reach = self.dilation[0] * (kernel - 1) + 1
         if reach > image + 2 * self.padding[0]:
             raise PositError(
@@ -105,6 +109,11 @@ def forwards(
     x: Tensor, weight: Tensor, bias: Tensor | None, geometry: VolumeGeometry, fmt: PositFormat
 ) -> Tensor:
     """Convolve x (B, C, D, H, W) with weight (O, C / groups, kd, kh, kw)."""
+    if geometry.groups < 1 or x.shape[1] != weight.shape[1] * geometry.groups:
+        raise PositError(
+            f"cannot convolve {tuple(x.shape)} with {tuple(weight.shape)} in "
+            f"{amount(geometry.groups, 'group')}: a kernel has the channels of one group"
+        )
     out = geometry.depth(x.shape[2], weight.shape[2])
     planes = _fold_input(x, weight.shape[2], geometry, out)
     kernel = weight.flatten(1, 2)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from trainwright.posit import grid
-from trainwright.posit.format import PositFormat
+from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators.indexed import by_place
 from trainwright.posit.operators.registry import covers, move, operator
 from trainwright.posit.operators.sums import products_along, total
@@ -40,8 +40,8 @@ def strided(
 @cached_constant
 def adaptive(size: int, count: int) -> Tensor:
     """Return the places of ``count`` windows that cover the image as evenly as they can."""
-    first = torch.tensor([i * size // count for i in range(count)]).unsqueeze(1)
-    end = torch.tensor([-(-(i + 1) * size // count) for i in range(count)]).unsqueeze(1)
+    window = torch.arange(count).unsqueeze(1)  # of integers, also for a count of 0
+    first, end = window * size // max(count, 1), -(-(window + 1) * size // max(count, 1))
     longest = int((end - first).max()) if count else 0
     places = first + torch.arange(longest)
     return places.where(places < end, NOTHING)
@@ -138,6 +138,8 @@ class AveragePool:
     @classmethod
     def adaptive(cls, sizes: Sequence[int], counts: Sequence[int]) -> "AveragePool":
         """Make windows that cover the image as evenly as they can."""
+        if 0 in sizes and 0 not in counts:
+            raise PositError(f"an image of {tuple(sizes)} has no elements for adaptive pooling")
         pool = cls(sizes, [1] * len(sizes), (), [0] * len(sizes), False, True, None)
         pool.places = [adaptive(*how) for how in zip(sizes, counts, strict=True)]
         pool.counts = [(places != NOTHING).sum(1) for places in pool.places]
