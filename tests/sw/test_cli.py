@@ -560,7 +560,8 @@ def test_cli_default_epochs_on_little_data_say_how_many_are_enough(
         (["bench", "cycles", "--seed", "1", "--seed", "2"], "argument --seed: is given twice"),
     ],
 )
-def test_cli_options_without_effect_are_refused(capsys, argv, message):
+def test_cli_options_without_effect_are_refused(capsys, argv, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a finished run in the checkout would be another error
     assert message in complaint(capsys, *argv)
 
 
