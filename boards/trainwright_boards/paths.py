@@ -51,12 +51,13 @@ class Edge:
     wired: bool
     """Whether the connection needs no routed wire, and so takes no time."""
     through: tuple[tuple[int, int], ...]
-    """Outputs of the cell to which paths go on, and the delays to these."""
+    """Outputs of the cell that paths reach from the input, each with the delay."""
     ends: bool
+    """Whether paths end at the input."""
 
 
 def wire(first: Place | None, second: Place | None) -> int:
-    """Return the estimated delay between two tiles; half a nanosecond to a pad, which has none."""
+    """Return the estimated delay between two tiles; half a nanosecond if one is a pad, ``None``."""
     if first is None or second is None:
         return 500
     x, y = abs(first[0] - second[0]), abs(first[1] - second[1])
@@ -67,11 +68,11 @@ def wire(first: Place | None, second: Place | None) -> int:
 class Paths:
     """The paths of a module of a placed design of nextpnr's ``--write``.
 
-    ``cells``, and by their numbers ``places`` (tile) and ``sites`` (the rest of the site's name),
-    which may be changed; ``outputs`` as (cell, port), ``edges``, those ``out`` of an output and
-    ``into`` a cell. After ``look``: ``arrival`` of each output after the clock's edge, and of each
-    edge ``after``, from the end of its wire to the clock's next edge, and ``length`` of the
-    longest path through it.
+    ``cells`` have numbers, and so have ``outputs`` (cell, port) and ``edges``. By a cell's number:
+    ``places`` (tile) and ``sites`` (the rest of the site's name), which a caller may change, and
+    the edges ``into`` the cell. By an output's number: the edges ``out`` of it. ``look`` computes
+    delays: ``arrival`` of an output after the clock's edge; for each edge the delay ``after`` its
+    wire until the clock's next edge, and ``length``, the longest path through the edge.
     """
 
     def __init__(self, module: Mapping[str, Any]):
@@ -152,7 +153,7 @@ class Paths:
         return max(self.length, default=0.0)
 
     def _launch(self, n: int, port: str) -> float:
-        """Return when paths that begin at this output start, or ``NEVER``."""
+        """Return when paths begin at an output; 0 if they pass through, ``NEVER`` if constant."""
         kind, parameters = self.cells[n]["type"], self.cells[n]["parameters"]
         if self.is_constant(n):
             return NEVER

@@ -30,9 +30,9 @@ CELLS = {
         "block_rams": {"OXIDE_EBR": 1},
     },
 }
-"""Our names of what nextpnr counts, and how many of ours each is. On a GW5A a sum is in the place
-of a LUT; a distributed RAM has four LUTs, which are counted, and four more that nothing else may
-use."""
+"""Cells that nextpnr counts as each of our resources, and how many of the resource a cell takes. A
+sum of a GW5A takes the place of a LUT. Its distributed RAM takes four LUTs, which are counted, and
+keeps four more from any other use."""
 GW5A_BLOCK_RAMS = ("SP", "SPX9", "SDPB", "SDPX9B", "DPB", "DPX9B", "pROM", "pROMX9")
 XILINX_CELLS = {
     "luts": {
@@ -72,7 +72,7 @@ NETLIST_CELLS = {
 """Cells of a netlist before it is placed, as regular expressions; the placed design has no fewer.
 A distributed RAM of an ECP5 takes the four LUTs of two slices and the slice that writes it."""
 COUNTED = ("LUT", "RAM", "SRL", "DSP", "URAM", "MULT", "DP16K", "PDP")
-"""Beginnings of the types of cells that must not be overlooked."""
+"""Beginnings of types of cells that are an error if ``NETLIST_CELLS`` lacks them."""
 MARKS = (
     *("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"),
     *("_LUT", "_ALU", "_MUX2_", "_DFF", "_RAM16SDP", "_SDP", "_DPB", "_DPX9B", "_IBUF", "_OBUF"),
@@ -149,8 +149,8 @@ def check_room(
 ) -> None:
     """Raise ``RoomError`` where a netlist has more cells than a part has places.
 
-    ``cells`` counts them by type. Placers notice late or never: one of them goes on for ever.
-    ``reckoned``: what was expected, by kind of ``NETLIST_CELLS``, for the message.
+    ``cells`` counts them by type. Placers notice a lack of places late; one of them never ends.
+    ``reckoned`` has the expected numbers for the message, by kind of ``NETLIST_CELLS``.
     """
     lacking = []
     for kind, counts in netlist_resources(cells, part).items():

@@ -144,7 +144,7 @@ def not_run() -> list[str]:
 
 
 def told(board: str) -> list[str]:
-    """Describe how far a board was run, a line a run."""
+    """Describe how far a board was run, in a line for each run."""
     end = "; Vivado goes on" if last_stage(board) == SYNTH else ""
     lines = [
         f"{STEPS[run.stage]} on {run.date} with {run.preset or 'own sizes'}"

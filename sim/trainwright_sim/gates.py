@@ -29,7 +29,7 @@ Operands = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 _TOKEN = re.compile(r'"(?P<text>[^"]*)"|(?P<mark>[(){}:;,])|(?P<word>[^\s(){}:;,"]+)')
 _COMMENT = re.compile(r"/\*.*?\*/|\\[ \t]*\r?\n", re.S)
 _OPEN_END = re.compile(r'(:[ \t]*(?:"[^"\n]*"|[\w.+-]+))[ \t\r]*$', re.M)
-"""Value that a line ends behind without a semicolon, as in files of ASAP7."""
+"""Value at the end of a line that lacks its semicolon, as in files of ASAP7."""
 _UNIT = {"ff": 1e-15, "pf": 1e-12}
 """Farads of each unit of capacitance."""
 _PRODUCT = """module {name}(input signed [{top}:0] a, b, output signed [{top2}:0] y);
@@ -98,7 +98,7 @@ def parse(text: str) -> Group:
             else:
                 open_groups[-1].attributes[name] = values
         place += 1
-    libraries = [group for group in root.of_kind("library")]
+    libraries = list(root.of_kind("library"))
     if len(open_groups) > 1 or len(libraries) != 1:
         raise LibertyError("is no liberty file: it needs one `library (NAME) { ... }`, closed")
     return libraries[0]

@@ -70,12 +70,13 @@ class TraceOptions(StepOptions, UpdateOptions, SeedOptions, SimulationOptions):
 
     With --out the simulated hardware writes a waveform from the cycle that accepts the first
     descriptor to the cycle in which the last one is done, for GTKWave or Surfer; a cycle takes 10
-    units of time, so that the time without its last digit is the cycle of the listing. Next to it
-    lies the whole program as text, with cycles, and the address of each tensor in external memory.
+    units of time, so that the time without its last digit is the cycle of the listing. FILE.txt
+    next to it has the whole program with cycles, and the address of each tensor in external memory.
     The first waveform of an accelerator compiles a simulator of its own, for some minutes.
 
-    With --update chip a step has programs of loss and update, too. An accelerator that trains alone
-    runs the first step that executes the descriptors, as some are for one step in eight.
+    With --update chip a step has programs of loss and update, too. Some descriptors execute in one
+    step of eight: an accelerator that trains alone runs the first step that executes most of the
+    chosen ones.
 
     With --rows the program stops behind the last descriptor, and rows of the scratchpad are printed
     as they are then: on the golden model, in simulation or on a board.
@@ -183,7 +184,7 @@ def memory_map(step: "RandomStep") -> list[str]:
 
 
 def first_step(descriptors: Sequence[Descriptor], asked: tuple[int, int], begin: int) -> int:
-    """Return the first step from ``begin`` on that executes most of the descriptors asked for."""
+    """Return the first step from ``begin`` on that executes most of the chosen descriptors."""
     chosen = descriptors[asked[0] : asked[1] + 1]
     return min(
         range(begin, begin + EIGHTH), key=lambda step: sum(is_skipped(d, step) for d in chosen)
@@ -224,11 +225,11 @@ class _Observed:
 def _prepared(
     options: TraceOptions, network: Network, accelerator: Accelerator, place: str
 ) -> tuple["RandomStep", "PreparedPart", Program, tuple[int, int]]:
-    """Execute the step up to the program asked for; return both, and what to run.
+    """Execute the step up to the chosen program.
 
-    With --rows the program to run is cut behind the last descriptor. The numbers are those of the
-    first and the last command asked for. Raises ``ValueError`` for descriptors or rows that do not
-    exist.
+    Returns the step, the program, the program to run (with --rows cut behind the last chosen
+    descriptor), and the numbers of the first and the last chosen command. Raises ``ValueError`` for
+    descriptors or rows that do not exist.
     """
     from trainwright.check.parts import RandomStep
 

@@ -83,7 +83,10 @@ def order(port: RegisterPort, parameters: AcceleratorParameters) -> SampleOrder:
 
 
 def set_order(port: RegisterPort, parameters: AcceleratorParameters, order: SampleOrder) -> None:
-    """Go on with this order; ``AcceleratorError`` likewise."""
+    """Write the order from which samples are drawn next.
+
+    Raises ``AcceleratorError`` where the accelerator draws none.
+    """
     _require_samples(parameters)
     for number, value in enumerate((order.next, order.increment, order.left)):
         port.write_register(registers.ORDER + WORD_BYTES * number, value)
@@ -117,7 +120,7 @@ def set_exponents(
 
 
 def hand_over(source: RegisterPort, to: RegisterPort, parameters: AcceleratorParameters) -> None:
-    """Copy what registers of ``source`` keep between runs: the samples' order, the exponents."""
+    """Copy the registers that keep values between runs: order of the samples, exponents."""
     if parameters.sample_loads:
         set_order(to, parameters, order(source, parameters))
     if parameters.exponents:
@@ -134,10 +137,10 @@ def step(port: RegisterPort, parameters: AcceleratorParameters) -> int:
 
 
 def require_repetition(program: Program, times: int, parameters: AcceleratorParameters) -> None:
-    """Raise where a program cannot be repeated so often on an accelerator.
+    """Check that a start can run a program ``times`` times.
 
-    ``AcceleratorError`` where it does not repeat programs, ``ProgramError`` for less than one time,
-    and for a program that counts more tensors than one run has slots for.
+    Raises ``AcceleratorError`` if the accelerator does not repeat programs, ``ProgramError`` if
+    ``times`` is below 1, or if the program counts more tensors than a run has slots for.
     """
     _require_file(parameters)
     require_times(times)
@@ -147,10 +150,10 @@ def require_repetition(program: Program, times: int, parameters: AcceleratorPara
 def require_program(
     program: Program, address: int, parameters: AcceleratorParameters, memory_bytes: int
 ) -> None:
-    """Raise where hardware cannot execute a program at an address of its external memory.
+    """Check that hardware can execute a program at an address of its external memory.
 
-    ``AcceleratorError`` for a program of other parameters, ``ProgramError`` for one that is not
-    sound, ``ValueError`` for the address.
+    Raises ``AcceleratorError`` for a program of other parameters, ``ProgramError`` for a program
+    that no accelerator executes, ``ValueError`` for an address that is no multiple of a beat.
     """
     if program.fingerprint != parameters.fingerprint:
         raise AcceleratorError("the program was compiled for other accelerator parameters")
@@ -232,7 +235,10 @@ def statistics(
 
 
 def _refused(port: RegisterPort, d: Descriptor, parameters: AcceleratorParameters) -> None:
-    """Raise the ``ProgramError`` with which the exponent file, as it is, refuses ``d``."""
+    """Raise the ``ProgramError`` for which the hardware's exponent file refused ``d``.
+
+    The golden model's file finds the error again, from the exponents that the hardware holds.
+    """
     file = ExponentFile(parameters.exponents)
     file.exponents = exponents(port, parameters)
     if isinstance(d, Compute):

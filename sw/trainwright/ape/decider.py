@@ -117,7 +117,7 @@ def counted_kinds(
 ) -> tuple[Tensor, dict[ProductKind, int]]:
     """Return ``block_kinds`` and how many block products are of each kind that is present.
 
-    On a GPU three kernels do all of it, and the counts are waited for once.
+    On a GPU three kernels compute kinds and counts, and the host waits once, for the counts.
     """
     summaries = fused_summaries(a, b, blocks)
     if summaries is None:
@@ -168,7 +168,7 @@ def _least_hybrid(
     The bound saves finding the jobs, which takes longer than many products on a GPU.
     """
     bm, bk, bn = blocks
-    # Blocks at the edges may be smaller than whole ones: a block less in each direction is certain.
+    # Blocks at the edges may be smaller than others, so a bound counts those before the last ones.
     strips, rows, columns = shape
     whole = max(0, (rows - 1) * (columns - 1) * (strips - 1)) / (rows * columns * strips)
     work = sum(count * bm * bk * bn * model.terms[kind][2] for kind, count in counts.items())
@@ -199,7 +199,7 @@ def decide(
         promises[ProductKind.F3] = 2.0**-21
     only = present.keys() == {ProductKind.NATIVE}
     candidates = [kind for kind, stands in _SUBSTITUTES.items() if present.keys() <= stands]
-    if ProductKind.T not in present:  # fp32-t4 is less exact than fp32-b, which holds here too
+    if ProductKind.T not in present:  # fp32-b is a candidate then, and more exact than fp32-t4
         candidates = [kind for kind in candidates if kind is not ProductKind.T]
     if only or (len(present) == 1 and min(present) <= ProductKind.F4 and not compete):
         kind = min(present)

@@ -136,13 +136,19 @@ class _Machine:
         return REGIONS.index(region) * self.rows
 
     def address(self, region: str, copy: int = 0) -> int:
-        """Return where a region's rows are in memory: given, loaded later, or stored."""
+        """Return the memory address of a copy of a region.
+
+        Copy 0 has the first rows, copy 1 the rows that the commands load, copy 2 what is stored.
+        """
         return PROGRAM + (REGIONS.index(region) + copy * len(REGIONS)) * self.region_bytes
 
     def move(
         self, operation: Operation, region: str, copy: int, first: int, name: str, local: str = ""
     ) -> Transfer:
-        """Load or store the rows of a region from row ``first`` on, or those of ``local`` there."""
+        """Move rows from ``first`` on between a copy of a region and the scratchpad.
+
+        The rows of the scratchpad are those of the region ``local``, by default the same region.
+        """
         return Transfer(
             operation=operation,
             address=self.address(region, copy) + first * self.row_bytes,
@@ -173,7 +179,7 @@ class _Machine:
         )  # fmt: skip
 
     def samples(self, first: int, result: str, name: str) -> Samples:
-        """Load a sample a row into the shared region, targets into another one."""
+        """Load a sample for each row of the shared region, and targets into region ``result``."""
         count = self.rows - first
         return Samples(
             address=self.address("shared", 1) + first * self.record_bytes,
@@ -211,7 +217,7 @@ class _Machine:
 def hazard_program(hazard: Hazard, p: AcceleratorParameters) -> Program:
     """Return the program of a hazard: regions are loaded, two or three commands meet, all stored.
 
-    The waits of the last of them are those of ``compiler.base.hazards``, as in any program.
+    The last command has the waits of ``compiler.base.hazards``, as in any program.
     """
     machine, name = _Machine(p), hazard.name
     given = [machine.move(Operation.LOAD, region, 0, 0, f"{region} rows") for region in REGIONS]

@@ -102,7 +102,7 @@ class Driver(StepDriver):
         self._require_memory(self.step.memory_bytes)
         self.input_exponent = exponent_of_inputs(self.step)
         self.tensors: frozenset[str] = frozenset(t.name for t in self.step.tensors if t.counted)
-        # Functions make and read fixed point, whatever the class of a tensor has.
+        # Operands and results of functions are fixed point, whatever format their class has.
         self._formats = {tensor.name: tensor.format for tensor in self.step.tensors}
         self._forward: tuple[ForwardOperands, dict[str, int]] | None = None
         self._repeat_forward: Callable[[], ForwardResult] | None = None
@@ -131,7 +131,7 @@ class Driver(StepDriver):
 
     def _put(self, name: str, values: torch.Tensor) -> None:
         """Write an integer tensor into its buffers."""
-        values = values.to(torch.int32)  # no word has more bits: less to be read for each layout
+        values = values.to(torch.int32)  # holds every word, and halves what packing reads
         for alias in self.step.aliases.get(name, (name,)):
             buffer = self.step.buffers[alias]
             self.accelerator.write(buffer.address, buffer.pack(values))

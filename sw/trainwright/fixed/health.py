@@ -7,16 +7,16 @@ from math import log2
 from trainwright.fixed.scale import TensorStatistics
 
 LOST_STEPS = 16
-"""Steps out of WATCHED after which a tensor is reported: exponents move by one a step, and 16 bits
-of a word are passed in as many."""
+"""Steps out of WATCHED in which a tensor is lost until it is reported: exponents move by one a
+step, so 16 steps cross all bits of a word."""
 WATCHED = 32
 """Latest steps that count: calls of a shared layer may lose every second tensor."""
 SATURATED_SHARE = 0.25
 """Share of saturated values above which a tensor counts as lost."""
 
 SATURATED_PART = 0.5
-"""Part of the sum of |q| that saturated values make above which a tensor counts as lost: a few
-samples have all of its size, and their values end alike. In `digits` at most 0.04 of a sum does."""
+"""Ratio of the saturated values' |q| to the sum of |q| above which a tensor counts as lost: a few
+samples are far larger than the rest, and all end at the same limit. `digits` has at most 0.04."""
 FROZEN_ENERGY = 1 / 4
 """Share of the sum of squares that saturated values have at least, above which evaluation names a
 tensor. Normal values then lose 16 % in clipping, sparse ones more."""
@@ -24,11 +24,11 @@ CLIPPED_ENERGY = 1 / 2
 """Share of the sum of squares above which values that a pass clips make a tensor lost:
 no exponent follows such values, as only the golden model counts these."""
 GROWN_BITS = 2
-"""Powers of two that a tensor's mean grows by in one step above which the step is a jump."""
+"""Powers of two by which a tensor's mean grows in one step from which the step is a jump."""
 GROWN_SHARE = 1 / 10
-"""Share of saturated values of a jump above which the jump is reported. Of normal values 11 %
-saturate in a jump of 25 times, and the tensor is lost from 36 on. One large sample in a batch has
-fewer: small losses of a regression vary as much from step to step."""
+"""Share of saturated values above which a jump is reported. Normal values reach 11 % if they grow
+25-fold, and are lost from 36-fold on. A single large sample of a batch stays below: small losses of
+a regression vary by as much from step to step."""
 GROWN_VALUES = 64
 """Values of a tensor below which no jump is reported: the gradients of a few biases come close to 0
 by chance, and are of their usual size in the next step."""
@@ -126,7 +126,7 @@ class TensorHealth:
         )
 
     def _growth(self, name: str, s: TensorStatistics) -> float:
-        """Return the powers of two by which a tensor grew if it saturates because of these."""
+        """Return the powers of two of a tensor's jump, or 0 if it did not saturate by a jump."""
         if not s.total or s.count < GROWN_VALUES or s.format.coded:
             return 0.0  # words of coded formats are nearly logarithms
         size = log2(s.total / s.count) + s.exponent
@@ -137,7 +137,7 @@ class TensorHealth:
     def record(
         self, name: str, exponent: int, loss: LossReason | None, *, steps: int = 1
     ) -> Iterator[str]:
-        """Count steps in which a tensor was lost, or not; yield the message that is due."""
+        """Count the latest steps, lost or not; yield a message if a tensor is lost for long."""
         latest = (1 << steps) - 1 if loss is not None else 0
         history = (self.lost.get(name, 0) << steps | latest) % (1 << WATCHED)
         self.lost[name] = history

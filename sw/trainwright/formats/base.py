@@ -30,8 +30,8 @@ KERNELS_MODULE = "kernels_of_"
 """Begin of the names of modules that files of ``kernels`` are executed as."""
 
 UNDERFLOWS = ("never", "zero")
-"""Rules for a sum closer to 0 than the smallest number: never 0 but that number (the rule of the
-posit standard), or the nearer of the two, which is 0 where both are as near."""
+"""Rules for a sum closer to 0 than the smallest number. never: the sum becomes the smallest number
+(the posit standard); zero: it becomes the nearer of 0 and that number, 0 if both are as near."""
 SUM_WIDTH = 62
 """Bits of a sum at most, its sign included."""
 
@@ -46,8 +46,8 @@ class Format(ABC):
     Words are signed integers, -2^(width - 1) to 2^(width - 1) - 1, sign-extended wherever they lie:
     their order is that of the values. All functions are exact and take arrays of any shape.
 
-    Everything outside this package asks these members and no class by name: a new format is a
-    subclass, which is known by its ``spelling`` once it is imported.
+    Code outside this package uses these members and names no class: a new format is a subclass,
+    which its import registers by its ``spelling``.
     """
 
     kinds: ClassVar[list[type["Format"]]] = []
@@ -181,9 +181,9 @@ class Format(ABC):
 
     @property
     def mean_range(self) -> Range | None:
-        """Range of means of |word|, as fractions of 2^(width - 1), of a tensor's exponent.
+        """Range of the mean of |word|, in fractions of 2^(width - 1); None: by class of tensor.
 
-        Outside it the exponent moves (``trainwright.fixed.scale``); None: by class of tensor.
+        Outside the range the tensor's exponent moves (``trainwright.fixed.scale``).
         """
         return None
 

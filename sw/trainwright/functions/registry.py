@@ -87,7 +87,8 @@ def kernel(body: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     Parameters
     ----------
     name
-        Name to register it under where a builtin of Python has that name, such as ``abs``.
+        Name in the registry; the function may then have another one, as for ``abs``, a builtin of
+        Python.
     gradient
         Function of the gradient to the result and, as a second operand, of the operand or the
         ``result``; or ``"straight-through"``. None: a network with the kernel cannot be trained.
@@ -105,8 +106,8 @@ def kernel(body: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     gain
         Factor of the variance of initial weights before the function.
     torch_class, calls, attributes
-        Class in ``torch.nn``, names of the functions and parameters of torch of the same function,
-        which ``trainwright.compile`` then recognises.
+        Class in ``torch.nn`` and functions of torch that compute the same, by name, so that
+        ``trainwright.compile`` recognises them; torch's names of parameters.
 
     Raises ``FunctionError`` for a name that is taken, axes that do not exist, options of other
     types, or another function than of one operand; the error names its line.

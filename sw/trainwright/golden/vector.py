@@ -134,7 +134,7 @@ def vector(d: Vector, state: MachineState, p: AcceleratorParameters) -> Result:
         span = slice(start, min(start + THREADS, d.rows))
         for place, op in code:
             q = work.execute(op, place, span)
-            # Lane 0 counts whatever lanes the condition of the instruction chooses.
+            # Totals add lane 0, even if the instruction's condition does not choose lane 0.
             if op.total is not Total.NONE:
                 totals[op.total] += int(q[:, 0].sum())
             if op.memory is Memory.WRITE:

@@ -51,8 +51,8 @@ def rounded(value: Words, shift: int | Words, rounding: Rounding, random: Words 
 def x_of(kind: Kind, a: Words, s: Words | int, table: int) -> Words:
     """Compute x of an instruction (``program.vector.Kind``), before addition and shift.
 
-    Nothing wraps to the engine's words, factors of a product neither. The sum of a table's two
-    terms is whole: base and product.
+    No value wraps to the engine's words, and no factor of a product is cut. A table gives the sum
+    of its two terms, base and product.
     """
     match kind:
         case Kind.PASS:
@@ -118,7 +118,7 @@ def evaluate(
 
     ``count`` is n where the kernel reads no stream. ``registers`` are (THREADS, lanes) arrays that
     earlier passes left, ``random`` the bytes of both random streams (n, lanes), ``constants`` and
-    ``shifts`` what the exponent file gives. Row n belongs to thread n mod THREADS.
+    ``shifts`` the numbers of the exponent file. Row n belongs to thread n mod THREADS.
 
     Raises ``ValueError`` for rows with fractions or of other shapes, and for streams, registers or
     constants that are missing; ``KernelError`` for a word, register, constant or value beyond the
@@ -176,7 +176,7 @@ def require_words(body: Body, streams: Mapping[str, Words]) -> None:
 def _require_given(
     body: Body, registers: Mapping[int, Words], constants: Sequence[int], shifts: Sequence[int]
 ) -> None:
-    """Check what earlier passes and the exponent file give a body."""
+    """Check the registers of earlier passes, and the numbers of the exponent file, for a body."""
     for v in body.steps:
         if not isinstance(v, Value):
             continue

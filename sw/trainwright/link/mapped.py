@@ -85,7 +85,7 @@ class MappedLink:
     """Registers and memory in windows (``trainwright.link.backend.HostLink``)."""
 
     clock_hz = 0
-    """Unknown: no register tells the clock."""
+    """Clock in Hz; 0 stands for unknown, as no register has it."""
 
     def __init__(self, name: str, registers: WordWindow, memory: WordWindow, memory_bytes: int):
         self.name, self.memory_bytes = name, memory_bytes
@@ -150,8 +150,8 @@ class MappedAccelerator(HostedAccelerator):
     """The accelerator on the bus of this processor, a Zynq's: back end ``mmio:REGISTERS,MEMORY``.
 
     ``target`` names two places, each ``FILE@OFFSET+SIZE``: ``/dev/mem`` with physical addresses, or
-    a UIO device and a buffer. The second file is the first one where it is left out, and its size
-    ``memory_bytes``. The memory has to be the accelerator's alone: Linux must not use it.
+    a UIO device and a buffer. A second place without a file is in the first file, and without a
+    size has ``memory_bytes``. The memory has to be the accelerator's alone: Linux must not use it.
     """
 
     def __init__(
@@ -178,8 +178,9 @@ def open_overlay(
 ) -> MappedAccelerator:
     """Load a bitstream by PYNQ, and open the accelerator in it: back end ``pynq:FILE,MEMORY``.
 
-    Registers are where the overlay has them, ``MEMORY`` as of ``MappedAccelerator``. Raises
-    ``AcceleratorError`` without PYNQ, and where the overlay has no accelerator.
+    The overlay gives the place of the registers, ``MEMORY`` is the second place of
+    ``MappedAccelerator``. Raises ``AcceleratorError`` without PYNQ, and for an overlay without an
+    accelerator.
     """
     overlay_file, comma, memory = target.partition(",")
     if not overlay_file or not comma:

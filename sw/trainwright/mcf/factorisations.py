@@ -48,14 +48,14 @@ def identity(like: Tensor, n: int) -> Tensor:
 
 
 def scales(x: Tensor, dim: int) -> Tensor:
-    """Return the powers of two that bring the largest of each row or column to 1/2 to 1."""
+    """Return the powers of two that scale the largest of each row or column into 1/2 to 1."""
     return power_of_two(-exponent_of(x[..., 0].abs().amax(dim, keepdim=True)), x.dtype)
 
 
 def lu(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Factor (b, n, n) with partial pivoting: L below the diagonal and U, rows' order, parity.
 
-    A pivot of 0 divides nothing: it stays in U.
+    A pivot of 0 stays in U, and divides no column.
     """
     a, (batch, n) = a.clone(), a.shape[:2]
     order = torch.arange(n, device=a.device).repeat(batch, 1)
@@ -210,8 +210,8 @@ def _rotation(
 ) -> tuple[Tensor, Tensor]:
     """Return cosines and sines / share that make [[a, share g], [share g, share^2 b]] diagonal.
 
-    Nearly: the tangent has the digits of a double alone, which costs convergence nothing. Cosine
-    and sine are on the unit circle to the last digit.
+    The matrix becomes nearly diagonal: the tangent has only the digits of a double, with which
+    rotations converge as fast. Cosine and sine are on the unit circle to the last digit.
     """
     below = torch.where(active, g[..., 0], 1.0)
     zeta = sub(b * share.square().unsqueeze(-1), a)[..., 0] / below / 2
@@ -243,9 +243,9 @@ def _turned_columns(
 def one_sided_jacobi(g: Tensor, digits: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return G J 2^-e with orthogonal columns, their exponents e, and J, for G (b, m, n).
 
-    Columns are orthogonal relative to their own norms, to ``digits`` bits: singular values of
-    columns of very different size keep all of theirs. So do squares, of columns scaled to about 1.
-    Columns should come in falling order.
+    Columns are orthogonal relative to their own norms, to ``digits`` bits, so that small singular
+    values next to large ones keep all of their digits. Columns are scaled to about 1, so that their
+    squares keep all digits, too. Columns should come in falling order.
     """
     g, turns = g.clone(), identity(g, g.shape[2])
     exponents = _rescaled(g, torch.zeros_like(g[:, 0, :, 0], dtype=torch.int64))
@@ -260,7 +260,7 @@ def one_sided_jacobi(g: Tensor, digits: int) -> tuple[Tensor, Tensor, Tensor]:
             if not bool(active.any()):
                 continue
             done = False
-            # Columns are h_p and h_q share; their rotation leaves shares of h_q alone.
+            # Columns are h_p and h_q share; the rotation applies the share to h_q alone.
             share = power_of_two((exponents[:, q] - exponents[:, p]).clamp(-500, 500), g.dtype)
             c, s = _rotation(a, b, mixed, share, active)
             down = s * share.unsqueeze(-1)

@@ -59,8 +59,8 @@ def factor_name(layer: int, index: int) -> str:
 class Network(Formatted):
     """Layers in a graph, with the input image, classes and number formats.
 
-    The layers are the parameters; ``nodes`` say what each is applied to. The ``main`` head
-    classifies, others help while training: the loss is the sum of those of all heads.
+    The layers hold the parameters; ``nodes`` say to which value each layer is applied. The ``main``
+    head classifies, others help while training: the loss is a sum over all heads.
     """
 
     name: str
@@ -74,23 +74,23 @@ class Network(Formatted):
     """Rows and columns after zero padding at the bottom and the right."""
     widths: Widths = FIXED
     dataset: str = ""
-    """Data set trained on where none is named."""
+    """Data set of a training run that names none."""
     coded: tuple[tuple[str, Format], ...] = ()
-    """Formats of classes of tensors (``trainwright.formats.CLASSES``) other than fixed point, of
-    ``widths`` bits."""
+    """Formats of classes of tensors (``trainwright.formats.CLASSES``); all other classes are fixed
+    point of ``widths`` bits."""
     underflow: str = "gradients"
     """Which coded tensors may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
     singles: tuple[tuple[str, Format], ...] = ()
     """Formats of single tensors, by name; of ``nameable`` ones."""
     wiring: tuple[Node, ...] = ()
-    """How values are made of each other; empty where each layer reads the one before it."""
+    """Values, each with its operands; empty if each layer reads the previous one."""
     results: tuple[str, ...] = ()
-    """Values that give logits; empty where the last one does."""
+    """Values that are logits; empty if only the last value is."""
     tokens: int = 1
-    """Tokens of a sample, which is then a sequence: each has values of its own, which attention
-    alone mixes. An image is what one token reads."""
+    """Tokens of a sample; a sample of more than 1 is a sequence. Each token reads an image, and has
+    values of its own, which only attention mixes."""
     padding: bool = False
-    """Whether tokens of zeros are padding, which attention and pools over tokens leave out."""
+    """Whether tokens of zeros are padding, which attention and pools over tokens omit."""
 
     def __post_init__(self) -> None:
         count = amount(len(self.layers), "layer") if self.layers else "no layers"
@@ -202,7 +202,7 @@ class Network(Formatted):
         return function_of("layer_norm").sized(size)
 
     def writes_out(self, node: Pool) -> bool:
-        """Return whether the windows of a pool's function are no view of its image."""
+        """Return whether a pool writes its windows out: a function reads them, and no view does."""
         below = self.shapes[node.sources[0]]
         return node.function is not None and not node.window.divides(*below[:2])
 
@@ -226,7 +226,7 @@ class Network(Formatted):
     def gain(self, layer: int) -> float:
         """Return the factor of the variance of a layer's initial weights that keeps sizes.
 
-        The factor is 2 before a ReLU and 1 before nothing; ``layer`` is counted from 0.
+        The factor is 2 before a ReLU, and 1 if no function follows; ``layer`` is counted from 0.
         """
         if self.layers[layer].relu:
             return 2.0
@@ -289,12 +289,12 @@ class Network(Formatted):
 
     @property
     def is_straight(self) -> bool:
-        """Whether it is a stack of TTM layers: no windows, each reading the one before it."""
+        """Whether the network is a stack of TTM layers without windows, one reading the other."""
         return self.is_line and not self.functions
 
     @property
     def is_line(self) -> bool:
-        """Whether it is a stack of TTM layers and functions, each reading the one before it."""
+        """Whether the network is a stack of TTM layers and functions, one reading the other."""
         image, *behind = self.nodes
         line = (image.name, *(node.name for node in behind))
         layers = [node.layer for node in behind if isinstance(node, Apply)]
@@ -373,7 +373,7 @@ class Network(Formatted):
 
     @property
     def head_sizes(self) -> tuple[int, ...]:
-        """Outputs of each head, for all tokens where it has outputs for each."""
+        """Outputs of each head: of all tokens if the head has outputs for each."""
         return tuple(prod(self.shapes[name]) * self.rows_of(name) for name in self.heads)
 
     @property
@@ -399,7 +399,7 @@ class Network(Formatted):
 
     @property
     def used_model_bits(self) -> int:
-        """``model_bits`` without what no class reads: rows of the last layer beyond the classes."""
+        """``model_bits`` without the last layer's rows beyond the classes, which nothing reads."""
         head = next(node for node in self.nodes if node.name == self.main)
         if not isinstance(head, Apply):
             return self.model_bits

@@ -21,7 +21,7 @@ class TTLinear(TensorTrain):
 
     ``rank`` is one number for all bonds (cut to what each can use), a list R_1..R_{d-1}, or
     ``"auto"``: up to 16 at the start, for the rank prior and ``cut_ranks`` to reduce.
-    ``outputs`` J_1..J_d and ``inputs`` I_1..I_d are chosen where they are not given, padded so that
+    ``outputs`` J_1..J_d and ``inputs`` I_1..I_d are by default chosen by the layer, padded so that
     the accelerator takes them (both end in 16); ``order`` is d. ``in_features`` (C, H, W) are the
     C H W features of an image, flattened as torch does: inputs are then not padded, and the first
     of them multiply to C. ``relu`` says that a ReLU follows, for the initial values.
@@ -34,7 +34,7 @@ class TTLinear(TensorTrain):
     accelerator's quantisers; contractions within the layer are float32. ``trainwright.compile``
     gives all of the accelerator's bits.
 
-    Raises ``NetworkError`` for sizes, ranks or numbers that cannot be.
+    Raises ``NetworkError`` for sizes, ranks or numbers that do not fit.
 
     >>> layer = TTLinear(784, 512, rank=16)
     >>> layer(torch.zeros(2, 784)).shape, layer.ranks
@@ -164,8 +164,8 @@ class TTConv2d(TensorTrain):
     multiply to O, ``inputs`` are kh kw and then numbers that multiply to C. ``kernel_size``,
     ``stride``, ``padding`` (also ``"same"`` and ``"valid"``), ``dilation`` and ``padding_mode`` are
     those of ``torch.nn.Conv2d``; ``groups`` other than 1 are refused. All else as in ``TTLinear``.
-    ``trainwright.compile`` puts it on the accelerator, but for dilation, padding as large as the
-    kernel, with other values than 0, or of another size at the two ends of an axis.
+    ``trainwright.compile`` puts the layer on the accelerator unless it has a dilation, or padding
+    that is as large as the kernel, is not 0, or differs between the two ends of an axis.
 
     >>> layer = TTConv2d(3, 32, 3, padding=1, rank=8)
     >>> layer(torch.zeros(1, 3, 8, 8)).shape, layer.outputs, layer.inputs
@@ -440,7 +440,7 @@ class TTEmbedding(TensorTrain):
         self.padding_idx: int | None = None
         if padding_idx is not None:
             row: int = plain(padding_idx)
-            # A row of 2.5 would be within the table, and none would be 0.
+            # 2.5 lies within the table, but would set no row to 0.
             if not is_size(row, -num_embeddings) or row >= num_embeddings:
                 raise NetworkError(
                     "padding_idx must be an integer within the "
@@ -502,4 +502,4 @@ class TTEmbedding(TensorTrain):
         for size in reversed(self.outputs[1:]):
             places.insert(0, flat % size)
             flat = flat // size
-        return [flat, *places]  # the first is beyond its factor where the index is
+        return [flat, *places]  # only the first may lie beyond its factor, if the index does

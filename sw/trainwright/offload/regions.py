@@ -110,7 +110,7 @@ class _Region:
         self._source = cast(fx.Node, start.args[0])
         self._kinds = {self._source: _kind_read(first)}
         self._made = set[fx.Node]()
-        """Nodes that a layer leads to."""
+        """Nodes that depend on a layer of the region."""
         for node in graph.nodes:
             if node is self._source or node in taken or not set(operands_of(node)) & set(
                 self._kinds
@@ -151,7 +151,7 @@ class _Region:
         if attention_of(node, self._module):
             padded = any(kind.size != kind.whole or kind.channels for kind in kinds)
             alike = len(set(kinds)) == 1 and self._source not in node.all_input_nodes
-            # The program begins once the masks are known: no value of it may be needed for them.
+            # The program begins once the masks are known: no mask may need a value of the program.
             given = self._kinds.keys().isdisjoint(_ancestors(mask_of(node)) - {self._source})
             fits = alike and given and not padded
             return kinds[0] if self._functions and fits else None
@@ -209,7 +209,7 @@ class _Region:
             can_end = can_end and not any(test(node, self._module) for test in inner_only)
             if out := _following(list(node.users) if can_end else [node], inside):
                 return out
-        # An output is asked for at once, which would be before a later mask is known.
+        # torch needs an output at once, and the program cannot begin before all masks are known.
         ended = False
         for node in filter(inside.__contains__, self._kinds):
             if ended and mask_of(node) is not None:

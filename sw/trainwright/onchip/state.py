@@ -194,7 +194,7 @@ class ChipState:
 
         ``exponents`` are those of the moments.
         """
-        half = 1 << (MOMENT_WIDTH - 1)  # of a moment, -128 to 127, and that makes 0 to 255
+        half = 1 << (MOMENT_WIDTH - 1)  # added to a moment, -128 to 127, it gives 0 to 255
         below = wrapped(words.reshape(factors.shape) + half, self._hidden + MOMENT_WIDTH)
         self.weights = (factors << self._hidden) + (below >> MOMENT_WIDTH)
         self.moments = (below & 2 * half - 1) - half

@@ -44,7 +44,7 @@ _FLOAT_TERMS = 1 << 10
 _TIMED = 192
 """Rows of the product that tells the faster way: large enough for both, a few milliseconds."""
 _GPU_ALIGNMENT = 16
-"""Elements that rows are filled up to: cuBLAS needs 16 bytes for its fast kernels."""
+"""Rows have a multiple of these elements: cuBLAS needs 16 bytes for its fast kernels."""
 
 
 _MOST_MODULUS = 256
@@ -314,8 +314,8 @@ def _on_gpu(a: Tensor, b: Tensor) -> Tensor:
 def _int8_serves() -> bool:
     """Return whether the processor's int8 products are exact, and no slower than float32's.
 
-    Without instructions for them (VNNI) torch multiplies int8 in a loop, which takes fifty times as
-    long as float32's product. Both ways give the same integers, so a time may decide.
+    Without instructions for int8 products (VNNI) torch multiplies in a loop, which takes fifty
+    times as long as float32's product. Both give the same integers, so measured times may decide.
     """
     if not _exact_int8():
         return False

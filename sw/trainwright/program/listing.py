@@ -246,8 +246,8 @@ _TEXTS: dict[type[Descriptor], Callable[[Any], str]] = {
     Set: _set,
     MoveScales: _scales,
 }
-"""Functions that tell what a descriptor does; fields that they leave out follow by their names, all
-of them for a class without a function."""
+"""Functions that write a descriptor as text. Fields that a function does not read follow by their
+names; a class without a function has all fields by name."""
 
 
 def _body(d: Descriptor) -> str:

@@ -30,8 +30,8 @@ _BLOCK = 64
 _OVERSAMPLING = 8
 """Rows of a sketch beyond the block's columns, as in HQRRP."""
 _LEAST = -900
-"""Power of two of the least size of a column beside the largest: smaller columns keep all of their
-digits, and come in any order behind the others. Products of two sizes are normal numbers."""
+"""Power of two, relative to the largest column, below which sizes of columns are not told apart:
+such columns keep their digits and come last, in any order. Products of two sizes stay normal."""
 _TINY = 2.0**-1022
 _PRECISION = {
     torch.float32: make_precision(None, "fp32", "end"),
@@ -96,11 +96,11 @@ def pivoted_qr(
 ) -> PivotedQR:
     """Factor float32 or float64 ``A`` (m, n) with column pivoting.
 
-    ``block`` is the width of blocks whose pivots a sketch of that many and 8 rows gives, in one
-    product with a random matrix of ``seed``; 1 takes the largest remaining column each time, as
-    LAPACK's geqp3. Default: 1 up to 128 columns, else 64. With a ``tolerance``, columns that are
-    left below that share of the largest pivot are not eliminated: R is 0 there. Raises
-    ``QRError`` for other types, NaN and infinities.
+    Columns are eliminated in blocks of ``block``. A sketch chooses the pivots of a block: a product
+    with a random matrix of ``block`` + 8 rows, drawn from ``seed``. With 1 the largest remaining
+    column is next each time, as in LAPACK's geqp3. Default: 1 up to 128 columns, else 64. With a
+    ``tolerance``, the elimination ends when all remaining columns are below that share of the
+    largest pivot: R is 0 there. Raises ``QRError`` for other types, NaN and infinities.
 
     >>> A = torch.randn(30, 2, dtype=torch.float64) @ torch.randn(2, 6, dtype=torch.float64)
     >>> f = pivoted_qr(A)

@@ -61,7 +61,7 @@ class Summary:
     """Whether the test samples have several classes and all got the same: accuracy is the share
     of that class alone."""
     best_test_accuracy: float
-    """Accuracy of the epoch that the test samples choose; ``test_accuracy`` is the last one's."""
+    """Accuracy of the best epoch by the test samples; ``test_accuracy`` is of the last epoch."""
     best_epoch: int
     train_accuracy: float | None
     """Accuracy on the batches of the last epoch, each before its update; None for a regression."""

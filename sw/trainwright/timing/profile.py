@@ -55,7 +55,7 @@ def predicted(timeline: Timeline, begin: int = 0) -> tuple[CommandRecord, ...]:
 def predicted_steps(
     descriptors: Sequence[Descriptor], p: AcceleratorParameters, steps: Iterable[int]
 ) -> tuple[tuple[CommandRecord, ...], int]:
-    """Return the commands of a program that one start runs in all ``steps``, and its cycles."""
+    """Return the commands of a start that runs a program in all ``steps``, and their cycles."""
     commands, begin = [], 0
     for timeline in predict_steps(descriptors, p, steps):
         commands += predicted(timeline, begin)

@@ -1,7 +1,7 @@
-"""Files written while a run goes on: history.jsonl, and curves for whoever draws them.
+"""Files written during a run: history.jsonl, and curves that other programs draw.
 
-Both are functions of the history. A resumed run writes them again from the history in its
-checkpoint, so that repeated steps are in them once.
+Both follow from the history. A resumed run writes both again from the history in its checkpoint,
+so that repeated steps appear once.
 """
 
 import csv
@@ -41,9 +41,9 @@ CURVES = "curves.csv"
 
 
 class Sink(Protocol):
-    """Takes points of curves. Made with the folder of the run and its settings, as plain data.
+    """Receiver of points of curves, made with the folder and the settings (plain data) of a run.
 
-    A run that goes on makes another one and gives it all points from the first step on.
+    A resumed run makes a new sink, and adds all points from the first step on.
     """
 
     def add(self, step: int, values: Mapping[str, float], /) -> None:
@@ -101,7 +101,7 @@ OWN: dict[str, OpenSink] = {"tensorboard": TensorBoard, "csv": Csv}
 
 
 def own(names: Iterable[str] | None) -> list[str]:
-    """Select the names that checkpoints hold: no code is loaded because a file names it."""
+    """Select the names that a checkpoint may hold: no file chooses code that is loaded."""
     return [name for name in names or () if name in OWN]
 
 

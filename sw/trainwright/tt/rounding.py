@@ -35,7 +35,7 @@ def _check_tolerance(tolerance: float | None) -> None:
 
 
 def kept_rank(s: torch.Tensor, allowed: float, bound: int | None) -> int:
-    """Return the least rank, from 1, that drops singular values of norm ``allowed`` at most."""
+    """Return the least rank, from 1, that drops singular values of a norm up to ``allowed``."""
     rank, tail = len(s), 0.0
     for value in reversed(s.tolist()):
         tail = math.hypot(tail, value)  # squares of small values would underflow to 0
@@ -104,8 +104,9 @@ def tt_round(
 ) -> list[torch.Tensor]:
     """Cut ranks of the train as far as ``tolerance`` (relative, of W) and ``ranks`` allow.
 
-    Orthogonalised from the right, then cut from the left by SVDs of single factors: as accurate as
-    TT-SVD of the dense W, which is never formed. All factors but the last are left-orthogonal.
+    The train is orthogonalised from the right, then cut from the left by SVDs of single factors:
+    as accurate as TT-SVD of the dense W, which is never formed. All factors but the last are
+    left-orthogonal.
 
     >>> from trainwright.tt import distance, ranks_of
     >>> factors = tt_svd(torch.randn(64, 64, dtype=torch.float64), (4, 4, 4), (4, 4, 4))

@@ -189,19 +189,20 @@ class RepeatedOptions(shared.NetworkOptions, shared.SeedOptions, shared.JsonOpti
 class GoldenOptions(RepeatedOptions):
     """Measure a training step on the golden model next to tltorch.
 
-    A step is forward, backward and all gradients, without update, bit by bit as the accelerator
-    computes it, with all statistics, alone and as a compiled torch module; trainwright.nn's layers
-    in torch; and in float32: tltorch's tensor-train layers (pip install 'trainwright[bench]') and a
-    dense pair of torch's. Steps of all are interleaved; processor seconds of one thread.
+    A step is forward, backward and all gradients, without update. Measured are the golden model,
+    with the accelerator's bits and statistics, alone and as a compiled torch module; layers of
+    trainwright.nn in torch; and in float32 tltorch's tensor-train layers (pip install
+    'trainwright[bench]') and dense layers of torch. Kinds of steps alternate; processor seconds of
+    one thread.
     """
 
 
 class LoopOptions(RepeatedOptions):
     """Measure whole training steps of a torch loop next to the trainer's.
 
-    Training steps on the golden model, update included: of trainwright train, and of a loop around
-    trainwright.compile with the same network, batch and random images. A step of each in turn;
-    processor seconds of one thread, medians.
+    A step of trainwright train on the golden model, update included, alternates with a step of a
+    loop around trainwright.compile: same network, batch and random images. Medians of processor
+    seconds of one thread.
     """
 
 
