@@ -149,6 +149,17 @@ def test_resident_random_programs_are_exact(rtl, seed):
     compared(rtl, memory, program, exponents, times=times, step=(1 << 32) - 2 + seed // 2)
 
 
+@pytest.mark.parametrize("step", (0, 1, 6))
+def test_resident_first_descriptor_of_some_steps_is_executed_in_these(rtl, step):
+    """The number of the step is known when the first descriptor arrives, after HALT as at start."""
+    rtl.memory = MemoryModel()
+    memory, program, exponents = case(3)
+    first = Transfer(operation=Operation.LOAD, address=0, local=0, beats=4, eighth=8)
+    second = replace(first, address=64, local=4, eighth=4)
+    program = replace(program, descriptors=(first, second, *program.descriptors))
+    compared(rtl, memory, program, exponents, times=4, step=step)
+
+
 def test_resident_program_beyond_memory_is_reloaded(rtl):
     memory, program, exponents = case(20)
     *body, store, halt = program.descriptors

@@ -401,6 +401,10 @@ class Sequencer(wiring.Component):
             steps.value.eq(self.steps.value),
             self.steps.step.eq(steps.step),
         ]
+        # Follow the step in every cycle: a register that moved in one state of the sequencer would
+        # still have the step before when the first descriptor of a step arrives.
+        self._step_below = Signal(exact_log2(EIGHTH), reset_less=True)
+        m.d.sync += self._step_below.eq(steps.step)
         self._again = Signal()  # the program begins again
         self._long = Signal()  # the program exceeds its memory: load it for every step
         self._afresh = Signal()  # HALT is not its last descriptor: load it from the start
@@ -421,7 +425,6 @@ class Sequencer(wiring.Component):
 
     def _is_skipped(self, m: Module, s: _Parts) -> Value:
         """Return whether the descriptor is executed only in other steps."""
-        assert s.steps is not None
         eighth = Signal(range(2 * EIGHTH))
         layouts: list[tuple[Any, tuple[Operation, ...]]] = [
             (Transfer.layout, (Operation.LOAD, Operation.STORE))
@@ -433,9 +436,7 @@ class Sequencer(wiring.Component):
             d = data.View(whole, s.descriptor[: whole.size])
             with m.If(Cat(d.operation == kind for kind in operations).any()):
                 m.d.comb += eighth.eq(d.eighth)
-        skipped = C(0, 1)
-        step = Signal(exact_log2(EIGHTH), name="step_below", reset_less=True)
-        m.d.sync += step.eq(s.steps.step)  # valid long before
+        skipped, step = C(0, 1), self._step_below
         # `eighth` holds a one-hot marker above the bits that the step number must match: the
         # position of its highest bit tells how many low bits are compared.
         for bits in range(1, len(step) + 1):  # compare the bits below the highest one

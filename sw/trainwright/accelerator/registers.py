@@ -78,8 +78,8 @@ class HostRegister:
         return self.far if self.near and self.elements(p) > self.near else self.offset
 
 
-IDENTITY_VALUE = 0x54525734
-"""Value of IDENTITY: "TRW4". It grows with what programs find in the hardware, tables included."""
+IDENTITY_VALUE = 0x54525735
+"""Value of IDENTITY: "TRW5". It grows with what programs find in the hardware, tables included."""
 COUNTERS_BASE = 0x040
 MORE_COUNTERS_BASE = 0x0C0
 """Place of the counters that do not fit below TIMES."""
@@ -117,7 +117,7 @@ def _last_page(p: AcceleratorParameters) -> int:
 
 def _registers() -> Iterator[HostRegister]:
     """Yield the registers in the order of their offsets."""
-    yield HostRegister("IDENTITY", 0x000, "R", '"TRW4"', reset=IDENTITY_VALUE)
+    yield HostRegister("IDENTITY", 0x000, "R", '"TRW5"', reset=IDENTITY_VALUE)
     yield HostRegister("FINGERPRINT", 0x004, "R", "fingerprint of the parameters",
                    reset=lambda p: p.fingerprint)  # fmt: skip
     yield HostRegister("CONTROL", 0x008, "W", "", (
