@@ -155,6 +155,16 @@ def test_lstsq_falls_back_where_low_precision_cannot_tell_the_rank():
     assert _apart(solution.x, _shortest(c, f, b)) <= 1e-13
 
 
+@pytest.mark.parametrize("low", [None, "fp16"])
+@pytest.mark.parametrize("rank", [3, 2])
+def test_lstsq_of_subnormal_operands_has_the_solution_of_usual_ones(low, rank):
+    c, f, b = _integers((6, rank), 16), _integers((rank, 3), 17), _integers((6, 2), 18)
+    tiny = 2.0**-1074
+    solution, usual = lstsq(c @ f * tiny, b * tiny, low=low), lstsq(c @ f, b, low=low)
+    assert torch.equal(solution.x, usual.x) and int(solution.rank) == rank
+    assert torch.equal(lstsq(c @ f * 2.0**900, b * tiny, basic=True).x, 0 * usual.x)
+
+
 def test_lstsq_of_misfitting_operands_names_the_fault():
     a, b = torch.ones(4, 2), torch.ones(4)
     with pytest.raises(QRError, match=r"b \[3\] does not fit A \[4, 2\]"):

@@ -1,6 +1,7 @@
 """QR from sketches, and TSQR over ranks: against float64's orthogonality and each other's bits."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -59,8 +60,17 @@ def test_sketched_qr_of_dependent_columns_is_orthogonal():
 def _over(a, cuts, leaf_rows):
     """Factor with as many ranks as parts, each a thread."""
     parts = a.tensor_split(cuts)
-    results, lists = [None] * len(parts), [None] * len(parts)
-    barrier = threading.Barrier(len(parts))
+
+    def factor(rank, ranks):
+        return tsqr_over_ranks(parts[rank], leaf_rows=leaf_rows, ranks=ranks)
+
+    return _together(len(parts), factor)
+
+
+def _together(count, factor):
+    """Call ``factor(rank, ranks)`` on as many ranks, each a thread; return results and errors."""
+    results, lists = [None] * count, [None] * count
+    barrier = threading.Barrier(count, timeout=5)
 
     def run(rank):
         def gather(tensors):
@@ -71,13 +81,11 @@ def _over(a, cuts, leaf_rows):
             return everything
 
         try:
-            results[rank] = tsqr_over_ranks(
-                parts[rank], leaf_rows=leaf_rows, ranks=Ranks(rank, gather)
-            )
-        except QRError as error:
+            results[rank] = factor(rank, Ranks(rank, gather))
+        except (QRError, RuntimeError) as error:
             results[rank] = error
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(parts))]
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -114,6 +122,20 @@ def test_tsqr_over_ranks_names_parts_that_do_not_fit():
         tsqr_over_ranks(a, leaf_rows=2)
     with pytest.raises(QRError, match="2 rows in all are fewer than the 3 columns"):
         tsqr_over_ranks(a[:2], leaf_rows=4)
+    assert tsqr_over_ranks(a[:0, :0], leaf_rows=4).R.shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "leaf_rows, dtypes, message",
+    [((8, 4), (F64, F64), r"leaf_rows: \[8, 4\]"), ((8, 8), (F64, torch.float32), r"\[64, 32\]")],
+)
+def test_tsqr_over_ranks_that_differ_raises_on_every_rank(leaf_rows, dtypes, message):
+    def part(k, ranks):
+        a = torch.ones(16, 3, dtype=dtypes[k])
+        return tsqr_over_ranks(a, leaf_rows=leaf_rows[k], ranks=ranks)
+
+    for error in _together(2, part):
+        assert isinstance(error, QRError) and re.search(message, str(error))
 
 
 _PROCESS = """

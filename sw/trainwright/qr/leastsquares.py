@@ -133,12 +133,11 @@ def _solved(
     if low is not None:
         y, iterations = _iterated(scaled, right, threshold, get_format(low))
     if y is None:
-        x, rank = _pivoted(scaled, right, columns, threshold, basic)
-        y = scale_by_power(x, columns.unsqueeze(1))
-    else:
-        x = scale_by_power(y, -columns.unsqueeze(1))
+        y, rank = _pivoted(scaled, right, columns, threshold, basic)
     rest = _norm(right - scaled @ y)
-    return scale_by_power(x, sizes), rank, scale_by_power(rest, sizes), iterations
+    # By both scales at once: tiny A and b have a usual x, though 1 / A is out of range.
+    x = scale_by_power(y, sizes - columns.unsqueeze(1))
+    return x, rank, scale_by_power(rest, sizes), iterations
 
 
 def _norm(x: torch.Tensor) -> torch.Tensor:
@@ -150,23 +149,22 @@ def _pivoted(
 ) -> tuple[torch.Tensor, int]:
     """Solve by QR with column pivoting and rows sorted by size, which makes it stable for each row.
 
-    Returns x for the matrix a 2^columns, and the rank.
+    Returns y = 2^columns x for the matrix a 2^columns, and the rank.
     """
     n = a.shape[1]
     rows = _falling(a)
     factors = pivoted_qr(a[rows])
     rank = factors.rank(threshold)
-    x = a.new_zeros(n, b.shape[1])
+    y = a.new_zeros(n, b.shape[1])
     if not rank:
-        return x, 0
+        return y, 0
     right = factors.apply(b[rows], transposed=True)[:rank]
     upper, power = factors.R[:rank], columns[factors.order].unsqueeze(1)
     if rank < n and not basic:
-        x = _shortest(upper, right, power, threshold)
+        y = _shortest(upper, right, power, threshold)
     else:
-        x[:rank] = torch.linalg.solve_triangular(upper[:, :rank], right, upper=True)
-        x = scale_by_power(x, -power)
-    return x[factors.order.argsort()], rank
+        y[:rank] = torch.linalg.solve_triangular(upper[:, :rank], right, upper=True)
+    return y[factors.order.argsort()], rank
 
 
 def _falling(a: torch.Tensor) -> torch.Tensor:
@@ -177,9 +175,9 @@ def _falling(a: torch.Tensor) -> torch.Tensor:
 def _shortest(
     upper: torch.Tensor, b: torch.Tensor, power: torch.Tensor, threshold: float
 ) -> torch.Tensor:
-    """Return the shortest x with upper 2^power x = b, for ``upper`` (rank, n) of full rank.
+    """Return y = 2^power x of the shortest x with upper y = b, ``upper`` (rank, n) of full rank.
 
-    With y = 2^power x, basic unknowns follow from the free ones: y1 = y0 - S y2. S up to the
+    Basic unknowns follow from the free ones: y1 = y0 - S y2. S up to the
     threshold is rounding of columns that depend on each other: times the large unknown of a tiny
     column it would outweigh all other unknowns. S between columns of about one size is kept:
     without it x would not solve the equations. The free unknowns minimise the length of x.
@@ -200,7 +198,7 @@ def _shortest(
     right = inner.apply(wide[rows], transposed=True)[: n - rank]
     free = torch.linalg.solve_triangular(inner.R[: n - rank], right, upper=True)
     free = scale_by_power(-free[inner.order.argsort()], sizes - steps.unsqueeze(1))
-    return scale_by_power(start + ways @ free, -power)[order.argsort()]
+    return (start + ways @ free)[order.argsort()]
 
 
 def _outgrows(basic: torch.Tensor, free: torch.Tensor) -> torch.Tensor:

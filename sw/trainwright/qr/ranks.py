@@ -73,8 +73,9 @@ def tsqr_over_ranks(A: Tensor, *, leaf_rows: int, ranks: Ranks | None = None) ->
     if leaf_rows < max(n, 1):
         raise QRError(f"leaf_rows must be at least the {amount(n, 'column')}, not {leaf_rows}")
     tops = a.abs().amax(0) if len(a) else a.new_zeros(n)
-    parts = ranks.gather([torch.tensor([*a.shape]), tops])
-    _check([part[0].tolist() for part in parts], leaf_rows)
+    facts = torch.tensor([*a.shape, leaf_rows, torch.finfo(a.dtype).bits])
+    parts = ranks.gather([facts, tops])
+    _check([part[0].tolist() for part in parts])
     top = torch.stack([part[1] for part in parts]).amax(0)
     if not bool(torch.isfinite(top).all()):
         raise QRError("A has NaN or infinite elements")
@@ -83,7 +84,8 @@ def tsqr_over_ranks(A: Tensor, *, leaf_rows: int, ranks: Ranks | None = None) ->
     leaves = [_factored(piece, n) for piece in pieces]
     gathered = ranks.gather([r for _, r in leaves])
     first = sum(len(part) for part in gathered[: ranks.rank])
-    r, shares = _tree([t.to(a.device) for part in gathered for t in part])
+    all_tops = [t.to(a.device) for part in gathered for t in part]
+    r, shares = _tree(all_tops or [a.new_zeros(n, n)])
     rows = [
         (q @ share)[: len(piece)]
         for (q, _), share, piece in zip(leaves, shares[first:], pieces, strict=False)
@@ -92,14 +94,19 @@ def tsqr_over_ranks(A: Tensor, *, leaf_rows: int, ranks: Ranks | None = None) ->
     return RankedQR(q, scale_by_power(r, exponent))
 
 
-def _check(shapes: list[list[int]], leaf_rows: int) -> None:
-    """Raise ``QRError`` unless the ranks' shapes (rows, columns) fit together."""
-    if len({columns for _, columns in shapes}) > 1:
-        raise QRError(f"ranks hold different columns: {[columns for _, columns in shapes]}")
-    rows = [rows for rows, _ in shapes]
-    if sum(rows) < shapes[0][1]:
-        had, least = amount(sum(rows), "row"), amount(shapes[0][1], "column")
+def _check(facts: list[list[int]]) -> None:
+    """Raise ``QRError`` unless the ranks' (rows, columns, leaf_rows, bits) fit together.
+
+    Every rank reads the facts of all, so that all raise and none waits for another.
+    """
+    rows, columns, leaves, bits = map(list, zip(*facts, strict=True))
+    for name, values in (("columns", columns), ("leaf_rows", leaves), ("bits of floats", bits)):
+        if len(set(values)) > 1:
+            raise QRError(f"ranks hold different {name}: {values}")
+    if sum(rows) < columns[0]:
+        had, least = amount(sum(rows), "row"), amount(columns[0], "column")
         raise QRError(f"{had} in all are fewer than the {least}")
+    leaf_rows = leaves[0]
     for rank, count in enumerate(rows):
         if count % leaf_rows and any(rows[rank + 1 :]):
             raise QRError(
