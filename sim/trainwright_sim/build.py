@@ -153,7 +153,7 @@ def _units(folder: Path, files: Sequence[Path], driving: Sequence[Path]) -> list
     apart, in half as many files. ``driving`` sources come first: Verilator's templates that they
     specialise are used by the design's code.
     """
-    processors = os.cpu_count() or 1
+    processors = _jobs()
     once = [file for file in files if file.stem.endswith(_ONCE)]
     often = [file for file in files if file not in once]
     units: list[Path] = []
@@ -169,6 +169,11 @@ def _units(folder: Path, files: Sequence[Path], driving: Sequence[Path]) -> list
     return units
 
 
+def _jobs() -> int:
+    """Return how many compilers run at a time."""
+    return os.cpu_count() or 1
+
+
 def _size(file: Path) -> int:
     return file.stat().st_size
 
@@ -182,7 +187,7 @@ def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> li
         log.run(cxx, [*flags, "-c", str(file), "-o", target.name], remedy=_REMEDY)
         return target
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool, log.children.interruptible():
+    with ThreadPoolExecutor(_jobs()) as pool, log.children.interruptible():
         try:
             objects = [pool.submit(one, file) for file in files]
             return [result_of(compiled) for compiled in objects]

@@ -11,7 +11,7 @@ import pytest
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Halt, Program, Set
 from trainwright_hw.external.sdram.timing import SdramTiming
-from trainwright_sim import copier
+from trainwright_sim import build, copier
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.board import SDRAM_CLOCK_HZ, SimulatedLine, open_line
 
@@ -28,6 +28,17 @@ MEMORY_BYTES = 1 << 18
 @pytest.fixture(scope="session", autouse=True)
 def undrawn(drawing):
     """Draw no pictures for finished runs."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_compiler():
+    """Compile a simulator by one compiler at a time: a test process has one core.
+
+    Each file more repeats Verilator's headers, a second of 18.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(build, "_jobs", lambda: 1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from accelerators import NARROW_SIZES
+from accelerators import NARROW, NARROW_SIZES
 
 from trainwright.check.operands import multiplied
 from trainwright.check.stepping import stepper_of
@@ -49,6 +49,9 @@ library (tiny) {
 """
 """Cells with round figures: no process has them."""
 FEMTO = 1e-15
+WIDTH = NARROW.operand_width
+"""Bits of a multiplier that the profile below builds, too: one simulator for both."""
+PAIRS = 4096
 
 
 @pytest.fixture(scope="module")
@@ -97,23 +100,26 @@ def toggles_of(values):
 
 @pytest.mark.parametrize("start", (0, 255))
 def test_toggles_of_saif_equal_those_of_evaluated_cells(liberty, start):
-    multiplier = Multiplier.of(liberty, 4)
-    pairs = np.roll(np.random.default_rng(0).permutation(256), start)  # the first pair differs
-    left, right = pairs // 16 - 8, pairs % 16 - 8
+    multiplier = Multiplier.of(liberty, WIDTH)
+    pairs = np.random.default_rng(0).permutation(1 << 2 * WIDTH)[:PAIRS]
+    pairs = np.roll(pairs, start)  # the first pair differs
+    half = 1 << WIDTH - 1
+    left, right = pairs // (2 * half) - half, pairs % (2 * half) - half
     toggles, saif = multiplier.toggles(left, right)
-    cells = evaluated(multiplier.rtlil, bits(left, "a", 4) | bits(right, "b", 4))
+    cells = evaluated(multiplier.rtlil, bits(left, "a", WIDTH) | bits(right, "b", WIDTH))
     assert {name: toggles[name, "Y"] for name in cells} == {
         name: toggles_of(output) for name, output in cells.items()
     }
     assert set(cells) == set(multiplier.gates) and len(cells) > 60
-    for n in range(8):
+    for n in range(2 * WIDTH):
         assert toggles["inner", rf"y\[{n}\]"] == toggles_of(left * right >> n & 1)
-    assert "(DURATION 256)" in saif and '(PROGRAM_NAME "Verilator")' in saif
+    assert f"(DURATION {PAIRS})" in saif and '(PROGRAM_NAME "Verilator")' in saif
 
 
 def test_energy_of_multiplier_grows_with_the_bits_that_change(liberty):
-    multiplier = Multiplier.of(liberty, 4)
-    left, right = (words.ravel() for words in np.meshgrid(np.arange(-8, 8), np.arange(-8, 8)))
+    multiplier, half = Multiplier.of(liberty, WIDTH), 1 << WIDTH - 1
+    words = np.arange(-half, half, 5)
+    left, right = (grid.ravel() for grid in np.meshgrid(words, words))
     assert multiplier.energy(left * 0 + 5, right * 0 - 3)[:2] == (0.0, 0.0)
     low, high, _ = multiplier.energy(left, right)
     assert 0 < multiplier.energy(left // 4, right)[0] < low < high

@@ -70,7 +70,7 @@ def transfer(accelerator: PoweredUp, operation: Operation) -> None:
     accelerator.run(Program((whole, Halt()), P.fingerprint), SCRATCHPAD_BYTES)
 
 
-@pytest.mark.parametrize("seed", (1, 2, 3))
+@pytest.mark.parametrize("seed", (1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))))
 def test_chip_steps_from_random_contents_are_exact(seed):
     network = load_network("digits").with_ranks(((5,), (7,)))
     with PoweredUp(seed) as accelerator:
