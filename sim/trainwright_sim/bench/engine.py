@@ -107,7 +107,7 @@ def addresses(d: Compute, name: str, rows: int, row_stride: int) -> list[int]:
 
 
 SETTLED = 8
-"""Cycles after the last effect of a command within which its engine must not be busy any more."""
+"""Cycles from the last effect of a command until its engine must be idle."""
 
 
 class Status:

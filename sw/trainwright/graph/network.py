@@ -65,9 +65,9 @@ _WRITTEN = {Attention: "mask", Dropout: "keep", Pool: "select", TokenPool: "shar
 def host_name(network: Network, node: Attention | Dropout | Pool | TokenPool) -> str:
     """Return the tensor that the host writes for a node.
 
-    That of an attention is the mask of its keys (heads, sequences, keys, queries), of a dropout a
-    mask with the axes of its value, of a pool of windows the identity over their places, and of a
-    pool of tokens their weights (sequences, tokens).
+    An attention reads a mask of its keys (heads, sequences, keys, queries), a dropout a mask with
+    the axes of its value, a pool of windows the identity over places in a window, and a pool of
+    tokens the weights of tokens (sequences, tokens).
     """
     return f"{network.prefixes[node.name]}.{_WRITTEN[type(node)]}"
 
@@ -90,14 +90,14 @@ def host_operands(network: Network) -> dict[str, int]:
 
 
 def is_masked(network: Network, node: Attention) -> bool:
-    """Return whether an attention leaves out keys: of padding, of later tokens, or by a mask."""
+    """Return whether an attention omits keys: of padding, of later tokens, or by a mask."""
     return network.padding or node.causal or node.masked
 
 
 def digit_layers(network: Network, *, coded: bool = False) -> set[int]:
     """Return the numbers of the layers that read products of digits of tokens.
 
-    None of tokens in ``coded`` formats unless these are asked for.
+    If tokens are in coded formats, the set is empty unless ``coded``.
     """
     if network.tokens == 1 or (network.format("activation").coded and not coded):
         return set()
@@ -132,7 +132,7 @@ def average(size: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Value:
-    """A value: its tensor, and the sizes of its axes but the samples'."""
+    """A value: its tensor, and the sizes of its axes without those of samples."""
 
     tensor: str
     shape: tuple[int, ...]
@@ -142,7 +142,7 @@ class _Build:
     def __init__(self, network: Network, batch: int):
         self.network = network
         # Tokens lie along the lanes, as samples of other networks do: layers compute each alone.
-        # A pool takes the axis of the tokens away: that of the sequences is left, even of one.
+        # A pool over tokens removes their axis: even a single sequence then needs an axis.
         sequences = network.tokens > 1 and (batch > 1 or bool(network.of_sequences))
         self.samples: tuple[str, ...] = (SEQUENCES, SAMPLES) if sequences else (SAMPLES,)
         self.sizes = dict[str, int](zip(self.samples, (batch, network.tokens), strict=False))
@@ -192,7 +192,7 @@ class _Build:
         return TensorClass.INTERMEDIATE if name in heads else TensorClass.ACTIVATION
 
     def node(self, node: Node) -> None:
-        """Append what makes a value."""
+        """Append the operations that compute a value."""
         prefix = self.prefixes[node.name]
         match node:
             case Input() | Positions():
@@ -379,7 +379,7 @@ class _Build:
         return a
 
     def along(self, name: str, value: _Value, over: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-        """Return a value with axes of its own for what a function is over, and these axes."""
+        """Return a value whose axes tell apart what a function is ``over``, and the axes over."""
         x = value.tensor
         axes = tuple(axis for axis in self.tensors[x].axes if axis not in self.samples)
         known = {"features": axes, "tokens": self.samples[-1:]}
@@ -408,7 +408,8 @@ class _Build:
 
         A product with an identity over the places of a window writes the windows out, exactly:
         passes of the vector engine read rows, and the product's gradient adds overlapping windows.
-        For the greatest value zeros of padding have to be the least: values are raised before.
+        In a pool of the greatest value zeros of padding must be the least: values are raised
+        before the pool, and lowered after it.
         """
         f, function = self.network.function_at(node), self.copy_function
         greatest = f.definition.name == "max_pool" and node.window.padding != (0, 0)

@@ -34,7 +34,7 @@ def default_folder() -> Path:
 
 
 def least_recent(folder: Path, most_bytes: int) -> Iterator[Path]:
-    """Yield entries to remove: all but those used last, which have ``most_bytes`` together."""
+    """Yield entries to remove: all except the latest used ones, of ``most_bytes`` together."""
     entries: list[tuple[float, int, Path]] = []
     for path in folder.iterdir():  # also what killed processes left unpublished
         with suppress(OSError):  # another process removed the entry
