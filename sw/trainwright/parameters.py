@@ -42,7 +42,9 @@ MOST_CODED = 7
 
 def _coded(value: object) -> tuple[str, ...]:
     """Return the names of coded formats, written one way, from a list of them or a text."""
-    given = parse_list(value) if isinstance(value, str) else [*_iterable(value)]
+    given = parse_list(value) if isinstance(value, str) else value
+    if not isinstance(given, Sequence):
+        raise TypeError(f"formats must be names of number formats, not {value!r}")
     formats = parse_coded(",".join(map(str, given)))
     names = tuple(map(str, formats))
     for fmt in formats:
@@ -56,12 +58,6 @@ def _coded(value: object) -> tuple[str, ...]:
         f"formats must be at most {MOST_CODED} different ones, not {', '.join(names)}",
     )
     return names
-
-
-def _iterable(value: object) -> Sequence[object]:
-    if not isinstance(value, Sequence):
-        raise TypeError(f"formats must be names of number formats, not {value!r}")
-    return value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,12 +152,6 @@ _PROMISES = {
     ProductKind.B: 2.0**-23,
     ProductKind.T: 2.0**-22,
 }
-_SUBSTITUTES = {  # kind that computes a whole product: the kinds of blocks that it can replace
-    ProductKind.F3: {ProductKind.F3},
-    ProductKind.F4: {ProductKind.F3, ProductKind.F4},
-    ProductKind.B: {ProductKind.F3, ProductKind.F4, ProductKind.B},
-    ProductKind.T: {ProductKind.F3, ProductKind.F4, ProductKind.B, ProductKind.T},
-}
 
 
 def _least_hybrid(
@@ -198,7 +192,8 @@ def decide(
     if not strict:
         promises[ProductKind.F3] = 2.0**-21
     only = present.keys() == {ProductKind.NATIVE}
-    candidates = [kind for kind, stands in _SUBSTITUTES.items() if present.keys() <= stands]
+    # A kind can compute blocks of all kinds below it, and so a whole product with such blocks.
+    candidates = [kind for kind in _PROMISES if kind >= max(present)]
     if ProductKind.T not in present:  # fp32-b is a candidate then, and more exact than fp32-t4
         candidates = [kind for kind in candidates if kind is not ProductKind.T]
     if only or (len(present) == 1 and min(present) <= ProductKind.F4 and not compete):

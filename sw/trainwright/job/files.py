@@ -21,7 +21,7 @@ from trainwright.compiler.chip.samples import SampleRecords
 from trainwright.compiler.step.adapter import PackedBuffer
 from trainwright.compiler.step.rows import sample_axis
 from trainwright.data import DataSet
-from trainwright.driver.resident import PlacedProgram, ResidentDriver
+from trainwright.driver.resident import ResidentDriver
 from trainwright.driver.tokens import exponent_of_inputs
 from trainwright.graph.network import host_operands
 from trainwright.job.record import (
@@ -368,7 +368,10 @@ def header(job: RecordedJob) -> str:
     driver = job.driver
     tables = {
         "action": list(_action_rows(job)),
-        "program": [_program_row(name, p) for name, p in driver.programs.items()],
+        "program": [
+            f'"{name}", {placed.address}u, {len(placed.program.descriptors)}u'
+            for name, placed in driver.programs.items()
+        ],
         "buffer": [
             f'"{name}", {b.address}u, {b.size}u' for name, b in driver.memory.everything.items()
         ],
@@ -423,14 +426,8 @@ def _action_rows(job: RecordedJob) -> Iterator[str]:
         yield ", ".join(f".{name} = {value}" for name, value in row.items())
 
 
-def _program_row(name: str, placed: PlacedProgram) -> str:
-    return f'"{name}", {placed.address}u, {len(placed.program.descriptors)}u'
-
-
 def _tensor_row(tensor: Mapping[str, Any]) -> str:
-    shape, stride = (
-        ", ".join(f"{n}u" for n in tensor[name]) for name in ("shape", "stride")
-    )  # fmt: skip
+    shape, stride = (", ".join(f"{n}u" for n in tensor[name]) for name in ("shape", "stride"))
     return (
         f'"{tensor["name"]}", {tensor["address"]}u, {tensor["element_bytes"]}u, '
         f"{tensor['exponent']}, {len(tensor['shape'])}u, {{{shape}}}, {{{stride}}}"

@@ -350,10 +350,7 @@ class Network(Formatted):
     @property
     def factor_width(self) -> int:
         """Bits of the widest factor."""
-        if self.widths.is_float:
-            return self.widths.factor
-        every = range(len(self.layers))
-        return max(fmt.width for layer in every for fmt in self.factor_formats(layer))
+        return max(max(self._factor_bits(layer)) for layer in range(len(self.layers)))
 
     def _factor_bits(self, layer: int) -> list[int]:
         """Return the bits of an element of each factor of a layer."""

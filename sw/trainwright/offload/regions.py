@@ -108,7 +108,9 @@ class _Region:
         self._module, self._numbers, self._functions = module, first.numbers, functions
         self._training = first.training
         self._source = cast(fx.Node, start.args[0])
-        self._kinds = {self._source: _kind_read(first)}
+        read = _Kind(size=first.columns, whole=first.layer.input_size)
+        read = _Kind(first.in_channels) if isinstance(first, TTConv2d) else read
+        self._kinds = {self._source: read}
         self._made = set[fx.Node]()
         """Nodes that depend on a layer of the region."""
         for node in graph.nodes:
@@ -276,12 +278,6 @@ def _ancestors(node: fx.Node | None) -> set[fx.Node]:
         reached.add(node := left.pop())
         left += set(node.all_input_nodes) - reached
     return reached
-
-
-def _kind_read(layer: ProgramLayer) -> _Kind:
-    if isinstance(layer, TTConv2d):
-        return _Kind(layer.in_channels)
-    return _Kind(size=layer.columns, whole=layer.layer.input_size)
 
 
 def _leading(layer: ProgramLayer, channels: int) -> int | None:

@@ -52,10 +52,8 @@ def _levels(levels: tuple[Level, ...], reduce_levels: int, tile_level: int) -> s
             f"{name}{getattr(level, name):+d}" for name in "xgz" if getattr(level, name)
         )
         mark = "*" if index == tile_level and index < len(levels) - reduce_levels else ""
-        text = f"{level.count}{mark}" + (f"({steps})" if steps else "")
-        parts.append(text)
-    outer = parts[: len(parts) - reduce_levels]
-    inner = parts[len(parts) - reduce_levels :]
+        parts.append(f"{level.count}{mark}" + (f"({steps})" if steps else ""))
+    outer, inner = parts[: len(parts) - reduce_levels], parts[len(parts) - reduce_levels :]
     text = "for " + " ".join(outer) if outer else ""
     return text + (f" sum {' '.join(inner)}" if inner else "")
 
@@ -69,9 +67,8 @@ def _compute(d: Compute) -> str:
         f"x[{_address(d.x, d.x_register)}] {source}[{_address(d.g, d.g_register)}] -> "
         f"z[{_address(d.z, d.z_register)}]"
     )
-    to = f"format {d.z_format}{' or 0' if d.underflow_zero else ''}"
-    if not d.z_format:
-        to = f"{d.out_width} bits"
+    zero = " or 0" if d.underflow_zero else ""
+    to = f"format {d.z_format}{zero}" if d.z_format else f"{d.out_width} bits"
     by = str(d.shift)
     if d.z_exponent:
         floor = "exact " if d.exact else ""
@@ -270,10 +267,8 @@ def listing(program: Program, label: Callable[[str], str] = str) -> str:
             depth -= 1
         name = getattr(d, "tensor", "")
         head = f"{index:4d}  {'  ' * depth}{d.operation.name:<5}"
-        body = _body(d)
-        engine = ENGINE_OF.get(d.operation)
-        spelled = f"{label(name)}: " if name and engine else ""
-        lines.append(f"{head} {spelled}{body}{_wait(d.wait, d.wait_older)}".rstrip())
+        spelled = f"{label(name)}: " if name and d.operation in ENGINE_OF else ""
+        lines.append(f"{head} {spelled}{_body(d)}{_wait(d.wait, d.wait_older)}".rstrip())
         if isinstance(d, Loop):
             depth += 1
     return "\n".join(lines) + "\n"

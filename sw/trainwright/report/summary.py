@@ -175,50 +175,32 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
         *_score_rows(s),
         ("steps", f"{s.steps:,} ({amount(s.epochs, 'epoch')}) in {s.seconds:.1f} s"),
         ("ranks", spell_ranks(s.ranks)),
-        (
-            "model",
-            f"{amount(s.model_bits, 'bit')}, {s.reduction:.1f} times smaller than dense float32",
-        ),
+        ("model", f"{_sizes(s.model_bits, s.reduction)} smaller than dense float32"),
     ]
     if s.used_model_bits != s.model_bits:
-        rows.append(
-            (
-                "without unused rows",
-                f"{amount(s.used_model_bits, 'bit')}, {s.used_reduction:.1f} times",
-            )
-        )
+        rows += [("without unused rows", _sizes(s.used_model_bits, s.used_reduction))]
     if s.ranks != s.initial_ranks:
-        rows.append(
-            (
-                "at the start",
-                f"ranks {spell_ranks(s.initial_ranks)}, {amount(s.initial_model_bits, 'bit')}, "
-                f"{s.initial_reduction:.1f} times smaller",
-            )
-        )
+        start = _sizes(s.initial_model_bits, s.initial_reduction)
+        rows += [("at the start", f"ranks {spell_ranks(s.initial_ranks)}, {start} smaller")]
     if s.cycles:
-        rows += [
-            (
-                "cycles",
-                f"{s.cycles:,}; a step {s.cycles_first_step:,} at first, "
-                f"{s.cycles_last_step:,} at last",
-            ),
-            ("simulation", f"{s.cycles_per_second:,.0f} cycles a second"),
-        ]
+        ends = f"{s.cycles_first_step:,} at first, {s.cycles_last_step:,} at last"
+        rows += [("cycles", f"{s.cycles:,}; a step {ends}")]
+        rows += [("simulation", f"{s.cycles_per_second:,.0f} cycles a second")]
     if s.step_cost:
         rows += _cost_rows(s.step_cost, s.steps_an_epoch)
     if s.verified_steps:
-        rows.append(
-            (
-                "compared with golden",
-                f"{amount(s.verified_steps, 'step')}, {amount(s.tensors_compared, 'tensor')}, "
-                f"{amount(s.values_compared, 'value')}: {amount(s.mismatches, 'mismatch')}",
-            )
-        )
+        compared = f"{amount(s.verified_steps, 'step')}, {amount(s.tensors_compared, 'tensor')}, "
+        compared += f"{amount(s.values_compared, 'value')}: {amount(s.mismatches, 'mismatch')}"
+        rows += [("compared with golden", compared)]
     if s.first_mismatch:
         step, text = s.first_mismatch["step"], mismatch_text(s.first_mismatch)
         rows.append(("first mismatch", f"step {step}: {text}"))
     rows.append(("factors", f"sha256 {s.digest[:16]}"))
     return rows
+
+
+def _sizes(bits: int, reduction: float) -> str:
+    return f"{amount(bits, 'bit')}, {reduction:.1f} times"
 
 
 def _score_rows(s: Summary) -> list[tuple[str, str]]:

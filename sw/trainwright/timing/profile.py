@@ -203,21 +203,12 @@ def trace_events(parts: Sequence[ProfiledProgram]) -> dict[str, Any]:
     for part in parts:
         for command in part.commands:
             line = _line(part.name, part.descriptors, command)
-            events.append(
-                {
-                    "ph": "X",
-                    "pid": 1,
-                    "tid": command.engine.value,
-                    "ts": begun + command.start,
-                    "dur": max(1, command.end - command.start),
-                    "name": f"{line.operation} {line.tensor}",
-                    "cat": part.name,
-                    "args": {
-                        "descriptor": command.number,
-                        "stall_operand": command.stall_operand,
-                        "stall_result": command.stall_result,
-                    },
-                }
-            )
+            event = {
+                "ph": "X", "pid": 1, "tid": command.engine.value, "cat": part.name,
+                "name": f"{line.operation} {line.tensor}",
+                "ts": begun + command.start, "dur": max(1, command.end - command.start),
+            }  # fmt: skip
+            stalls = {"stall_operand": command.stall_operand, "stall_result": command.stall_result}
+            events.append(event | {"args": {"descriptor": command.number, **stalls}})
         begun += part.cycles
     return {"traceEvents": events, "displayTimeUnit": "ms"}
