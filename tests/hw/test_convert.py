@@ -5,8 +5,7 @@ from itertools import product
 
 import pytest
 from amaranth.back import rtlil
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.hdl._nir import CombinationalCycle
+from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -142,54 +141,6 @@ def test_amaranth_still_writes_contents_where_they_are_left_out():
     without = re.sub(contents, lambda m: m[0] if "1" in m[1] else "", whole)
     assert _numbered(rtlil_text(Tables(), name="top")) == _numbered(without)
     assert rtlil.convert(Tables(), name="top", emit_src=False) == whole
-
-
-def _chained(function) -> tuple[Module, list[Signal]]:
-    """Make a design in which ``function`` of an output and an input drives the output."""
-    m = Module()
-    x, y = Signal(4), Signal(4)
-    m.d.comb += y.eq(function(x, y))
-    return m, [x, y]
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x, y: x & Cat(x[3], y[:3]),
-        lambda x, y: Mux(x[0], ~Cat(x[3], y[:3]), x),
-        lambda x, y: x + 1,
-    ],
-)
-def test_rtlil_text_of_chains_without_cycle_is_that_of_amaranth(function):
-    """Each bit of the output depends on lower ones."""
-    texts = []
-    for convert in (rtlil_text, rtlil.convert):
-        m, ports = _chained(function)
-        more = {} if convert is rtlil_text else {"emit_src": False}
-        texts.append(convert(m, name="top", ports=ports, **more))
-    assert texts[0] == texts[1]
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x, y: y + x,
-        lambda x, y: x * Cat(x[3], y[:3]),
-        lambda x, y: x ^ Cat(x[:3], y[3]),
-        lambda x, y: Mux(y[0], x, 3),
-        lambda x, y: x << y[:2],
-        lambda x, y: x == y,
-        lambda x, y: x.bit_select(y[:2], 4),
-    ],
-)
-def test_rtlil_text_of_combinational_cycle_names_its_path_as_amaranth(function):
-    messages = []
-    for convert in (rtlil_text, rtlil.convert):
-        m, ports = _chained(function)
-        with pytest.raises(CombinationalCycle) as error:
-            convert(m, name="top", ports=ports)
-        messages.append(str(error.value))
-    assert messages[0] == messages[1]
 
 
 class Port(wiring.Signature):
