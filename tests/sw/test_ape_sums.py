@@ -90,6 +90,42 @@ def test_float32_product_with_a_wider_c_is_rounded_once(kind, dtype):
         assert result.flatten().tolist() == wanted
 
 
+@pytest.mark.parametrize("kind", [torch.float64, *INT_TYPES], ids=str)
+def test_float64_product_with_a_wider_c_is_rounded_once(kind):
+    # The sum 2^53 of -1 and an int64 of 2^53 + 1 was 2^53 - 1.
+    draw, generator = random.Random(4), torch.Generator().manual_seed(4)
+    for alpha, beta in ((1, 1), (-1, 1), (1.5, -0.25), (-0.1, 3), (1e-20, 1e10), (0, 1)):
+        a, b = (
+            torch.randint(-9, 9, size, generator=generator).double() for size in ((2, 5), (5, 3))
+        )
+        product = ape.gemm(a, b, dtype="fp64-i8")
+        if kind is torch.float64:
+            c = -product * float(alpha) / float(beta)
+            c[0] *= 1 + 2.0**-40
+            c[1, 0] = 1e270
+        else:
+            c = _integers(kind, draw)
+            if kind is torch.int64:
+                c[0] = 2**53 + 1
+        result = ape.gemm(a, b, dtype="fp64-i8", c=c, alpha=alpha, beta=beta)
+        exact = _exact_rows(product, c, alpha, beta)
+        assert result.flatten().tolist() == [rounded(x, torch.float64) for x in exact]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp64-i8"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (2.0, 0.0), (-0.5, 3.0)])
+def test_gradients_of_alpha_and_beta_are_those_of_torch(factors, kind, dtype):
+    generator = torch.Generator().manual_seed(5)
+    wide = torch.float64 if dtype == "fp64-i8" else torch.float32
+    a, b = (torch.randint(-9, 9, (3, 3), generator=generator).to(wide) for _ in range(2))
+    c = torch.randint(-9, 9, (3,), generator=generator).to(kind)
+    alpha, beta = (torch.tensor(factor, requires_grad=True) for factor in factors)
+    ape.gemm(a, b, dtype=dtype, c=c, alpha=alpha, beta=beta).sum().backward()
+    assert alpha.grad.item() == (a @ b).sum().item()
+    assert beta.grad.item() == 3 * c.sum().item()
+
+
 @pytest.mark.parametrize("dtype", ["fp32", "fp32-f", "auto"])
 @pytest.mark.parametrize("kind", FLOAT_TYPES[:3], ids=str)
 def test_float32_product_with_a_narrow_c_is_calculated_in_float32(kind, dtype):

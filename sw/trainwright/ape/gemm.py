@@ -192,13 +192,13 @@ def gemm(
 
     On the CPU the product is exactly the scheme's (see ``products.product``); ``fp32`` is the
     native product, ``auto`` the adapter's. With a ``c`` in float32 or narrower, ``alpha`` and
-    ``beta`` are applied in float32, each operation rounded to nearest; with a ``c`` in float64 or
+    ``beta`` are applied in the result's type, each operation rounded; with a ``c`` in float64 or
     of integers, the whole sum is rounded once. ``int16`` is exact, with integer ``alpha`` and
     ``beta`` and a ``c`` of integers in any type. ``accumulation`` says how emulated types and
     ``auto`` sum on the CPU, ``adapter`` how ``auto`` decides; other types refuse them.
-    Differentiable except for ``int16``; gradients are products of the same type. Raises
-    ``TypeError`` and ``ValueError``, also where an int64 overflows. On the CPU an operand out of
-    the range of the type (``value_range``) is a warning.
+    Differentiable, in ``alpha`` and ``beta`` too, except for ``int16``; gradients are products of
+    the same type. Raises ``TypeError`` and ``ValueError``, also where an int64 overflows. On the
+    CPU an operand out of the range of the type (``value_range``) is a warning.
     """
     for name, x in (("a", a), ("b", b), ("c", c)):
         if not isinstance(x, Tensor) and not (name == "c" and x is None):
@@ -232,7 +232,8 @@ def gemm(
         lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = a.expand(*lead, *a.shape[-2:]), b.expand(*lead, *b.shape[-2:])
     shape = torch.Size((*a.shape[:-1], b.shape[-1]))
-    if beta and c is not None and not broadcasts(c.shape, shape):
+    adds = c is not None and not _constant(beta, 0)
+    if adds and c is not None and not broadcasts(c.shape, shape):
         raise ValueError(f"c {tuple(c.shape)} does not broadcast to the product's {tuple(shape)}")
     if dtype == INT16:
         return integer.combined(_integer(a, b), c if beta else None, alpha, beta)
@@ -240,16 +241,29 @@ def gemm(
         result = _Product.apply(a, b, dtype, accumulation, adapter)
     else:
         result = multiply(a, b, dtype, accumulation, adapter)
-    wider = c is not None and (c.dtype is torch.float64 or not c.is_floating_point())
-    if beta and c is not None and wider and result.dtype is torch.float32:
-        exact: Tensor = RoundedOnce.apply(result, c, float(alpha), float(beta))
+    if adds and c is not None and _rounds_twice(result, c, alpha, beta):
+        factors = (torch.as_tensor(x, dtype=torch.float64).reshape(()) for x in (alpha, beta))
+        exact: Tensor = RoundedOnce.apply(result, c, *factors)
         return exact
-    if alpha != 1:
+    if not _constant(alpha, 1):
         result = result * alpha
-    if beta and c is not None:
+    if adds and c is not None:
         c = c.to(result.dtype)
-        result = result + (c if beta == 1 else c * beta)
+        result = result + (c if _constant(beta, 1) else c * beta)
     return result
+
+
+def _constant(factor: float | Tensor, number: int) -> bool:
+    """Return whether a factor is ``number`` and gets no gradient."""
+    differentiable = isinstance(factor, Tensor) and factor.requires_grad
+    return not (differentiable and torch.is_grad_enabled()) and bool(factor == number)
+
+
+def _rounds_twice(result: Tensor, c: Tensor, alpha: float | Tensor, beta: float | Tensor) -> bool:
+    """Return whether sums in the result's type would round more than the exact sum."""
+    if result.dtype is torch.float64 and c.dtype is torch.float64:
+        return not (_constant(alpha, 1) and _constant(beta, 1))
+    return c.dtype is torch.float64 or not c.is_floating_point()
 
 
 def broadcasts(shape: torch.Size, target: torch.Size) -> bool:
