@@ -361,6 +361,12 @@ def test_linalg_of_singular_or_misshapen_matrices_names_the_fault():
             getattr(torch.linalg, name)(mcf.tensor(torch.full((2, 2), math.nan)))
     with pytest.raises(LinAlgError, match="eigh needs square"):
         torch.linalg.eigh(mcf.tensor(torch.ones(2, 3)))
+    for a, b in (((3, 3), (4,)), ((3,), (3,)), ((2, 3), (3,)), ((3, 3), ()), ((), (3, 3))):
+        with pytest.raises(LinAlgError, match="do not fit in lstsq"):
+            torch.linalg.lstsq(mcf.tensor(torch.ones(a)), mcf.tensor(torch.ones(b)))
+    for rcond in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="rcond of lstsq must be at least 0"):
+            torch.linalg.lstsq(singular, singular, rcond=rcond)
 
 
 def test_linalg_of_empty_matrices_has_their_shapes():

@@ -232,6 +232,15 @@ def test_mcf_extremes_of_ties_share_the_gradient(function):
     assert all(map(torch.equal, grads, want))
 
 
+@pytest.mark.parametrize("weight, bias", [((1, 3), (3,)), ((4, 3), (2,)), ((2, 3, 3), (3,))])
+def test_mcf_linear_of_shapes_that_torch_refuses_raises(weight, bias):
+    x, w, b = (mcf.tensor(torch.ones(shape), nc=2) for shape in ((2, 3), weight, bias))
+    with pytest.raises(RuntimeError):
+        torch.nn.functional.linear(x.fc, w.fc, b.fc)
+    with pytest.raises(ValueError, match=r"broadcast to the product's|1 or 2 dimensions"):
+        torch.nn.functional.linear(x, w, b)
+
+
 def test_mcf_addmm_with_beta_zero_ignores_its_input():
     y = mcf.tensor([[math.nan, math.inf]])
     a, b = mcf.tensor([["0.1"]]), mcf.tensor([["3", "5"]])

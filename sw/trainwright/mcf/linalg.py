@@ -454,8 +454,10 @@ def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = N
     a, b = (_full(t, like) for t in (A, B))
     vector = b.dim() == a.dim() - 1 and b.shape[:-1] == a.shape[:-2]
     b = b.unsqueeze(-2) if vector else b
-    if a.shape[-3] != b.shape[-3]:
+    if min(a.dim(), b.dim()) < 3 or a.shape[-3] != b.shape[-3]:
         raise LinAlgError(f"shapes {shape_of(A)} and {shape_of(B)} do not fit in lstsq")
+    if rcond is not None and not rcond >= 0:
+        raise ValueError(f"rcond of lstsq must be at least 0, not {rcond}")
     wide, lead = _prepared("lstsq", a)
     other, lead_b = _prepared("lstsq", b)
     if lead != lead_b:

@@ -1,5 +1,6 @@
 """Sums, matrix products, softmax and layer functions of torch on ``MCTensor``."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -96,13 +97,7 @@ def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -
     y, a, b = (components_of(t, like) for t in (input, mat1, mat2))
     _need("addmm", (a, 2), (b, 2))
     products.check_matmul(a.shape[:-1], b.shape[:-1])
-    out = (*a.shape[:-2], b.shape[-2])
-    try:
-        fits = torch.broadcast_shapes(y.shape[:-1], out) == torch.Size(out)
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise ValueError(f"shape {tuple(y.shape[:-1])} does not broadcast to the product's {out}")
+    _need_broadcast(y, (*a.shape[:-2], b.shape[-2]))
     y = torch.zeros_like(y) if beta == 0 else y  # torch does not read it, so that NaN is no matter
     factors = (None if f == 1 else factor_of(f, like) for f in (beta, alpha))
     return result(
@@ -112,16 +107,31 @@ def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -
     )  # fmt: skip
 
 
+def _need_broadcast(added: Tensor, product: Sequence[int]) -> None:
+    """Raise ``ValueError`` unless components broadcast to a product's shape, not beyond it."""
+    shape, product = tuple(added.shape[:-1]), tuple(product)
+    try:
+        fits = torch.broadcast_shapes(shape, product) == product
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"shape {shape} does not broadcast to the product's {product}")
+
+
 @handles("linear")
 def linear(input: Any, weight: Any, bias: Any = None) -> MCTensor:
     """Compute input weight^T + bias."""
     if shape_of(input)[-1:] != shape_of(weight)[-1:]:
         raise ValueError(f"input {shape_of(input)} does not fit weight {shape_of(weight)}")
+    if len(shape_of(weight)) not in (1, 2):
+        raise ValueError(f"weight of linear has 1 or 2 dimensions, not shape {shape_of(weight)}")
     like = model(input, weight, bias)
     x, w = components_of(input, like), components_of(weight, like)
     computed = products.matmul(x, w.transpose(-2, -3) if w.dim() > 2 else w)
     if bias is not None:
-        computed = binary("add", computed, components_of(bias, like))
+        added = components_of(bias, like)
+        _need_broadcast(added, computed.shape[:-1])
+        computed = binary("add", computed, added)
     operands = (input, weight, bias)
     return result(padded(computed, like.nc), lambda lead: F.linear(*map(lead, operands)), *operands)
 
