@@ -397,6 +397,33 @@ def test_submodule_and_buffer_replaced_after_a_call_are_traced_anew():
     assert _reference(net, x, out.detach()) < 0.1
 
 
+@pytest.mark.parametrize(
+    "options", ({"stride": (2, 2)}, {"stride": 2}, {"dilation": (2, 2)}, {"padding": (0, 0)})
+)
+def test_convolution_option_set_after_a_call_counts_in_the_next(options):
+    layer = tnn.TTConv2d(4, 8, 3, padding=1, rank=4)
+    model, x = compile(torch.nn.Sequential(layer), batch=2), torch.randn(2, 4, 4, 4)
+    model(x).sum().backward()
+    for name, value in options.items():
+        setattr(layer, name, value)
+    out, dense = model(x).detach(), layer.to_dense()(x).detach()
+    assert out.shape == dense.shape
+    assert float((out - dense).norm() / dense.norm()) < 0.1
+
+
+@pytest.mark.parametrize("bias", (None, torch.nn.Parameter(torch.full((10,), 3.0))))
+def test_bias_removed_or_added_after_a_call_counts_in_the_next(bias):
+    layer = tnn.TTLinear(64, 10, rank=4, bias=bias is None)
+    if layer.bias is not None:
+        layer.load_dense(layer.weight.detach(), torch.full((10,), 3.0))
+    model, x = compile(torch.nn.Sequential(layer), batch=16), torch.rand(16, 64)
+    model(x).sum().backward()
+    layer.bias = bias
+    out, dense = model(x), layer.to_dense()(x).detach()
+    out.sum().backward()
+    assert float((out.detach() - dense).norm() / dense.norm()) < 0.1
+
+
 def test_wider_numbers_after_compile_are_one_error_with_remedy():
     model = compile(torch.nn.Sequential(tnn.TTLinear(64, 10, rank=4)), batch=16)
     x = torch.rand(16, 64)

@@ -255,8 +255,9 @@ class Runner(Generic[D]):
         """Raise ``CompileError`` where the driver of a pass is not the present one."""
         if done.driver is not self._driver:
             raise CompileError(
-                "the program of this forward pass is stale: ranks or numbers changed, or the model "
-                "was closed, before backward; run forward again (cut ranks after optimizer.step())"
+                "the program of this forward pass is stale: ranks, numbers or options of a layer "
+                "changed, or the model was closed, before backward; run forward again (cut ranks "
+                "after optimizer.step())"
             )
 
     def backward(self, done: Pass[D], given: BackwardOperands) -> BackwardResult:

@@ -405,15 +405,23 @@ def _no_plans() -> dict[str, Any]:
 def _attributes(module: torch.nn.Module) -> dict[Any, Any]:
     """Return the plain attributes of all parts of a module, by part and name.
 
-    Control flow may depend on them. A part is there, too, and whether it has hooks.
+    Control flow may depend on them, and programs on tuples such as a stride. A part is there, too,
+    and whether it has hooks.
     """
     result: dict[Any, Any] = {}
     for part in module.modules():
         result[id(part)] = is_changed(part)
         for name, value in vars(part).items():
-            if isinstance(value, bool | int | float | str | None):
+            if _is_plain(value):
                 result[id(part), name] = type(value), value  # True is not 1
     return result
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        values: tuple[Any, ...] = value
+        return all(map(_is_plain, values))
+    return isinstance(value, bool | int | float | str | None)
 
 
 def compile(

@@ -42,7 +42,7 @@ from trainwright.nn.scales import InputQuantiser, RecentPasses, largest
 from trainwright.nn.straight_through import scaled
 from trainwright.offload.machine import AcceleratorHandle
 from trainwright.offload.padding import Padding, without_unused_rows
-from trainwright.offload.stretch import ProgramLayer, Stretch
+from trainwright.offload.stretch import ProgramLayer, Stretch, options_of
 from trainwright.train.connect import quantised_model
 
 Given = ParamSpec("Given")
@@ -226,9 +226,11 @@ class Segment:
         return [layer.all_factors for layer in self.layers]
 
     def _wanted(self, factors: Factors) -> tuple[object, ...]:
-        """Return the driver's key: another accelerator, numbers or ranks need another driver."""
+        """Return the driver's key: another accelerator, numbers, ranks or options of a layer."""
         numbers = (layer.numbers for layer in self.layers)
-        return self.machine.accelerator, *numbers, *(f.shape for layer in factors for f in layer)
+        options = (option for layer in self.layers for option in options_of(layer))
+        shapes = (factor.shape for layer in factors for factor in layer)
+        return self.machine.accelerator, *numbers, *options, *shapes
 
     def _opened(self) -> Driver:
         width = self.machine.accelerator.parameters.factor_width

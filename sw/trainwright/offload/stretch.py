@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import Any
 
 from trainwright.network import (
     Apply,
@@ -191,7 +192,21 @@ def window_of(layer: TTConv2d) -> Window:
     """Return the windows of a convolution; ``NetworkError`` for windows the accelerator lacks."""
     if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
         raise NetworkError("the accelerator pads both ends of an axis alike, with zeros")
-    return Window(layer.kernel_size, layer.stride, layer.padding)
+    return Window(pair_of(layer.kernel_size), pair_of(layer.stride), pair_of(layer.padding))
+
+
+def options_of(layer: ProgramLayer) -> tuple[object, ...]:
+    """Return what users may change in a compiled layer next to ranks and numbers."""
+    if not isinstance(layer, TTConv2d):
+        return (layer.bias is None,)
+    padding = layer.padding if isinstance(layer.padding, str) else pair_of(layer.padding)
+    return layer.bias is None, pair_of(layer.kernel_size), pair_of(layer.stride), padding
+
+
+def pair_of(value: Any) -> tuple[int, int]:
+    """Return a number or a sequence of one or two numbers as a pair, as torch reads them."""
+    part = (value, value) if isinstance(value, int) else tuple(value)
+    return (part[0], part[0]) if len(part) == 1 else part
 
 
 def applied(

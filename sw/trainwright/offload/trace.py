@@ -24,7 +24,7 @@ from trainwright.network.network import MOST_DROPPED
 from trainwright.nn import TensorTrain, TTConv2d, TTLayerNorm
 from trainwright.nn.attention import attend
 from trainwright.nn.layers import MOST_EPSILON
-from trainwright.offload.stretch import ProgramLayer, window_of
+from trainwright.offload.stretch import ProgramLayer, pair_of, window_of
 
 _pytree_of: Any = _pytree  # its functions have no types
 _CONSTANTS: tuple[Any, ...] = (
@@ -444,7 +444,7 @@ def why_not(module: torch.nn.Module) -> str:
         return f"it is in {module.numbers.coded[0][1]}, and LayerNorm takes fixed point alone"
     if not isinstance(module, TTConv2d):
         return ""
-    if module.dilation != (1, 1):
+    if pair_of(module.dilation) != (1, 1):
         return f"the accelerator has no dilation {module.dilation}"
     try:
         window_of(module)
@@ -537,7 +537,7 @@ def _kernel_called(function: Function, window: int | tuple[int, int] | None = No
     """Return the operation of a kernel, of a whole value or of windows next to each other."""
     if window is None:
         return "function", function
-    return "pool", Window(_pair(window), _pair(window), (0, 0)), function
+    return "pool", Window(pair_of(window), pair_of(window), (0, 0)), function
 
 
 def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
@@ -558,7 +558,7 @@ def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
     if kind == "max_pool":
         window = _window_of(given)
         other = given.get("ceil_mode") or given.get("return_indices")
-        if window is None or other or _pair(given.get("dilation", 1)) != (1, 1):
+        if window is None or other or pair_of(given.get("dilation", 1)) != (1, 1):
             return None
         return "pool", window, definition_of("max_pool").make(), "torch"
     if kind == "pool":
@@ -589,7 +589,7 @@ def _over_features(kind: str, given: Mapping[str, Any]) -> Operation | None:
 
 def _averaged(given: Mapping[str, Any]) -> Window | None:
     """Return the windows of an average; None where the accelerator has no such average."""
-    padding = _pair(given.get("padding", 0))
+    padding = pair_of(given.get("padding", 0))
     counted = given.get("count_include_pad", True) or padding == (0, 0)
     if given.get("ceil_mode") or given.get("divisor_override") is not None or not counted:
         return None
@@ -598,9 +598,9 @@ def _averaged(given: Mapping[str, Any]) -> Window | None:
 
 def _window_of(given: Mapping[str, Any]) -> Window | None:
     """Return the windows of a pooling; None where the accelerator has no such windows."""
-    kernel, padding = given["kernel_size"], _pair(given.get("padding", 0))
+    kernel, padding = given["kernel_size"], pair_of(given.get("padding", 0))
     try:
-        return Window(_pair(kernel), _pair(given.get("stride") or kernel), padding)
+        return Window(pair_of(kernel), pair_of(given.get("stride") or kernel), padding)
     except (NetworkError, TypeError):
         return None
 
@@ -729,8 +729,3 @@ def pool_of(node: fx.Node, module: torch.nn.Module) -> tuple[Window, Function | 
     if operation is None or operation[0] != "pool":
         return None
     return operation[1], operation[2] if len(operation) > 2 else None
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    part = (value, value) if isinstance(value, int) else tuple(value)
-    return (part[0], part[0]) if len(part) == 1 else part
