@@ -29,7 +29,7 @@ WIRES = 0.02
 SLICES = ("SLICEA", "SLICEB", "SLICEC", "SLICED")
 SITES = ("K0", "K1", "FF0", "FF1")
 _CONTROL = ("CLKMUX", "CEMUX", "LSRMUX", "SRMODE", "GSR", "LSR_OVER_CE")
-"""Settings that all registers in half a tile share, besides clock, enable and reset.
+"""Settings that all registers in half a tile share, in addition to clock, enable and reset.
 
 The device itself requires less.
 """
@@ -213,6 +213,7 @@ def _units_of(paths: Paths, cells: list[int]) -> Iterator[_Unit]:
 
 
 def _unit(paths: Paths, cells: list[int]) -> _Unit | None:
+    """Return the unit of tied cells of a slice; None if the cells have to stay where they are."""
     luts = sorted(
         (n for n in cells if paths.cells[n]["type"] == COMB), key=lambda n: paths.sites[n]
     )
@@ -236,30 +237,20 @@ def _unit(paths: Paths, cells: list[int]) -> _Unit | None:
                 return None  # also used by itself
     if any(paths.edges[e].wired and paths.edges[e].cell not in cells for e in out):
         return None
-    inside = [e for e in out if paths.edges[e].cell in cells]
-    into = [
-        e
-        for n in luts
-        for e in paths.into[n]
-        if paths.outputs[paths.edges[e].source][0] not in cells
-    ]
-    register_into = [
-        e
-        for n in registers
-        for e in paths.into[n]
-        if paths.outputs[paths.edges[e].source][0] not in cells
-    ]
-    of_register = [
-        e for n in registers if (n, "Q") in paths.number for e in paths.out[paths.number[n, "Q"]]
-    ]
+
+    def entering(members: list[int]) -> tuple[int, ...]:
+        """Return the edges from outside the unit to some of its cells, if they need a wire."""
+        edges = ((e, paths.edges[e]) for n in members for e in paths.into[n])
+        outside = ((e, edge) for e, edge in edges if paths.outputs[edge.source][0] not in cells)
+        return tuple(e for e, edge in outside if not edge.wired)
+
+    leaving = tuple(e for e in out if paths.edges[e].cell not in cells)
+    driving = [paths.number[n, "Q"] for n in registers if (n, "Q") in paths.number]
+    of_register = (e for output in driving for e in paths.out[output])
     return _Unit(
-        (*luts, *registers),
-        tuple(e for e in into if not paths.edges[e].wired),
-        tuple(e for e in out if e not in inside),
-        bool(inside),
-        tuple(e for e in register_into if not paths.edges[e].wired),
+        (*luts, *registers), entering(luts), leaving, len(leaving) < len(out), entering(registers),
         tuple(e for e in of_register if paths.edges[e].cell not in cells),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The register map for other tools: SystemRDL, CMSIS-SVD, C header for drivers, reference.
 
 All are written from ``trainwright.accelerator.registers.REGISTERS``, for an accelerator's
-parameters: registers that it lacks are left out.
+parameters: registers that it lacks are omitted.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def words(p: AcceleratorParameters) -> Iterator[HostRegister]:
 
 
 def described_fields(register: HostRegister) -> tuple[RegisterField, ...]:
-    """Return the fields of a register, which is one field itself where it has no others."""
+    """Return the fields of a register; without fields it is one of all bits."""
     return register.fields or (RegisterField("VALUE", 0, BITS, register.meaning),)
 
 

@@ -18,7 +18,7 @@ class AlignmentError(ValueError):
 
 
 class _Moved(Exception):
-    """Exponents to begin again with: a tensor has to move that was bound already."""
+    """Restart with other exponents: a tensor that was bound already has to move."""
 
     def __init__(self, wanted: Mapping[str, int], given: Mapping[str, int], most: int):
         super().__init__()
@@ -60,7 +60,7 @@ class Alignment:
             raise _Moved({finer: wanted}, {}, self.most)
 
     def _movable(self, name: str, wanted: int) -> tuple[str, int]:
-        """Find what to make coarser to raise a tensor's exponent: the tensor or an operand."""
+        """Choose what to make coarser so that ``name`` can be: the tensor or an operand of it."""
         # A chain of gradients that are all 0 sinks to the sum of all exponents before it, further
         # than one shift reaches.
         while name in self._limits and self._limits[name][0] < wanted:

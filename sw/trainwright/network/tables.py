@@ -204,7 +204,7 @@ def _function(n: int, text: str, *, pools: bool = False) -> Function:
     require(
         ("window" in function.over) == pools,
         f"layer {n}: function: {text} is {'not ' * pools}over a window: "
-        f"{'leave pool out' if pools else 'give the table pool = [rows, columns], its size'}",
+        f"{'omit pool' if pools else 'give the table pool = [rows, columns], its size'}",
     )
     return function
 
