@@ -203,6 +203,23 @@ def _computes(module):
     return not isinstance(module, torch.nn.ReLU | torch.nn.Flatten)
 
 
+def test_convolutions_whose_activations_leave_the_scratchpad_are_near_those_of_torch():
+    # The forward pass loads the first ReLU's output as the pool's input, another view of its rows.
+    plain = torch.nn.Sequential(
+        tnn.TTConv2d(1, 16, 3, padding=1, rank=2, numbers=WIDE), torch.nn.ReLU(),
+        torch.nn.AvgPool2d(2),
+        tnn.TTConv2d(16, 16, 3, padding=1, rank=2, numbers=WIDE), torch.nn.ReLU(),
+        torch.nn.AvgPool2d(2),
+    )  # fmt: skip
+    model, x = compile(copy.deepcopy(plain), batch=16, effort=300), torch.rand(16, 1, 28, 28)
+    y, wanted = model(x), plain(x)
+    y.square().sum().backward()
+    wanted.square().sum().backward()
+    pairs = [(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters(), strict=True)]
+    for value, other in [(y, wanted), *pairs]:
+        assert (value - other).norm() < 0.01 * other.norm()
+
+
 def test_compile_convolution_skip_from_the_input_and_a_layer_that_is_applied_twice():
     class Twice(torch.nn.Module):
         def __init__(self):

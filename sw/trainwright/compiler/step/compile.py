@@ -233,7 +233,8 @@ def compile_graph(
     names = {outer.tensor: outer.name for outer in forward.outer.values()}
     for outer in backward.outer.values():
         if outer.name not in memory.buffers:
-            memory.buffers[outer.name] = memory.buffers[names[origins[outer.tensor]]]
+            origin = origins[outer.view_of or outer.tensor]
+            memory.buffers[outer.name] = memory.buffers[names[origin]]
     require_memory(memory.top, p)
     return StepPrograms(
         graph=StepGraph(step.whole, forward.graph, backward.graph),

@@ -269,7 +269,7 @@ def add_buffers(
             memory.add(outer.name, (outer.size,))
     names = {outer.tensor: outer.name for outer in every if not outer.view_of}
     for outer in every:
-        if outer.view_of and outer.tensor not in without:
+        if outer.view_of and outer.view_of not in without:
             memory.buffers[outer.name] = memory.buffers[names[outer.view_of]]
 
 
