@@ -329,6 +329,27 @@ def test_recurrent_layer_whose_first_state_is_zeros_gives_no_warning():
     assert model.report().steps == 20  # not one for each of the three calls
 
 
+@pytest.mark.parametrize("dead", ["input", "ReLU", "factor"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+def test_tensor_of_zeros_for_many_steps_is_named_once(dead, compiled):
+    model = torch.nn.Sequential(
+        tnn.TTLinear(32, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4)
+    )
+    with torch.no_grad():
+        model[0].bias.fill_(-100 if dead == "ReLU" else 0.1)
+        model[2].factors[0].mul_(dead != "factor")
+    model, x = compile(model, batch=8) if compiled else model, torch.randn(8, 32)
+    x *= dead != "input"
+    for steps, named in ((14, False), (40, True)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(steps):
+                model(x).sum().backward()
+        texts = [str(warning.message) for warning in caught]
+        assert any("all zeros" in text for text in texts) == named
+        assert len({text.split(" was ")[0] for text in texts}) == len(texts)
+
+
 @pytest.mark.filterwarnings("ignore:.*of what differs between samples")  # by decayed weights
 @pytest.mark.parametrize("compiled", [False, True])
 def test_bias_of_a_layer_whose_weights_decay_to_nothing_is_kept(compiled):

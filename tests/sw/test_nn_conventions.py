@@ -240,6 +240,20 @@ def test_autocast_around_dense_and_train_layers_returns_its_type(dtype, numbers)
         assert copy.deepcopy(model[4]).double()(torch.rand(2, 32).double()).dtype is torch.float64
 
 
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_norm_under_autocast_has_the_type_of_torchs(numbers):
+    # In bfloat16 the sums of a transformer would lose bits from block to block.
+    dense = torch.nn.TransformerEncoderLayer(32, 2, 64, batch_first=True, dropout=0.0)
+    model = tnn.from_torch(dense, rank=2, norms=True, numbers=numbers)
+    rounds = numbers != "float32"
+    compiled = trainwright.compile(model, batch=32, effort=2000) if rounds else model
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.randn(2, 5, 32, dtype=dtype)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert dense.norm1(x).dtype is model.norm1(x).dtype is dtype
+            assert dense(x).dtype is model(x).dtype is compiled(x).dtype is dtype
+
+
 def test_layer_of_numpy_sizes_has_those_of_python():
     """Sizes come from data: ``labels.max() + 1``, ``np.unique``, shapes of arrays."""
     two, sizes = np.int64(2), np.array([4, 8])
@@ -673,6 +687,8 @@ def test_symbolic_trace_keeps_layers_whole(numbers):
     assert torch.equal(graph(x), model(x))
     targets = [node.target for node in graph.graph.nodes if node.op == "call_module"]
     assert targets == ["0.0", "0.1", "1"]
+    with pytest.raises(RuntimeError, match=r"^[^\n]*Sequential\(layer\)$"):
+        torch.fx.symbolic_trace(inner[0])
 
 
 @pytest.mark.parametrize("rows, columns", ((16, 16), (1, 8), (3, 40)))

@@ -362,6 +362,10 @@ class TTLayerNorm(TensorTrain):
         self._take_bias(bias, weight[:, None])
         return self
 
+    def autocast_dtype(self, x: torch.Tensor, asked: torch.dtype) -> torch.dtype:
+        """Return float32 on GPUs, where autocast computes norms so, else the type of ``x``."""
+        return torch.float32 if x.is_cuda else x.dtype
+
     def _outputs(self, x: torch.Tensor) -> torch.Tensor:
         """Map (..., features) to the same shape; ``ValueError`` for another size."""
         if not recording():

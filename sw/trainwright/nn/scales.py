@@ -9,6 +9,8 @@ import torch
 from trainwright.fixed.health import (
     FEW,
     SCALE,
+    WATCHED,
+    ZEROS,
     LossReason,
     LostTensorWarning,
     TensorHealth,
@@ -133,6 +135,7 @@ class _Quantiser(torch.nn.Module):
         super().__init__()
         self.fmt, self.underflow, self.owner = fmt, underflow, owner
         self._health = TensorHealth()
+        self._zero_passes = 0
         # Floats, whose averages are those of an AveragedModel: torch cuts means of integers off.
         self.register_buffer("exponent", torch.zeros(()))
         self.register_buffer("calibrated", torch.zeros(()))
@@ -166,8 +169,9 @@ class _Quantiser(torch.nn.Module):
         result = straight_through(values, exponent, self.fmt, underflow=self.underflow)
         if follows:
             self._passes.remember(values, exponent)
+            following = self.after(values, exponent)  # it counts zeros before calibration, too
             if bool(self.calibrated):
-                self.set_exponent(self.after(values, exponent))
+                self.set_exponent(following)
         return result
 
     def before(self, values: torch.Tensor, *, follows: bool = True) -> int:
@@ -217,6 +221,20 @@ class _Quantiser(torch.nn.Module):
         loss = self._loss(values, counted)
         for message in self._health.record(name, counted.exponent, loss):
             warnings.warn(message, LostTensorWarning, stacklevel=2)
+
+    def _are_zeros(self, name: str, values: torch.Tensor, exponent: int) -> bool:
+        """Return whether all ``values`` are 0; warn where those of the latest passes all were.
+
+        Rounding makes no zeros here, and some are right: the first state of a recurrent layer is 0.
+        """
+        if bool(values.any()):
+            self._zero_passes = 0
+            return False
+        self._zero_passes += values.numel() > 0
+        if self._zero_passes == WATCHED and values.numel():
+            for message in self._health.record(name, exponent, ZEROS, steps=WATCHED):
+                warnings.warn(message, LostTensorWarning, stacklevel=3)
+        return True
 
     def watch_frozen(self, values: torch.Tensor, exponent: int, name: str = "") -> None:
         """Warn at once where evaluation loses most of ``values``: its exponents do not follow."""
@@ -296,7 +314,7 @@ class InputQuantiser(_Quantiser):
         Columns and samples of hidden inputs are not watched: those of activations may be small for
         a while.
         """
-        if not bool(values.any()):  # zeros of the user's own are no loss
+        if self._are_zeros(name, values, exponent):
             return
         if clipped := self._clipped(values, exponent, times=2 if hidden else 1):
             self._warn_once("clipped", f"{name} was {clipped.what}: {clipped.remedy}")
@@ -480,10 +498,11 @@ class OutputQuantiser(_Quantiser):
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
         values = values.detach()
-        counted = self.counted(values, exponent)
-        if not bool(values.any()):
+        name = f"output of {self.owner}"
+        if self._are_zeros(name, values, exponent):
             return exponent
-        self.watch(f"output of {self.owner}", values, counted)
+        counted = self.counted(values, exponent)
+        self.watch(name, values, counted)
         scales = Scales()
         if scales.update({"y": counted}) or counted.saturations:
             return self._unsaturated(values, scales.exponents["y"])

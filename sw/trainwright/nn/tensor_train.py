@@ -517,7 +517,7 @@ class TensorTrain(torch.nn.Module):
         """Return the type of the outputs; ``TypeError`` where ``x`` does not go with the layer."""
         own, asked = self._dtype, autocast_type(x.device)
         if asked is not None and x.dtype in FLOATS and torch.float64 not in (x.dtype, own):
-            return asked
+            return self.autocast_dtype(x, asked)
         if x.dtype is not own:
             other = f", or the layer, layer.to({x.dtype})" if x.dtype in FLOATS else ""
             raise TypeError(
@@ -525,6 +525,10 @@ class TensorTrain(torch.nn.Module):
                 f"convert the inputs, x.to({own}){other}"
             )
         return own
+
+    def autocast_dtype(self, x: torch.Tensor, asked: torch.dtype) -> torch.dtype:
+        """Return the type that torch's layer makes of ``x`` where autocast asks for a type."""
+        return asked
 
     def _require_readable(self) -> None:
         """Raise ``RuntimeError`` where exponents cannot be read."""

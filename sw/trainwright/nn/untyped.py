@@ -172,8 +172,16 @@ def in_forward_mode() -> bool:
 
 
 def leaf_call(module: torch.nn.Module, x: Any) -> torch.Tensor:
-    """Record the call of a module by ``torch.fx`` whole, as of those of ``torch.nn``."""
+    """Record the call of a module by ``torch.fx`` whole, as of those of ``torch.nn``.
+
+    Raises ``RuntimeError`` if the module is all that is traced: a call needs a module around it.
+    """
     tracer = x.tracer
+    if module is tracer.root:
+        raise RuntimeError(
+            f"torch.fx keeps {type(module).__name__} whole, as a call within another module: trace "
+            "torch.nn.Sequential(layer)"
+        )
     return tracer.create_proxy("call_module", tracer.path_of_module(module), (x,), {})
 
 

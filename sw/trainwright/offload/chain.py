@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from trainwright.nn.tensor_train import TensorTrain
 from trainwright.nn.untyped import (
     FLOATS,
     autocast_type,
@@ -145,10 +146,12 @@ class Chain:
     def _dtype(self) -> torch.dtype:
         return self.layers[self.stretch.first].all_factors[0].dtype
 
-    def layer_type(self, x: torch.Tensor) -> torch.dtype:
+    def layer_type(self, x: torch.Tensor, layer: TensorTrain | None = None) -> torch.dtype:
         """Return the type of what a layer makes of ``x``: that of ``x``, or of autocast."""
         asked = autocast_type(x.device)
-        return x.dtype if asked is None or torch.float64 in (x.dtype, self._dtype) else asked
+        if asked is None or torch.float64 in (x.dtype, self._dtype):
+            return x.dtype
+        return asked if layer is None else layer.autocast_dtype(x, asked)
 
     def __call__(self, x: torch.Tensor, masks: Masks = ()) -> tuple[torch.Tensor, ...]:
         """Map (..., I) to (..., J), or images (n, C, H, W), for each end of the stretch.

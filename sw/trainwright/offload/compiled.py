@@ -210,6 +210,8 @@ class CompiledModule(torch.nn.Module):
 
     def _require_numbers(self, given: list[Any]) -> None:
         """Raise ``RuntimeError`` where the accelerator would be given no numbers."""
+        if any(isinstance(value, torch.fx.Proxy) for value in given):
+            raise RuntimeError(_advice("what torch.fx traces has none"))
         if recording():
             raise RuntimeError(_advice("what torch records (jit.trace, export, ONNX) has none"))
         if transforming():

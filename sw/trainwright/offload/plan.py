@@ -139,7 +139,7 @@ class Plan:
         if chain is None:
             return layer.compute(x)
         (result,) = chain(x)
-        result = result.to(chain.layer_type(x))
+        result = result.to(chain.layer_type(x, layer))
         names = (self.names[layer],)
         measure_loss((layer,), names, 0, x, result, layer.exact, layer.sample_dims)
         return result

@@ -429,8 +429,7 @@ class ProgramRun:
                 self._taken.add(node)
                 if mask is not None:  # a copy, as the program reads it later
                     self._masks[node] = mask.detach().clone()
-                types = [operand.dtype for operand in operands]
-                return self._result(node, operation, tuple(operands[0].shape), types)
+                return self._result(node, operation, operands)
         return None
 
     def _node(self, value: Any) -> fx.Node | None:
@@ -446,12 +445,16 @@ class ProgramRun:
         return source._version == before
 
     def _result(
-        self, node: fx.Node, operation: Operation, shape: tuple[int, ...],
-        types: Sequence[torch.dtype],
-    ) -> torch.Tensor:  # fmt: skip
+        self, node: fx.Node, operation: Operation, operands: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
         # As in torch, autocast gives layers its type, and a sum with a value of float32 that one.
-        casts = operation[0] in ("layer", "attention")
-        dtype = self._layer_type if casts else reduce(torch.promote_types, types)
+        if operation[0] == "layer":
+            dtype = self.route.chain.layer_type(operands[0], operation[1])
+        elif operation[0] == "attention":
+            dtype = self._layer_type
+        else:
+            dtype = reduce(torch.promote_types, [operand.dtype for operand in operands])
+        shape = tuple(operands[0].shape)
         if node in self.route.ends:
             return self.outputs[self.route.ends[node]].to(dtype)
         result = InnerValue.of(self, node, _shape(operation, shape), dtype)
