@@ -650,6 +650,20 @@ def test_table_whose_commas_may_separate_thousands_has_a_note(tmp_path, cells, i
     assert any("column 'x': 1.234 is read as 1.234" in note for note in notes)
 
 
+@pytest.mark.parametrize("time", ["", " 07:30:00", "T07:30:00Z"])
+def test_column_of_dates_or_of_times_has_the_remedy_of_dates(tmp_path, time):
+    rows = [(f"2024-{n // 28 + 1:02}-{n % 28 + 1:02}{time}", "ab"[n % 2]) for n in range(100)]
+    with pytest.raises(DataError, match="write dates as plain numbers, such as days"):
+        load(table(tmp_path / "t.csv", rows, "when,t"))
+
+
+def test_pictures_in_colour_read_by_a_grey_model_have_a_note(tmp_path):
+    preparation = load_data_set("pictures", pictures(tmp_path / "grey", "ab", "L")).preparation
+    assert not load_samples(tmp_path / "grey", preparation).notes
+    notes = load_samples(pictures(tmp_path / "colour", "ab", "RGB"), preparation).notes
+    assert any("has 10 pictures in colour, read as grey: the model was" in note for note in notes)
+
+
 def test_pictures_of_12_bits_in_files_of_16_have_a_note(tmp_path):
     image = pytest.importorskip("PIL.Image", reason="pictures need the extra data")
     for name in "ab":

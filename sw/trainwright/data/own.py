@@ -103,7 +103,7 @@ LEAST_WORDS = 3
 """Mean number of words in the cells of a column of many different texts that is taken for text."""
 PLAIN_NUMBERS = "write plain numbers such as 1234.5 if they are numbers"
 PLAIN_DAYS = "write dates as plain numbers, such as days from the first one"
-_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}\b")
+_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?:\b|T\d)")
 TEXT_INPUTS = 256
 """Inputs of a column of text: each word sets one of them, by its CRC-32."""
 _MOST_DIGITS = 400
@@ -248,6 +248,11 @@ def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
             )
         labels = _picture_labels(pictures, preparation["classes"], path)
         notes = contrast_notes(path, {TEST: pictures.images})
+        if pictures.greyed:
+            notes += (
+                f"{path} has {amount(pictures.greyed, 'picture')} in colour, read as grey: the "
+                "model was trained on grey ones",
+            )
         return OwnSamples(pictures.images, labels, notes=notes)
     except NONSENSE as error:
         if isinstance(error, DataError):

@@ -32,6 +32,8 @@ class Pictures:
     images: npt.NDArray[np.uint8]
     classes: list[str] | None
     channels: int
+    greyed: int = 0
+    """Pictures in colour that are read as grey."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -88,8 +90,9 @@ def read_pictures(
             raise DataError(
                 f"{path} is an animation of {amount(frames, 'frame')}: save one as a picture"
             )
+    coloured = sum(not _is_grey(picture) for picture in loaded)
     if channels is None:
-        channels = 1 if all(map(_is_grey, loaded)) else 3
+        channels = 3 if coloured else 1
     mode = "L" if channels == 1 else "RGB"
     first = loaded[0].size
     for (path, _), picture in zip(paths, loaded, strict=True):
@@ -103,7 +106,8 @@ def read_pictures(
     if classes and len(classes) < len(paths):
         stray = next(path for path, folder in paths if folder is None)
         raise DataError(f"{stray} is in no folder of a class, and other pictures are: move it")
-    return Pictures(images.reshape(len(images), images.shape[1], -1), classes or None, channels)
+    flat = images.reshape(len(images), images.shape[1], -1)
+    return Pictures(flat, classes or None, channels, greyed=coloured if channels == 1 else 0)
 
 
 def _is_grey(picture: Any) -> bool:
