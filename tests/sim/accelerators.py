@@ -7,20 +7,17 @@ from trainwright_sim.backend import RtlAccelerator
 
 BUSY = AcceleratorParameters(
     lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, program_depth=64, statistics_depth=64,
-    address_checks=True,
+    address_checks=True, vector_engine=1, engine_lanes=4, exponents=16, stochastic_rounding=1,
 )  # fmt: skip
-"""Small memories, which random programs fill."""
-RESIDENT = AcceleratorParameters(
-    vector_engine=1, engine_lanes=2, exponents=16, stochastic_rounding=1, lanes=4, pe1_rows=2,
-    pe2_rows=2, scratchpad_rows=512, program_depth=32, statistics_depth=16, nest_levels=6,
-)  # fmt: skip
-"""A vector engine of half the lanes, and an exponent file."""
+"""Small memories, which random programs fill, a vector engine of half the lanes, an exponent file.
+
+Tests of programs, of what the file does to them, of passes and of random bits share it."""
 ALONE = AcceleratorParameters(
     lanes=8, pe1_rows=2, pe2_rows=2, vector_engine=1, exponents=64, sample_loads=1,
     formats=("float(2,1)", "float(2,3)", "float(4,3)"),
 )  # fmt: skip
 """Computes whole steps of the networks that ship, also in the coded formats of
-``test_coded_functions.FLOATS``. ``RESIDENT`` and ``test_power_up`` have vector engines without
+``test_coded_functions.FLOATS``. ``BUSY`` and ``test_power_up`` have vector engines without
 coded formats."""
 BOARD = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128

@@ -4,14 +4,20 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from accelerators import NARROW
 
+from trainwright.accelerator import registers
 from trainwright.check.product import check_product
 from trainwright.check.step import check_step
 from trainwright.compiler import compile_step
 from trainwright.network import load_network
+from trainwright.program.descriptors import Program, Set
+from trainwright.program.encoding import encode_descriptors
+from trainwright.program.fields import DESCRIPTOR_BYTES, Operation
 from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.library import Stop
 from trainwright_sim.memory import MemoryModel
 
 pytestmark = pytest.mark.usefixtures("first_programs")
@@ -31,6 +37,24 @@ def formats(intermediate: int, gradient: int, **more: int) -> str:
 
 
 PROMPT = MemoryModel()
+
+
+def test_vector_without_an_engine_for_it_ends_run(rtl):
+    """Like a number that no operation has."""
+    rtl.memory = PROMPT
+    body = encode_descriptors(Program((Set(values=()),), NARROW.fingerprint))
+    body += bytes([Operation.VECTOR, *[0] * (DESCRIPTOR_BYTES - 1)])
+    rtl.write(0, np.frombuffer(body, np.uint8))
+    simulator = rtl._simulator(True)
+    simulator.write_register(registers.PROGRAM_ADDRESS, 0)
+    simulator.write_register(registers.PROGRAM_LENGTH, 2)
+    simulator.write_register(registers.CONTROL, registers.CONTROL_START)
+    stop = simulator.run(2000, 2000)
+    status = simulator.read_register(registers.STATUS)
+    simulator.reset()
+    rtl._set_up(simulator)
+    assert stop is Stop.INTERRUPT and status & 7 == registers.STATUS_ERROR
+    assert registers.status_error(status) == (registers.Error.OPERATION, 1)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from math import prod
 
 import pytest
-from accelerators import RESIDENT
+from accelerators import BUSY
 
 from trainwright.accelerator import backend_names
 from trainwright.check.step import check_step
@@ -175,7 +175,7 @@ def test_rtl_stochastic_step_of_small_network_is_exact(rounding):
     ]
     network = network_from_dict({"classes": 3, "image": [3, 4], "layers": layers})
     rng = random.Random(rounding)
-    with RtlAccelerator(RESIDENT, memory_bytes=1 << 18) as small:
+    with RtlAccelerator(BUSY, memory_bytes=1 << 18) as small:
         for batch in (1, 7, 16):
             assert_exact(small, network, batch, batch, random_memory(rng), rounding=rounding)
 

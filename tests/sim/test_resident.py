@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from accelerators import ALONE, RESIDENT
+from accelerators import ALONE, BUSY
 
 from trainwright.accelerator import Accelerator, AcceleratorError, registers
 from trainwright.check.comparison import compare_runs
@@ -53,7 +53,7 @@ from file_cases import (
 from nests import filling, random_nest
 from vector_cases import random_passes
 
-P = RESIDENT
+P = BUSY
 MEMORY = 1 << 16
 PROGRAM = 1 << 15
 STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)

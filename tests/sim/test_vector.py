@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from accelerators import ALONE, RESIDENT
+from accelerators import ALONE, BUSY
 
 from trainwright.check.comparison import compare_runs
 from trainwright.compiler.base.hazards import Hazards
@@ -32,7 +32,7 @@ STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)
 @pytest.fixture(scope="module")
 def small() -> Iterator[RtlAccelerator]:
     """Simulate 4 lanes, of which the engine takes 2 at a time."""
-    with RtlAccelerator(RESIDENT, memory_bytes=MEMORY, memory=STALLS) as accelerator:
+    with RtlAccelerator(BUSY, memory_bytes=MEMORY, memory=STALLS) as accelerator:
         yield accelerator
 
 
@@ -105,7 +105,7 @@ def test_vector_update_of_whole_state_is_exact(rtl):
 def test_passes_among_commands_of_both_arrays(small):
     """Random passes; PE2's vector unit and PE1's array write what they read, and read theirs."""
     random = Random("arrays")
-    pad = np.random.default_rng(0).integers(-32768, 32768, (512, 4))
+    pad = np.random.default_rng(0).integers(-32768, 32768, (512, BUSY.lanes))
     rows = Rows([])
     rows.put(pad)
     bias = Compute(
