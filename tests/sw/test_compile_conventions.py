@@ -145,6 +145,20 @@ def test_parameter_that_is_not_finite_is_named_with_a_remedy(name, compiled, val
         model(torch.rand(16, 64))
 
 
+class _Root(torch.nn.Module):
+    def forward(self, x):
+        return (x - 1).sqrt()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_computed_bias_that_is_not_finite_is_named_with_a_remedy(compiled):
+    module = _module()
+    torch.nn.utils.parametrize.register_parametrization(module[2], "bias", _Root(), unsafe=True)
+    model = compile(module, batch=16) if compiled else module
+    with pytest.raises(ValueError, match=r"bias has NaN or infinite values: .*lower"):
+        model(torch.rand(16, 64))
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_input_that_is_not_finite_is_an_error_with_a_remedy(compiled):
     model = compile(_module(), batch=16) if compiled else _module()

@@ -49,6 +49,11 @@ class Holder(nn.Module):
         self.scale = nn.Parameter(torch.zeros(5))
 
 
+def weight_as_buffer(layer):
+    weight = layer._parameters.pop("weight")
+    layer.register_buffer("weight", weight.detach())
+
+
 table = torch.rand(100, 64)
 
 DENSE = {
@@ -63,6 +68,7 @@ DENSE = {
         with_setup(nn.Linear(64, 64), lambda m: m.register_buffer("mask", torch.ones(64))),
         r"further parts: mask",
     ),
+    "buffer": (with_setup(nn.Linear(64, 64), weight_as_buffer), r"its weight is no parameter"),
     "gradient hook": (
         with_setup(nn.Linear(64, 64), lambda m: m.weight.register_hook(lambda g: g)),
         r"hook on the gradient of its weight",

@@ -475,6 +475,15 @@ def test_ranks_that_change_before_the_backward_pass_are_one_error(kind, numbers,
     assert all(factor.grad.shape == factor.shape for factor in layer.factors)
 
 
+@pytest.mark.parametrize("way", ["load_dense", "load_state_dict"])
+def test_gradient_of_earlier_ranks_is_dropped_by_a_load_of_other_ranks(way):
+    layer, x = tnn.TTLinear(32, 48, rank=4), torch.rand(3, 32)
+    layer(x).sum().backward()
+    _fewer_ranks(layer, way)
+    layer(x).sum().backward()
+    assert all(factor.grad.shape == factor.shape for factor in layer.factors)
+
+
 def test_averaged_model_left_out_of_a_cut_is_one_error():
     model = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=6))
     averaged = AveragedModel(model)

@@ -166,6 +166,8 @@ def _computed_by(module: Any) -> str:
     if "weight" not in module._parameters:
         names = (name for name, _ in module.named_parameters(recurse=False))
         own = ", ".join(name for name in names if name != "bias")
+        if not own:
+            return "its weight is no parameter: make it one, torch.nn.Parameter(weight)"
         return (
             f"its weight is computed from {own} by a hook (weight_norm, spectral_norm, prune): "
             "remove the hook first"

@@ -77,6 +77,7 @@ def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
     Values of its own shape are copied, as other processes and buffers may hold the same memory.
     The node that accumulates its gradient remembers the old shape while a graph of an earlier
     step is alive (a loss that was not deleted); torch makes a new one where the type changes.
+    A gradient of another shape is dropped, as the next backward pass could not add to it.
     Warns if the parameter was in memory that processes share: the others keep the old values.
     """
     if parameter.shape == values.shape:
@@ -92,6 +93,7 @@ def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
             stacklevel=4,
         )
     other = torch.float64 if values.dtype is not torch.float64 else torch.float32
+    parameter.grad = None
     parameter.data = values.to(other)
     parameter.data = values
 
@@ -182,7 +184,6 @@ def cut_state(
         return values.index_select(dimension, kept.to(values.device)).contiguous()
 
     gradient = parameter.grad
-    parameter.grad = None
     replace_data(parameter, cut(parameter.data))
     parameter.grad = None if gradient is None else cut(gradient)
     if isinstance(optimizer, torch.optim.LBFGS):

@@ -500,7 +500,9 @@ class TensorTrain(torch.nn.Module):
         total = sum(float(value.detach().sum()) for value in (*self.all_factors, *biases))
         if isfinite(total):
             return total
-        for own, value in self.named_parameters():
+        # A bias that a hook or a parametrisation computes is no parameter.
+        computed = (("bias", bias) for bias in biases)
+        for own, value in (*self.named_parameters(), *computed):
             if not bool(torch.isfinite(value).all()):
                 raise ValueError(
                     f"{name or type(self).__name__}.{own} has NaN or infinite values: load weights "

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from inspect import ismethod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils import _pytree
@@ -421,8 +421,7 @@ def _attributes(module: torch.nn.Module) -> dict[Any, Any]:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple):
-        values: tuple[Any, ...] = value
-        return all(map(_is_plain, values))
+        return all(map(_is_plain, cast("tuple[Any, ...]", value)))
     return isinstance(value, bool | int | float | str | None)
 
 

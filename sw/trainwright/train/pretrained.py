@@ -53,7 +53,8 @@ def fit_weight(weight: torch.Tensor, layer: Layer, image: tuple[int, int] | None
     if rows > layer.output_size or columns > layer.input_size:
         raise TensorTrainError(
             f"a weight {rows} x {columns} does not fit into a layer of {layer.output_size} x "
-            f"{layer.input_size}"
+            f"{layer.input_size}: give a network with layers of these sizes, and a weight with a "
+            "row for each output, as in torch"
         )
     # Padding an image inserts columns within each row of pixels; zeros at the end would shift every
     # row but the first.

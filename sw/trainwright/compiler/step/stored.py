@@ -88,11 +88,14 @@ def with_remedies(
     def batches() -> Iterator[str]:
         # Small batches first: they take less to compile, and a larger one is tried if they fit.
         for tried in _batches(batch):
-            remedy = ""
+            remedy, samples = "", 0
             for samples in takewhile(lambda n: fits(n, p), tried):
                 remedy = f"use a batch of {samples}, which fits"
                 yield remedy
             if remedy:
+                # A single sample may be all that was tried, of a network whose search is long.
+                if is_spent() and samples < tried[-1]:
+                    yield f"{remedy}, or a larger one: their trials ran out of effort"
                 return
             yield ""
 
