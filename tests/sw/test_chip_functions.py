@@ -2,20 +2,27 @@
 
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from trainwright.accelerator.counted import counted
+from trainwright.compiler.base.rules import Rule, Written
+from trainwright.compiler.chip.exponents import ZERO, ExponentSlots, FunctionExponents, _sums
 from trainwright.compiler.step.rows import plan_of_loop
 from trainwright.data import load_data_set
 from trainwright.data.sentences import load_sentences
 from trainwright.driver import Driver
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats.fixed import Fixed
 from trainwright.functions import FunctionError, FunctionKernel, Scale, Scaling, function_of, kernel
 from trainwright.functions.scalars import scalars_of
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import network_from_dict
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.exponents import ExponentFile
+from trainwright.program.vector import Vector
 from trainwright.train.host_engine import HostEngine
 from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
@@ -230,6 +237,38 @@ def test_scalars_of_a_constant_hold_between_the_rules_own_bounds():
         63,
         63,
     ]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    (
+        function_of("gelu").forward,
+        function_of("gelu").backward,
+        function_of("tanh").forward,
+        replace(function_of("softmax"), group=4).forward,
+    ),
+    ids=str,
+)
+def test_constants_of_any_exponents_on_the_chip_are_those_of_a_host(kernel):
+    """Scores and inputs far beyond those that a pass resolves end no training on the chip."""
+    z = Written("z", TensorClass.ACTIVATION, Fixed(8), 1)
+    rule = Rule("x", "g" if kernel.operands > 1 else None, z, kernel=kernel)
+    own = FunctionExponents.of(rule)
+    names = [ZERO, "x", "g", *own.fixed, "z", *(added.z.name for added in own.sums)]
+    slots = ExponentSlots({name: n for n, name in enumerate(dict.fromkeys(names))}, 0)
+    for exponents in product((-70, -60, -9, 0, 3, 4, 5, 40), repeat=kernel.operands):
+        file = ExponentFile(16)
+        given: dict[str, int] = dict(zip(("x", "g"), exponents, strict=False))
+        given.update(own.fixed)
+        file.set([given.get(name, 0) for name in slots.numbers] + [0] * (16 - len(slots.numbers)))
+        for d in _sums(rule, slots, source=0, row=1):
+            file.shifts(d, most_alignment=15)
+        engine_pass = Vector(
+            entry=0, length=1, outer=1, inner=1, streams=(), reads=0, writes=0, tensor="z",
+            scalars=tuple(own.scalars(slots)),
+        )  # fmt: skip
+        wanted = kernel.bound(exponents, 8, None).constants
+        assert file.scalars(engine_pass)[0][: len(wanted)] == wanted
 
 
 def test_scalars_of_a_scale_that_multiplies_exponents_is_an_error():

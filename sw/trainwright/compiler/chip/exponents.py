@@ -94,7 +94,18 @@ class FunctionExponents:
                 sums.append(Rule(total(by.signs, 1), more, rule.z, exponents))
             else:
                 fixed[rule.z.name] = by.offset
-        constants = [(total(by.signs, 1), total(by.signs, -1), by) for by in rules.constants]
+        constants = list[tuple[str, str, ExponentSum]]()
+        for by in rules.constants:
+            added, subtracted = total(by.signs, 1), total(by.signs, -1)
+            if by.least == 0 and any(by.signs) and not by.signs[-1]:
+                # Hold the difference at 0 or above, as a host does: a product is rounded to the
+                # exponent that its slot has, but to none below its own.
+                more = f"2^{by.offset}"
+                held = replace(rule.z, name=f"{subtracted} or {more}")
+                fixed[more] = by.offset
+                sums += [Rule(added, more, held, EXACT), Rule(subtracted, None, held)]
+                added, by = held.name, replace(by, offset=0)
+            constants.append((added, subtracted, by))
         return cls(fixed, tuple(sums), tuple(constants))
 
     def scalars(self, slots: "ExponentSlots") -> Iterator[Scalar]:
@@ -171,11 +182,15 @@ def slots_expected(network: Network) -> tuple[int, int]:
     step = step_graph(network, LANES, passes=True)
     ops = [op for op in step.whole.ops if not isinstance(op, Alias)]
     aliases = len(step.whole.ops) - len(ops)
-    functions = sum(isinstance(op, Kernel) and isinstance(op.body, FunctionKernel) for op in ops)
+    kernels = [op.body for op in ops if isinstance(op, Kernel)]
+    functions = sum(
+        1 + (body.coarsest is not None) for body in kernels if isinstance(body, FunctionKernel)
+    )
     products = sum(2 * max(len(site[0].operands) - 2, 0) + 1 for site in step.sites.values())
     parts = sum(layer.order + layer.bias for layer in network.layers)
-    # Each function has the sum of two exponents, or a constant. Four more: slot 0, copies, the
-    # operands that sum biases; and, of statistics, copies of two programs, loss, copies of a loop.
+    # A function has the sum of two exponents, or a constant; a softmax has two of them. Four more:
+    # slot 0, copies, the operands that sum biases; and, of statistics, copies of two programs,
+    # loss, copies of a loop.
     exponents = len(step.whole.tensors) - aliases + parts + functions + products + 4
     return exponents, len(ops) + products + 4
 
@@ -305,7 +320,7 @@ def _row_written(program: CompiledProgram, rule: Rule, p: AcceleratorParameters)
     return -1
 
 
-def _sums(rule: Rule, slots: ExponentSlots, source: int, row: int) -> list[Descriptor]:
+def _sums(rule: Rule, slots: ExponentSlots, source: int, row: int) -> list[Compute]:
     """Return commands that add the exponents that a function needs.
 
     The file adds exponents where it finds those of products, so each command makes a product of
