@@ -256,3 +256,9 @@ def test_resident_program_file_round_trips(case):
                            ([0, 128] + [0] * 62, "slot 1: an exponent of 128")):  # fmt: skip
         with pytest.raises(ProgramError, match=message):
             driver.accelerator.exponents = wrong
+
+
+def test_resident_exponent_out_of_range_is_named_before_a_run(case):
+    driver = case.resident()
+    with pytest.raises(ProgramError, match=r"l1\.a: an exponent of 128 is not from -128 to 127"):
+        driver._set({"l1.a": 128})

@@ -1,6 +1,7 @@
 """Training steps by a resident program, which the host only starts and whose results it reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -303,7 +304,8 @@ class ResidentDriver(Driver):
         values = list(self._file.exponents)
         for name, slot in self.resident.slots.numbers.items():
             values[slot] = given.get(name, 0) if slot else 0
-        self._file.exponents = values
+        with self._named():
+            self._file.exponents = values
 
     @cached_property
     def _encoded(self) -> bytes:
@@ -337,9 +339,14 @@ class ResidentDriver(Driver):
         return self.loss_of(self.last_run)
 
     def _repeat(self, program: Program, times: int, **options: Any) -> Run:
-        """Repeat a program; an error of the exponent file names tensors in place of slots."""
-        try:
+        with self._named():
             return self._file.repeat(program, times, **options)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name tensors in place of slots in an error of the exponent file."""
+        try:
+            yield
         except ProgramError as error:
             raise ProgramError(self.resident.slots.named(str(error))) from None
 
