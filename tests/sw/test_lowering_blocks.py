@@ -13,7 +13,7 @@ from test_lowering import DEFAULT, checked, in_parts, stored_bytes
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.choose.choose import Chooser
 from trainwright.compiler.choose.clocks import SearchState
-from trainwright.compiler.choose.divisions import balanced
+from trainwright.compiler.choose.divisions import Divisions, balanced
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.cut.slices import in_parts as in_slices
 from trainwright.compiler.forms.choices import ProgramSpec
@@ -116,6 +116,15 @@ def made(network, batch, parameters):
     assert all(counted.saturations == 0 for counted in backward.counted.values())
     results = {**forward.words, **backward.words}
     return {n: results[n] for n in (*graph.results,)}, in_parts(step)
+
+
+def test_divisions_of_blocks_are_along_other_axes_than_samples():
+    graph = program(small_encoder(), "forward", 16)
+    divisions = Divisions(ProgramSpec(graph, dict.fromkeys(graph.given, ()), {}, DEFAULT))
+    divisions.use(MODES[0])
+    contractions = [op for op in graph.ops if isinstance(op, Einsum)]
+    axes = {pair.axis for op in contractions for pairs in divisions.alike(op) for pair in pairs}
+    assert axes and not axes & {SAMPLES, SEQUENCES}
 
 
 def test_sums_that_are_exact_do_not_depend_on_the_tiling(tune):

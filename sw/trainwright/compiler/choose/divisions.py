@@ -257,9 +257,9 @@ class Divisions:
             if sizes[axis] > 1 and all(divides(axis, impl) for impl in impls)
         ]
         if self.mode.steady:
-            # A block of samples is the unit of work: divided along samples, one array would wait
-            # for the other one's share of each block.
-            axes = [axis for axis in axes if axis != SAMPLES]
+            # A block of samples, or of sequences, is the unit of work: divided along samples, one
+            # array would wait for the other one's share of each block.
+            axes = [axis for axis in axes if axis not in (SAMPLES, SEQUENCES)]
             axes = [axis for axis in axes if self._goes_on(op.out, axis, self.mode.sums)] or axes
         # Long axes can be divided more evenly; beyond 16 values the gain is below 1/16.
         return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[: TUNING.choose.divided_axes]
