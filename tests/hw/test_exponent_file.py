@@ -37,7 +37,7 @@ PARAMETERS = {
 }
 MOST_CYCLES = 150
 CONTRACTIONS = Operation.PE3, Operation.PE4
-TEXTS = {Error.EXPONENT: "is not from", Error.ALIGNMENT: "apart", Error.NEGATIVE: "a shift of"}
+TEXTS = {Error.EXPONENT: "is not from", Error.ALIGNMENT: "apart", Error.NEGATIVE: "beyond what"}
 
 
 class Bench(Elaboratable):
