@@ -33,8 +33,8 @@ sys.exit(sys.version_info < (3, 11) or not all(d.version for d in distributions(
 }
 
 # ensure_venv EXTRA...: installs trainwright[EXTRA,...] into .venv, unless that was done before and
-# neither the requirements nor the checkout's place has changed since. With `yosys_later=1` in front
-# the caller does something else before `finish_yosys`.
+# neither the requirements nor the checkout's place has changed since. A caller that sets
+# `yosys_later=1` calls `finish_yosys` itself.
 ensure_venv() {
   local stamp=.venv/trainwright-installed key done_key='' done_extras='' extra missing='' python
   local install

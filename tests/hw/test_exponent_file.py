@@ -37,7 +37,11 @@ PARAMETERS = {
 }
 MOST_CYCLES = 150
 CONTRACTIONS = Operation.PE3, Operation.PE4
-TEXTS = {Error.EXPONENT: "is not from", Error.ALIGNMENT: "apart", Error.NEGATIVE: "beyond what"}
+TEXTS = {
+    Error.EXPONENT: "is not from",
+    Error.ALIGNMENT: "apart",
+    Error.NEGATIVE: "beyond the range",
+}
 
 
 class Bench(Elaboratable):

@@ -219,7 +219,7 @@ sleep 60 & wait
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGTERM, which Windows lacks")
 def test_build_that_is_killed_ends_its_tools_and_leaves_no_entry(tmp_path, cache):
     # Compilers run in threads, which no signal reaches, and start others: 55 s by ziglang.
     (tmp_path / "compiler").write_text(COMPILER)

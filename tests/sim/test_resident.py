@@ -241,7 +241,7 @@ def up(x: int) -> list[int]:
         ),
         (
             (LANE, bias(1, 1, 3), strict(8, 1), UP), [0, 60, *[0] * 6, 62, *[0] * 7],
-            "pass: the exponent 62 of slot 8 and the exponent 63 of slot 1 are 1 beyond what",
+            "pass: the exponent 62 of slot 8 and the exponent 63 of slot 1 are beyond the range",
         ),
     ],
 )  # fmt: skip

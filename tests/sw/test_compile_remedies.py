@@ -112,7 +112,7 @@ def test_remedies_of_every_kind_are_tried_before_any_is_improved():
     with followed(most=1200):
         error = with_remedies(DoesNotFitError("l1.x is large", ""), 4096, P, costly)
     assert error.remedy == (
-        "use a batch of 64, which fits, or a larger one: their trials ran out of effort; "
+        "use a batch of 64, which fits (larger ones were not tried); "
         "an accelerator with scratchpad_rows=32768 fits; preset zu3eg fits"
     )
 

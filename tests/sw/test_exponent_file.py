@@ -165,8 +165,8 @@ def test_exponent_file_rejects_scalars_out_of_range():
     assert "error" not in refused(code, d, exponents=[3, 3])
     outputs = refused(code, bias(1, 1, 4), d, exponents=[2, 3])
     assert outputs["error"] == (
-        "pass: the exponent 2 of slot 1 and the exponent 3 of slot 2 are 1 beyond what its "
-        "integers hold; scale the network's inputs or weights, or use a lower learning rate"
+        "pass: the exponent 2 of slot 1 and the exponent 3 of slot 2 are beyond the range of "
+        "this pass by 1; scale the network's inputs or weights, or use a lower learning rate"
     )
 
 

@@ -28,7 +28,7 @@ def caught(number, *, ignored=()):
     return subprocess.run(argv, capture_output=True, text=True, preexec_fn=begin).stdout.split()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGHUP, which Windows lacks")
 def test_interrupts_catch_a_closed_terminal_unless_nohup_ignores_it():
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         assert caught(number) == ["True", str(128 + number)]

@@ -108,8 +108,10 @@ class _Region:
         self._module, self._numbers, self._functions = module, first.numbers, functions
         self._training = first.training
         self._source = cast(fx.Node, start.args[0])
-        read = _Kind(size=first.columns, whole=first.layer.input_size)
-        read = _Kind(first.in_channels) if isinstance(first, TTConv2d) else read
+        if isinstance(first, TTConv2d):
+            read = _Kind(first.in_channels)
+        else:
+            read = _Kind(size=first.columns, whole=first.layer.input_size)
         self._kinds = {self._source: read}
         self._made = set[fx.Node]()
         """Nodes that depend on a layer of the region."""

@@ -197,8 +197,8 @@ class ExponentFile:
             value = self.exponents[scalar.plus] - self.exponents[scalar.minus] + scalar.offset
             if scalar.strict and value < 0:
                 raise ProgramError(
-                    f"{name_of(d)}: {self._blamed(scalar)} {-value} beyond what its integers "
-                    "hold; scale the network's inputs or weights, or use a lower learning rate"
+                    f"{name_of(d)}: {self._blamed(scalar)} beyond the range of this pass by "
+                    f"{-value}; scale the network's inputs or weights, or use a lower learning rate"
                 )
             if scalar.kind is ScalarKind.VALUE:
                 constants[scalar.to] = value
@@ -209,7 +209,7 @@ class ExponentFile:
         return tuple(constants), tuple(shifts)
 
     def _blamed(self, scalar: Scalar) -> str:
-        """Return the exponents that a scalar is made of. Slot 0, which is always 0, is left out."""
+        """Return the exponents that make up a scalar, without slot 0, which is always 0."""
         slots = [slot for slot in (scalar.plus, scalar.minus) if slot]
         texts = [f"the exponent {self.exponents[slot]} of slot {slot}" for slot in slots]
         return f"{' and '.join(texts)} {'are' if len(texts) > 1 else 'is'}"

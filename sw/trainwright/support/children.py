@@ -10,7 +10,7 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 LOOK_SECONDS = 0.5
-"""Longest wait without a look whether a signal came."""
+"""Longest wait, in seconds, in which Python sees no signal."""
 
 
 class Children:

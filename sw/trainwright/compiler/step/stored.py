@@ -93,9 +93,9 @@ def with_remedies(
                 remedy = f"use a batch of {samples}, which fits"
                 yield remedy
             if remedy:
-                # A single sample may be all that was tried, of a network whose search is long.
+                # The trial of a long search may leave no effort for another batch.
                 if is_spent() and samples < tried[-1]:
-                    yield f"{remedy}, or a larger one: their trials ran out of effort"
+                    yield f"{remedy} (larger ones were not tried)"
                 return
             yield ""
 
