@@ -1,6 +1,7 @@
 """From dense weights to factors to a training run, and rounding after training."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +11,12 @@ from matrices import normal
 from safetensors.torch import save_file
 
 from trainwright.cli import main
+from trainwright.cli.errors import OptionError
 from trainwright.cli.train import outcome
 from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.formats import Fixed
 from trainwright.network import load_network
+from trainwright.report import rounding_picture
 from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.export import load_model
 from trainwright.train.initial import initial_factors
@@ -125,6 +128,41 @@ def test_rounding_a_float_model_rounds_its_values(tmp_path):
     )
     for before, after in zip(model.factors, rounded.factors, strict=True):
         assert 0.01 < distance([f.double() for f in before], [f.double() for f in after]) <= 0.4
+
+
+def test_rounding_that_was_interrupted_is_done_on_resume(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def stopped(job, _, tolerance, *, stop):
+        asked.append((tolerance, job.options.tt_round_epochs))
+        raise OptionError("stopped")
+
+    monkeypatch.setattr(outcome, "round_job", stopped)
+    out = ["--out", str(tmp_path / "run")]
+    begun = ["--steps", "1", "--test-samples", "64", "--checkpoint-seconds", "0", *out]
+    assert main(["train", *begun, "--tt-round", "0.4", "--tt-round-epochs", "2"]) == 2
+    assert main(["train", "--resume", *out]) == 2
+    assert main(["train", "--resume", *out, "--tt-round", "0.2"]) == 2
+    assert asked == [(0.4, 2), (0.4, 2), (0.2, 2)]
+
+
+def test_rounding_a_regression_reports_r2_and_no_accuracy(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(outcome, "TOLERANCES", (0.0,))
+    drawn = []
+    monkeypatch.setattr(rounding_picture, "to_png", lambda f: drawn.append(f.axes[0]) or b"")
+    table = tmp_path / "table.csv"
+    table.write_text("a,b\n" + "".join(f"{n},{n * 7 % 11 + 0.5}\n" for n in range(40)))
+    train = ["train", "--epochs", "1", "--batch", "16", "--tt-round", "0.5"]
+    for place in ("x", "y"):
+        argv = [*train, "--data", str(table), "--out", str(tmp_path / place / "run")]
+        beside = ["--tt-round-beside", str(tmp_path / "x" / "run")] * (place == "y")
+        assert main([*argv, *beside]) == 0
+        assert re.search(r"rounded to 0.5: R2 -?\d\.\d{4}, ", capsys.readouterr().err)
+    assert drawn[0].get_ylabel() == "R2 of the test samples"
+    low, high = drawn[0].get_ylim()
+    assert all(low <= y <= high for line in drawn[0].lines for y in line.get_ydata())
+    assert main([*train[:-2], "--tt-round", "0", "--out", str(tmp_path / "z"), *beside]) == 2
+    assert "x/run has R2, which this run does not measure" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

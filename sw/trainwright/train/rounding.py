@@ -30,7 +30,7 @@ class Rounded:
     ranks: tuple[tuple[int, ...], ...]
     model_bits: int
     accuracy: float
-    """Accuracy right after rounding."""
+    """Accuracy right after rounding; R2 of a regression, as in each accuracy."""
     tuned: float | None
     """Accuracy after further training at these ranks; None where there was none."""
 

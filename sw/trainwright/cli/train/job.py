@@ -161,6 +161,10 @@ def _check_options(options: RunOptions, network: Network, settings: TrainSetting
         )
     check_simulation_options(options.backend, options.memory, options.engine)
     check_curves(options.log)
+    if options.tt_round is None and (options.tt_round_epochs or options.tt_round_beside):
+        raise OptionError(
+            "--tt-round-epochs and --tt-round-beside need --tt-round: add it, or omit them"
+        )
     if options.verify and options.backend == "golden":
         raise OptionError("--verify compares with the golden model: add --backend rtl")
     if options.backend != FLOAT:

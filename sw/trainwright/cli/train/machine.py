@@ -89,7 +89,7 @@ def open_machine(job: Job) -> Iterator[Machine]:
         yield Machine(steps, open_driver)
 
 
-def check_parallel(job: Job, workers: Workers, *, round_: bool) -> None:
+def check_parallel(job: Job, workers: Workers) -> None:
     """Raise ``OptionError`` where micro-batches or several workers contradict other options."""
     network, settings = job.state.network, job.state.settings
     parts, count = settings.micro_batches, workers.count
@@ -106,7 +106,7 @@ def check_parallel(job: Job, workers: Workers, *, round_: bool) -> None:
         raise OptionError(
             "--micro-batches leaves loss and update to the host: use --accelerator vector_engine=0"
         )
-    if count > 1 and round_:
+    if count > 1 and job.options.tt_round is not None:
         raise OptionError("--tt-round is for one worker: round the finished model afterwards")
 
 

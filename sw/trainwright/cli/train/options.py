@@ -67,6 +67,13 @@ class RunOptions(OwnOptions):
     log: Annotated[tuple[str, ...], Option(metavar="NAME")] = ()
     """further places of curves: csv (OUT/curves.csv), tensorboard (both stored for --resume), or
     MODULE:CLASS of your own, see docs/guide/sweeps.md"""
+    tt_round: Annotated[Annotated[float, Meta(ge=0, lt=1)] | None, Option(metavar="T")] = None
+    """TT rounding after training, changing each matrix by at most this part; plots other tolerances
+    next to the rank prior"""
+    tt_round_epochs: Natural = 0
+    """train rounded models further"""
+    tt_round_beside: Annotated[tuple[str, ...], Option(metavar="DIR")] = ()
+    """show a finished run in the same picture"""
 
 
 class SessionOptions(FormOptions):
@@ -103,13 +110,6 @@ class SessionOptions(FormOptions):
     (default: host)"""
     prior: bool | None = None
     """shrink the ranks while training (default: yes)"""
-    tt_round: Annotated[float | None, Meta(ge=0, lt=1), Option(metavar="T")] = None
-    """TT rounding after training, changing each matrix by at most this part; plots other tolerances
-    next to the rank prior"""
-    tt_round_epochs: Natural = 0
-    """train rounded models further"""
-    tt_round_beside: Annotated[tuple[str, ...], Option(metavar="DIR")] = ()
-    """show a finished run in the same picture"""
     out: Annotated[str | None, Option(metavar="DIR")] = None
     """folder of the results (default: runs/NETWORK)"""
     prepared: Annotated[str | None, Option(hidden=True)] = None

@@ -155,7 +155,7 @@ def print_outcome(job: Job, summary: figures.Summary | None, *, as_json: bool) -
 
 
 # -- rounding after training -----------------------------------------------------------------------
-def other_run(folder: str) -> tuple[str, list[PriorPoint]]:
+def other_run(folder: str, *, is_regression: bool) -> tuple[str, list[PriorPoint]]:
     """Read name and last point of a finished run in another folder. Raises ``OptionError``."""
     path = Path(folder)
     with (
@@ -164,20 +164,19 @@ def other_run(folder: str) -> tuple[str, list[PriorPoint]]:
     ):
         result = json.loads((path / "result.json").read_text())
         point = PriorPoint(result["steps"], result["model_bits"], result["test_accuracy"])
-        prior = result["settings"]["prior"]
+        prior, r2 = result["settings"]["prior"], result["test_r2"]
+    if (r2 is not None) != is_regression:
+        raise OptionError(
+            f"--tt-round-beside: {path} has {'an accuracy' if r2 is None else 'R2'}, which this "
+            "run does not measure: omit it"
+        )
     kind = "no prior" if prior is None else f"prior weight {prior['weight']:g}"
-    return f"{path.name} ({kind})", [point]
+    return f"{path} ({kind})", [point]
 
 
 def round_job(
-    job: Job,
-    open_driver: DriverFactory,
-    tolerance: float,
-    *,
-    epochs: int,
-    beside: list[str] | None,
-    stop: Callable[[], bool],
-) -> Rounded:
+    job: Job, open_driver: DriverFactory, tolerance: float, *, stop: Callable[[], bool]
+) -> None:
     """Round the trained model to ``tolerance`` and to others around it, and write what came out.
 
     ``rounded.safetensors`` is the model at ``tolerance``, ``rounding.json`` has all of them, the
@@ -185,10 +184,13 @@ def round_job(
     """
     from trainwright.report.rounding_picture import draw_rounding
 
-    references = dict(map(other_run, beside or []))
+    is_regression = job.data.scale is not None
+    references = dict(
+        other_run(folder, is_regression=is_regression) for folder in job.options.tt_round_beside
+    )
     tolerances = sorted({*TOLERANCES, tolerance})
     models = round_trained(
-        job.state, job.data, open_driver, tolerances, epochs=epochs,
+        job.state, job.data, open_driver, tolerances, epochs=job.options.tt_round_epochs,
         test_samples=job.options.test_samples, progress=teller("rounding"), stop=stop,
     )  # fmt: skip
     if len(models) < len(tolerances):
@@ -199,16 +201,20 @@ def round_job(
     rounded = [item for item, _ in models]
     prior = prior_points(job.state)
     picture = draw_rounding(
-        rounded, prior, references, has_prior=job.state.settings.prior is not None, chosen=chosen
+        rounded,
+        prior,
+        references,
+        has_prior=job.state.settings.prior is not None,
+        chosen=chosen,
+        is_regression=is_regression,
     )
     job.folder.write(f"{PICTURES}/rounding.png", picture)
     content = {"chosen": chosen, "rounded": rounded, "run": prior, "beside": references}
     job.folder.write("rounding.json", to_json(content) + "\n")
-    print(_sentence(chosen), file=sys.stderr)
-    return chosen
+    print(_sentence(chosen, "R2 {:.4f}" if is_regression else "{:.2%}"), file=sys.stderr)
 
 
-def _sentence(r: Rounded) -> str:
-    tuned = "" if r.tuned is None else f", {r.tuned:.2%} after further training"
+def _sentence(r: Rounded, spelled: str) -> str:
+    tuned = "" if r.tuned is None else f", {spelled.format(r.tuned)} after further training"
     size = f"{r.model_bits:,} bits, ranks {figures.spell_ranks(r.ranks)}"
-    return f"rounded to {r.tolerance:g}: {r.accuracy:.2%}{tuned}, {size}"
+    return f"rounded to {r.tolerance:g}: {spelled.format(r.accuracy)}{tuned}, {size}"

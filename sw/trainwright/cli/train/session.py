@@ -36,12 +36,6 @@ def run_training(args: argparse.Namespace) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     torch.set_num_threads(args.threads)
     check_curves(args.log)
-    if args.tt_round is None and (args.tt_round_epochs or args.tt_round_beside):
-        raise OptionError(
-            "--tt-round-epochs and --tt-round-beside need --tt-round: add it, or omit them"
-        )
-    for folder in args.tt_round_beside or []:
-        outcome.other_run(folder)  # complains now and not after training
     with joined() as workers, Interrupts() as interrupts:
         workers.requested = interrupts.requested
         if workers.count == 1:  # a worker that leaves lets the rest wait
@@ -71,7 +65,10 @@ def _job(args: argparse.Namespace, workers: Workers) -> Job:
             asked = args.epochs is not None
             tell(state.settings.length_notes(len(job.data.train), asked=asked))
     try:
-        machine.check_parallel(job, workers, round_=args.tt_round is not None)
+        for folder in job.options.tt_round_beside:
+            # Complain now and not after training.
+            outcome.other_run(folder, is_regression=job.data.scale is not None)
+        machine.check_parallel(job, workers)
     except BaseException:
         job.folder.release()
         raise
@@ -143,15 +140,8 @@ def _train(
         try:
             with progress:
                 evaluation = trainer.evaluate_test() if trainer.run() else None
-            if evaluation is not None and args.tt_round is not None:
-                outcome.round_job(
-                    job,
-                    opened.open_driver,
-                    args.tt_round,
-                    epochs=args.tt_round_epochs,
-                    beside=args.tt_round_beside,
-                    stop=stop,
-                )
+            if evaluation is not None and options.tt_round is not None:
+                outcome.round_job(job, opened.open_driver, options.tt_round, stop=stop)
         except (KeyboardInterrupt, Stopped, AcceleratorError):
             if not (interrupts.requested() and workers.count == 1) and not stop():
                 raise
