@@ -125,6 +125,14 @@ def test_gradients_beyond_18_bits_say_no_more_than_saturated_ones():
             assert (following == (127 if gradient > 0 else -128)).all()
 
 
+def test_sums_of_gradients_of_parts_of_a_batch_saturate_to_a_word():
+    summed, cut = make_state(), make_state()
+    given = [4 * gradient for gradient in gradients(summed, size=20000.0)]
+    summed.step(given, EXPONENT_LIST, STEP)
+    cut.step([g.clip(-32768, 32767) for g in given], EXPONENT_LIST, STEP)
+    assert summed.moments.tolist() == cut.moments.tolist()
+
+
 def test_moments_move_with_the_exponent_of_their_gradient():
     state = make_state()
     step = replace(STEP, entry=Entry(0, 0))

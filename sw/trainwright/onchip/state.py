@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.formats.rounding import half_up, wrapped
+from trainwright.formats.rounding import clamp, half_up, wrapped
+from trainwright.kernels.trace import WORD_WIDTH
 from trainwright.onchip.cut_pass import kept_columns
 from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WeightLayout, WeightPart, Words
 from trainwright.onchip.prior import (
@@ -70,7 +71,8 @@ class ChipState:
         words = np.zeros(self.weights.shape, np.int64)
         positions = self._positions(self.compiled)
         for part, live, gradient in zip(self.layout.parts, positions, gradients, strict=True):
-            words.ravel()[part.places[live]] = gradient
+            # Sums over parts of a batch may need more bits; a moment is at its limit long before.
+            words.ravel()[part.places[live]] = clamp(gradient, WORD_WIDTH)
         now = np.array(exponents, np.int64)
         if step.number % INTERVAL == 0:
             self.renew_pulls(step)
