@@ -771,7 +771,9 @@ def _export(args: argparse.Namespace) -> int:
             f"{suggestion(args.board, EXPORTED)}"
         )
     board = EXPORTS[args.board]
-    parameters = _exported(args, args.preset or board.preset)
+    name = args.preset or board.preset
+    parameters = _exported(args, name)
+    check_fits(parameters, board, name)
     folder = args.out or FOLDER / board.name
     with _as_base_error(args.memory_base):
         files = export(board, parameters, folder, memory_base=args.memory_base, progress=tell)

@@ -15,7 +15,7 @@ from trainwright_boards.build import build
 from trainwright_boards.catalogue import find_board
 from trainwright_boards.catalogue.zynq import EXPORTS, ZynqBoard
 from trainwright_boards.clocks import running_hz
-from trainwright_boards.fits import obstacles, on_chip_bytes
+from trainwright_boards.fits import obstacles, on_chip_bytes, zynq_part
 from trainwright_boards.job import SYNTH, Build
 from trainwright_boards.report import RoomError, check_room
 from trainwright_boards.table2 import memory_timing
@@ -86,16 +86,7 @@ def target_of(name: str) -> Target:
 
 
 def _zynq(board: ZynqBoard) -> Target:
-    has = board.available
-    part = Part(
-        name=board.part,
-        family=board.processor.family,
-        luts=has["luts"],
-        multipliers=has["multipliers"],
-        block_rams=2 * has["block_rams"],  # of 36 Kbit
-        options=(),
-        flip_flops_per_lut=has["flip_flops"] // has["luts"],
-    )
+    part = zynq_part(board)
 
     def count(candidate: Candidate, folder: Path, progress: Progress) -> dict[str, Any]:
         from trainwright_boards.estimate import estimate

@@ -1,9 +1,10 @@
 """Whether an accelerator fits a part, before anything is built."""
 
 from trainwright.formats import OPERAND_WIDTH
-from trainwright.parameters import TABLE_WORD_WIDTH, TABLES, AcceleratorParameters
+from trainwright.parameters import TABLE_WORD_WIDTH, TABLES, AcceleratorParameters, preset
 from trainwright.program.vector import REGISTERS, THREADS, WIDTH
 from trainwright_boards.board import BLOCK, MEMORIES, SDRAM, Board, Part
+from trainwright_boards.catalogue.zynq import ZynqBoard
 from trainwright_boards.tools import BuildError
 from trainwright_hw.arith.multiplier import LOGIC, PAIRS
 
@@ -78,16 +79,40 @@ def on_chip_bytes(board: Board, memory: str) -> int:
     return board.memories[memory] if memory == BLOCK else 0
 
 
-def check_fits(p: AcceleratorParameters, board: Board, preset: str, memory: str = BLOCK) -> None:
-    """Raise ``BuildError`` where an accelerator with its memory does not fit a board."""
-    reasons = obstacles(p, board.part, on_chip_bytes(board, memory))
-    if reasons:
-        other = ""
+def zynq_part(board: ZynqBoard) -> Part:
+    """Return the part of a Zynq, whose block RAMs of 36 Kbit count as two of 18 Kbit."""
+    has = board.available
+    return Part(
+        name=board.part,
+        family=board.processor.family,
+        luts=has["luts"],
+        multipliers=has["multipliers"],
+        block_rams=2 * has["block_rams"],
+        options=(),
+        flip_flops_per_lut=has["flip_flops"] // has["luts"],
+    )
+
+
+def check_fits(
+    p: AcceleratorParameters, board: Board | ZynqBoard, name: str, memory: str = BLOCK
+) -> None:
+    """Raise ``BuildError`` where an accelerator with its memory does not fit a board.
+
+    ``p`` is preset ``name``, or has sizes or formats in addition. The memory of a Zynq is its
+    processor's.
+    """
+    other = ""
+    if isinstance(board, ZynqBoard):
+        reasons, part = obstacles(p, zynq_part(board), 0), board.part
+    else:
+        reasons, part = obstacles(p, board.part, on_chip_bytes(board, memory)), board.part.name
         if board.sdram is not None and not obstacles(p, board.part, on_chip_bytes(board, SDRAM)):
             other = ", or this preset with --memory sdram"
+    if reasons:
+        own = "" if p == preset(name) else " with these sizes or formats"
         raise BuildError(
-            f"preset {preset!r} does not fit the {board.part.name} of {board.name}: it needs "
-            f"{' and '.join(reasons)}; --preset {board.preset} fits{other}"
+            f"preset {name!r}{own} does not fit the {part} of {board.name}: it needs "
+            f"{' and '.join(reasons)}; --preset {board.preset} {'alone ' * bool(own)}fits{other}"
         )
 
 

@@ -151,6 +151,11 @@ def test_export_of_a_serial_board_is_tcl_over_its_own_files_and_ports(name, tmp_
         (["arty-a7-35t", "--memory-base", "0x1000"], "--memory-base only applies to a processor"),
         (["kv260", "--append", "x"], "--append takes figures, which --estimate makes"),
         (["arty-a7-35t", "--preset", "zu3eg"], "does not fit the XC7A35T .*--preset lfe5u-25f"),
+        (["arty-a7-35t", "--accelerator", "lanes=16"], "with these sizes .* lfe5u-25f alone fits"),
+        (
+            ["pynq-z2", "--preset", "zu3eg"],
+            "not fit the xc7z020.*288 .* 220; .*lfe5u-85f fits",
+        ),
     ],
 )
 def test_export_of_options_that_do_not_apply_names_the_option(arguments, message, tmp_path):
