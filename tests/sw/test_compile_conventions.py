@@ -463,3 +463,55 @@ def test_values_under_autocast_have_the_types_of_torch_and_all_their_bits():
     assert types == [torch.float32, torch.bfloat16, torch.bfloat16, torch.float32, torch.bfloat16]
     assert [value.dtype for value in values] == types
     assert torch.equal(values[0], expected[0])  # was rounded to bfloat16 on the way
+
+
+class _OwnMethods(torch.nn.Module):
+    """Module with other methods than torch's, and hooks of its state."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.fixed = tnn.TTLinear(64, 10, rank=4), torch.nn.Linear(2, 2)
+        self.moved, self.loaded = [], []
+        self.register_load_state_dict_post_hook(lambda module, _: module.loaded.append(1))
+        self.register_state_dict_post_hook(lambda _, state, *rest: state.update(version=2))
+
+    def forward(self, x):
+        return torch.nn.functional.dropout(self.layer(x), 0.5, self.training)
+
+    def parameters(self, recurse=True):
+        return self.layer.parameters(recurse)
+
+    def load_state_dict(self, state, **options):
+        state = {name.removeprefix("net."): value for name, value in state.items()}
+        return super().load_state_dict({n: v for n, v in state.items() if n != "version"})
+
+    def to(self, *args):
+        self.moved.append(args)
+        return super().to(*args)
+
+
+def test_methods_and_state_hooks_of_the_module_are_those_of_the_compiled_model():
+    model = compile(_OwnMethods(), batch=16)
+    for each in (copy.deepcopy(model), model):
+        own = list(map(id, each.module.layer.parameters()))
+        assert list(map(id, each.parameters())) == own
+        assert each.to("cpu") is each and each.module.moved == [("cpu",)]
+        state = each.state_dict()
+        assert state["version"] == 2
+        each.load_state_dict({f"net.{name}": value for name, value in state.items()})
+        assert each.module.loaded == [1]
+
+
+def test_mode_set_as_an_attribute_is_that_of_the_module_and_back():
+    model, x = compile(_OwnMethods(), batch=16), torch.rand(4, 64)
+    model.training = False
+    assert torch.equal(model(x), model(x))
+    model.module.training = True
+    assert model.training
+
+
+def test_checkpoint_of_the_module_after_a_compiled_call_computes_in_torch():
+    module, x = _module(), torch.rand(4, 64)
+    compile(module, batch=16)(x)
+    checkpoint(module, x, use_reentrant=False).sum().backward()
+    assert all(p.grad is not None for p in module.parameters())

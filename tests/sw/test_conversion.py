@@ -351,3 +351,36 @@ def test_from_torch_of_a_single_layer_names_it_as_the_summary_does():
     dense.weight.data[0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"layer '\(model\)': .* NaN"):
         trainwright.from_torch(dense, rank=4)
+
+
+class _Lists(nn.Module):
+    """Module whose forward reads its parts from a list, a dictionary and a method."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(64, 64), nn.BatchNorm1d(64)
+        self.second = nn.Linear(64, 64)
+        self.steps, self.named = [self.first, self.norm], {"second": self.second}
+        self.apply_first = self.first.forward
+
+    def forward(self, x):
+        for step in self.steps:
+            x = step(x)
+        return self.named["second"](x) + self.apply_first(x)
+
+
+def test_layers_read_from_lists_and_methods_are_converted_there_too():
+    model = _Lists().eval()
+    model.norm.running_mean.fill_(1.5)
+    x = torch.rand(4, 64)
+    folded = tnn.fold_batch_norm(model)
+    train = trainwright.from_torch(model, rank=8, numbers="float32")
+    train(x).sum().backward()
+    assert all(factor.grad.any() for factor in (*train.first.factors, *train.second.factors))
+    dense = trainwright.to_torch(train)
+    with torch.no_grad():
+        dense.first.weight.zero_()
+        train.first.load_dense(torch.zeros(64, 64))
+    torch.testing.assert_close(dense(x), train(x))
+    model.apply_first = folded.apply_first = torch.zeros_like
+    torch.testing.assert_close(folded(x), model(x))

@@ -3,6 +3,7 @@
 import logging
 import warnings
 from collections.abc import Collection, Iterator, Mapping
+from copy import copy as shallow_copy
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -126,7 +127,7 @@ _HOOKS = (
     "_backward_pre_hooks", "_is_full_backward_hook",
 )  # fmt: skip
 """Attributes of a module that hold the hooks of its passes, which go along."""
-_STATE_HOOKS = (
+STATE_HOOKS = (
     "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )  # fmt: skip
@@ -187,7 +188,7 @@ def _changed(module: torch.nn.Module, train: type[torch.nn.Module]) -> str:
     clashes = sorted(name for name in own if name in taken or hasattr(train, name))
     if clashes:
         return f"attributes of its own mean something else in {train.__name__}: {clashes[0]}"
-    if any(getattr(module, name) for name in _STATE_HOOKS):
+    if any(getattr(module, name) for name in STATE_HOOKS):
         return "it has hooks of its state_dict, which know its parameters"
     for name, parameter in module.named_parameters(recurse=False):
         if any(True for _ in _gradient_hooks(parameter)):
@@ -357,15 +358,18 @@ def add_hooks(outer: torch.nn.Module, inner: torch.nn.Module) -> None:
         register(hook)
 
 
+def become(old: torch.nn.Module, new: torch.nn.Module) -> None:
+    """Make ``old`` the module ``new``, so that lists and methods that refer to ``old`` follow."""
+    # CompiledModule passes attributes on.
+    object.__setattr__(old, "__class__", type(new))
+    object.__setattr__(old, "__dict__", vars(new))
+
+
 def _set_modules(model: torch.nn.Module, new: dict[int, torch.nn.Module]) -> torch.nn.Module:
-    """Put modules by ``id`` in the place of others; one that is used twice stays shared."""
-    if id(model) in new:
-        return new[id(model)]
+    """Let the parts of a model that are in ``new`` by ``id`` become those modules."""
     for module in list(model.modules()):
-        children: dict[str, torch.nn.Module | None] = vars(module)["_modules"]
-        for name, child in children.items():
-            if child is not None and id(child) in new:
-                children[name] = new[id(child)]
+        if id(module) in new:
+            become(module, new[id(module)])
     return model
 
 
@@ -505,8 +509,8 @@ def from_torch(
     rank, tolerance, norms = plain_sizes(rank), plain_sizes(tolerance), flag("norms", norms)
     copy = _copied(model)
     opened, closed = _open_attention(copy, skip)
-    originals = {id(module): module for module in copy.modules()}
-    copy = _set_modules(copy, opened)
+    originals = {id(part): shallow_copy(part) for part in copy.modules() if id(part) in opened}
+    _set_modules(copy, opened)
     candidates = _candidates(copy, skip, closed, norms=norms)
     trains: dict[int, TensorTrain] = {}  # by weight: those of one weight share their factors
     replaced: dict[int, torch.nn.Module] = {}
@@ -520,14 +524,14 @@ def from_torch(
             candidate.train.warn_of_lost_bias(candidate.name or "(model)", rows)
             replaced[id(dense)] = _take_along(dense, candidate.train)
     replaced |= _closed_again(opened, originals, candidates)
+    counted: set[int] = set()
+    summary = ConversionSummary(tuple(candidate.row(counted) for candidate in candidates))
     result = _set_modules(copy, replaced)
     for module in result.modules():
         if isinstance(module, torch.nn.TransformerEncoder):
             # Only torch's own kernel takes ragged batches, and no tensor train runs in it.
             has_train = any(isinstance(part, TensorTrain) for part in module.modules())
             module.use_nested_tensor = module.use_nested_tensor and not has_train
-    counted: set[int] = set()
-    summary = ConversionSummary(tuple(candidate.row(counted) for candidate in candidates))
     attached: Any = result
     attached.trainwright_summary = summary
     _LOG.info("%s", summary)
@@ -667,7 +671,7 @@ def _closed_again(
         if any(candidate.train for candidate in own):
             continue
         dense: Any = originals[key]
-        closed[id(module)] = dense
+        closed[key] = dense
         name, place = own[0].name.removesuffix(PROJECTIONS[0]), candidates.index(own[0])
         candidates[place : place + len(own)] = [
             _Candidate(name.removesuffix("."), dense, own[0].reason),

@@ -8,6 +8,7 @@ import torch
 from torch import fx
 from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
+from trainwright.nn.conversion import become
 from trainwright.nn.untyped import named_modules, require_module
 
 _NORMS: dict[type[torch.nn.Module], type[torch.nn.Module]] = {
@@ -37,8 +38,7 @@ def fold_batch_norm(model: torch.nn.Module) -> torch.nn.Module:
     pairs = dict(_pairs(copy))
     for name, norm in [(n, m) for n, m in named_modules(copy) if type(m) in _NORMS]:
         _fold(pairs.get(name), name, norm)
-        owner, _, attribute = name.rpartition(".")
-        setattr(copy.get_submodule(owner), attribute, torch.nn.Identity())
+        become(norm, torch.nn.Identity())
     return copy
 
 

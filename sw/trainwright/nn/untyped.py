@@ -217,7 +217,10 @@ last_computed_by: WeakKeyDictionary[torch.nn.Module, Callable[[], Any]] = WeakKe
 
 def computed_again(layer: torch.nn.Module, x: Any) -> torch.Tensor | None:
     """Compute a layer in a backward pass where a checkpoint's first pass did; None for torch."""
-    if not last_computed_by or torch._C._current_graph_task_id() == -1:  # pyright: ignore
+    if not last_computed_by:
+        return None
+    if torch._C._current_graph_task_id() == -1:  # pyright: ignore
+        last_computed_by.pop(layer, None)  # no backward pass runs: torch is the latest
         return None
     place = last_computed_by.get(layer)
     plan = None if place is None else place()

@@ -4,7 +4,7 @@ import functools
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from inspect import ismethod
+from inspect import isfunction, ismethod
 from typing import Any, cast
 
 import torch
@@ -18,7 +18,7 @@ from trainwright.functions.in_torch import KernelModule
 from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.attention import attend
-from trainwright.nn.conversion import add_hooks
+from trainwright.nn.conversion import STATE_HOOKS, add_hooks
 from trainwright.nn.model import trains
 from trainwright.nn.untyped import (
     computed_by,
@@ -74,9 +74,27 @@ class CompiledModule(torch.nn.Module):
         self._modules, self._parameters = module._modules, module._parameters
         self._buffers = module._buffers
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
-        self.training = module.training
+        for name in STATE_HOOKS:
+            setattr(self, name, getattr(module, name))
+        for name in _methods_replaced(module):
+            self.__dict__[name] = functools.partial(self._call_own, name)
         hidden: dict[str, Any] = {"module": module, "machine": machine, "chains": {}}
         self.__dict__["_hidden"] = hidden | _no_plans()
+
+    def _call_own(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of torch's modules of which the module has its own."""
+        result = getattr(self.module, name)(*args, **kwargs)
+        return self if result is self.module else result
+
+    @property
+    def training(self) -> bool:
+        """Whether the module is in training mode; exponents move in this mode alone."""
+        return self.module.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:  # pyright: ignore
+        if "_hidden" in self.__dict__:  # torch's constructor sets the mode before
+            self.module.training = mode
 
     @property
     def module(self) -> torch.nn.Module:
@@ -166,7 +184,6 @@ class CompiledModule(torch.nn.Module):
     def train(self, mode: bool = True) -> "CompiledModule":
         """Set training or evaluation mode; exponents move in training mode alone."""
         self.module.train(mode)
-        self.training = mode
         return self
 
     @outside_graphs
@@ -391,6 +408,20 @@ def _advice(why: str) -> str:
 
 _PLANS = 64
 """Plans kept per model; a float argument that changes in every step would add one each time."""
+
+
+def _methods_replaced(module: torch.nn.Module) -> list[str]:
+    """Return the methods of torch's modules that a module or its class has others for.
+
+    Those that ``CompiledModule`` defines are left out: they call the module's already.
+    """
+    kind, ours = type(module), vars(CompiledModule)
+    return [
+        name
+        for name, method in vars(torch.nn.Module).items()
+        if isfunction(method) and not name.startswith("__") and name not in ours
+        if name in vars(module) or getattr(kind, name) is not method
+    ]
 
 
 def _no_plans() -> dict[str, Any]:
