@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from trainwright.accelerator.counted import counted
+from trainwright.compiler import compile_step
 from trainwright.compiler.base.rules import Rule, Written
-from trainwright.compiler.chip.exponents import ZERO, ExponentSlots, FunctionExponents, _sums
+from trainwright.compiler.chip.exponents import (
+    ZERO,
+    ExponentSlots,
+    FunctionExponents,
+    _sums,
+    idle_row,
+    with_slots,
+)
 from trainwright.compiler.step.rows import plan_of_loop
 from trainwright.data import load_data_set
 from trainwright.data.sentences import load_sentences
@@ -21,6 +29,7 @@ from trainwright.functions.scalars import scalars_of
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import network_from_dict
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute
 from trainwright.program.exponents import ExponentFile
 from trainwright.program.vector import Vector
 from trainwright.train.host_engine import HostEngine
@@ -261,7 +270,7 @@ def test_constants_of_any_exponents_on_the_chip_are_those_of_a_host(kernel):
         given: dict[str, int] = dict(zip(("x", "g"), exponents, strict=False))
         given.update(own.fixed)
         file.set([given.get(name, 0) for name in slots.numbers] + [0] * (16 - len(slots.numbers)))
-        for d in _sums(rule, slots, source=0, row=1):
+        for d in _sums(own.sums, slots, source=0, row=1):
             file.shifts(d, most_alignment=15)
         engine_pass = Vector(
             entry=0, length=1, outer=1, inner=1, streams=(), reads=0, writes=0, tensor="z",
@@ -269,6 +278,37 @@ def test_constants_of_any_exponents_on_the_chip_are_those_of_a_host(kernel):
         )  # fmt: skip
         wanted = kernel.bound(exponents, 8, None).constants
         assert file.scalars(engine_pass)[0][: len(wanted)] == wanted
+
+
+def test_sums_of_any_exponents_on_the_chip_have_operands_within_reach():
+    """An operand becomes coarser, as on a host, and only where the other is beyond the shifts."""
+    layer = {"inputs": [8, 8], "outputs": [8, 8], "ranks": [4], "bias": False}
+    layers = [
+        {**layer, "name": "stem"},
+        {**layer, "name": "inner"},
+        {"name": "skip", "add": ["inner", "stem"]},
+        {**layer, "outputs": [2, 8], "relu": False},
+    ]
+    network = network_from_dict({"name": "s", "classes": 10, "image": [8, 8], "layers": layers})
+    step = compile_step(network, BATCH, ALONE, plan="in-rows")
+    programs = step.forward, step.backward
+    slots = ExponentSlots.of(programs, [], ALONE)
+    row = idle_row(programs, ALONE)
+    commands = [d for program in programs for d in with_slots(program, slots, 0, row, ALONE)]
+    sums = ("l2.a", "l1.a"), ("l3.dx", "l2.dx")
+    for far in product((-40, -3, 12, 30), repeat=2):
+        exponents = {**dict.fromkeys(slots.numbers, -8), ZERO: 0, **slots.fixed}
+        for pair, distance in zip(sums, far, strict=True):
+            exponents[pair[0]], exponents[pair[1]] = max(distance, 0) - 8, max(-distance, 0) - 8
+        file = ExponentFile(ALONE.exponents)
+        file.set([*exponents.values(), *(0,) * (ALONE.exponents - len(exponents))])
+        for d in commands:
+            if isinstance(d, Compute):
+                file.shifts(d, ALONE.most_alignment)
+        for pair in sums:
+            wanted = sorted(exponents[name] for name in pair)
+            got = sorted(file.exponents[slots[name]] for name in pair)
+            assert got == [max(wanted[0], wanted[1] - ALONE.most_alignment), wanted[1]], pair
 
 
 def test_scalars_of_a_scale_that_multiplies_exponents_is_an_error():

@@ -110,10 +110,10 @@ class CompiledProgram:
             for rule in self.rules.values()
             if rule.kernel is not None
         )
-        return {self._makers.get(x, x): most for x, most in read if most is not None}
+        return {self.makers.get(x, x): most for x, most in read if most is not None}
 
     @cached_property
-    def _makers(self) -> dict[str, str]:
+    def makers(self) -> dict[str, str]:
         """Tensor that gives each written tensor its exponent: itself, or the source of a copy."""
         passed = {rule.z.name: rule.x for rule in self.rules.values() if rule.keeps_exponent}
         return {rule.z.name: passed.get(rule.z.name, rule.z.name) for rule in self.rules.values()}
@@ -152,7 +152,7 @@ class CompiledProgram:
         self, wanted: Mapping[str, int], operands: Mapping[str, int], *, stochastic: bool
     ) -> Bound:
         exponents, floors = dict(operands), {}
-        alignment = Alignment(self._makers, exponents, self.most_alignment)
+        alignment = Alignment(self.makers, exponents, self.most_alignment)
         descriptors = list(self.descriptors)
         for index, rule in self.rules.items():
             z, d = rule.z.name, descriptors[index]

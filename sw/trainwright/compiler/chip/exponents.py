@@ -154,6 +154,10 @@ class ExponentSlots:
                 function = FunctionExponents.of(rule)
                 fixed |= function.fixed
                 names += [*function.fixed, *(own_sum.z.name for own_sum in function.sums)]
+        # The least exponent of an operand of a sum is so far below that of the other operand.
+        far = {-program.most_alignment for program in programs if _added(program)}
+        fixed |= {f"2^{exponent}": exponent for exponent in far}
+        names += [f"2^{exponent}" for exponent in far]
         names = dict.fromkeys((*(name for name in names if name not in sources), *more))
         statistics = sum(len(program.tensors) for program in programs)
         EXPONENTS.require(len(names), p, "a step on the chip")
@@ -188,10 +192,10 @@ def slots_expected(network: Network) -> tuple[int, int]:
     )
     products = sum(2 * max(len(site[0].operands) - 2, 0) + 1 for site in step.sites.values())
     parts = sum(layer.order + layer.bias for layer in network.layers)
-    # A function has the sum of two exponents, or a constant; a softmax has two of them. Four more:
-    # slot 0, copies, the operands that sum biases; and, of statistics, copies of two programs,
-    # loss, copies of a loop.
-    exponents = len(step.whole.tensors) - aliases + parts + functions + products + 4
+    # A function has the sum of two exponents, or a constant; a softmax has two of them. Five more:
+    # slot 0, copies, the operands that sum biases, the reach of sums; and four of statistics:
+    # copies of two programs, loss, copies of a loop.
+    exponents = len(step.whole.tensors) - aliases + parts + functions + products + 5
     return exponents, len(ops) + products + 4
 
 
@@ -265,16 +269,19 @@ def with_slots(
     """
     descriptors: list[Descriptor] = []
     written: set[str] = set()
+    added, far = _added(program), f"2^{-program.most_alignment}"
     for index, unbound in enumerate(program.descriptors[:-1]):
         d = unbound
         if rule := program.rules.get(index):
+            sums = [Rule(other, far, rule.z) for other in added.get(rule.z.name, ())]
             if isinstance(unbound, Vector):
-                if rule.z.name not in written:
-                    to = row if row >= 0 else _row_written(program, rule, p)
-                    descriptors += _sums(rule, slots, _row_read(program, rule), to)
-                slot = unbound.slot and unbound.slot + first_slot
+                sums += FunctionExponents.of(rule).sums
                 scalars = FunctionExponents.of(rule).scalars(slots)
-                d = replace(unbound, scalars=tuple(scalars), slot=slot)
+                d = replace(
+                    unbound,
+                    scalars=tuple(scalars),
+                    slot=unbound.slot and unbound.slot + first_slot,
+                )
             else:
                 assert isinstance(unbound, Compute)
                 d = replace(
@@ -283,9 +290,31 @@ def with_slots(
                     grows=rule.exponents.adds and rule.g in written,
                     slot=unbound.slot + first_slot,
                 )
+            if sums and rule.z.name not in written:
+                to = row if row >= 0 else _row_written(program, rule, p)
+                descriptors += _sums(sums, slots, _row_read(program, rule), to)
             written.add(rule.z.name)
         descriptors.append(d)
     return descriptors
+
+
+def _added(program: CompiledProgram) -> dict[str, list[str]]:
+    """Return what each tensor whose exponent can move is added to, by the tensors' names."""
+    makers = program.makers
+    rules = {rule.z.name: rule for rule in program.rules.values()}
+    movable = {
+        name for name, rule in rules.items()
+        if (rule.kernel.automatic if rule.kernel else not rule.exponents.exact)
+    }  # fmt: skip
+    added = dict[str, list[str]]()
+    for rule in program.rules.values():
+        # A bias never moves, and no gradient is added to one.
+        if rule.exponents.adds and rule.g in makers:
+            pair = makers.get(rule.x, rule.x), makers[rule.g]
+            for name, other in (pair, pair[::-1]):
+                if name in movable and other not in (name, *added.get(name, ())):
+                    added.setdefault(name, []).append(other)
+    return added
 
 
 def _exponents(rule: Rule, slots: ExponentSlots) -> dict[str, Any]:
@@ -299,15 +328,18 @@ def _exponents(rule: Rule, slots: ExponentSlots) -> dict[str, Any]:
 
 
 def _row_read(program: CompiledProgram, rule: Rule) -> int:
-    """Return a row that a function's passes read, and that is written before them."""
-    passes = (program.descriptors[n] for n, other in program.rules.items() if other.z == rule.z)
-    return next(
-        d.streams[d.users(d.reads)[0]].base for d in passes if isinstance(d, Vector) and d.reads
-    )
+    """Return a row that the commands of a result read, and that is written before them."""
+    for number, other in program.rules.items():
+        d = program.descriptors[number]
+        if other.z == rule.z and isinstance(d, Compute):
+            return d.x
+        if other.z == rule.z and isinstance(d, Vector) and d.reads:
+            return d.streams[d.users(d.reads)[0]].base
+    raise AssertionError(f"no command of {rule.z.name} reads a row")
 
 
 def _row_written(program: CompiledProgram, rule: Rule, p: AcceleratorParameters) -> int:
-    """Return a row that passes of a function write before they read it, or -1 for none."""
+    """Return a row that the commands of a result write before they read it, or -1 for none."""
     reads: list[Touch] = []
     for number, other in program.rules.items():
         if other.z != rule.z:
@@ -320,17 +352,16 @@ def _row_written(program: CompiledProgram, rule: Rule, p: AcceleratorParameters)
     return -1
 
 
-def _sums(rule: Rule, slots: ExponentSlots, source: int, row: int) -> list[Compute]:
-    """Return commands that add the exponents that a function needs.
+def _sums(sums: Sequence[Rule], slots: ExponentSlots, source: int, row: int) -> list[Compute]:
+    """Return commands that add exponents.
 
     The file adds exponents where it finds those of products, so each command makes a product of
     row ``source``, which nothing reads; a mask takes one cycle.
     """
-    sums = FunctionExponents.of(rule).sums
     if sums and row < 0:
         raise CompileError(
-            f"{rule.z.name}: its exponent takes an idle row of the scratchpad, all are in use; use "
-            "a smaller --batch, or more scratchpad_rows"
+            f"{sums[-1].z.name}: its exponent takes an idle row of the scratchpad, all are in use; "
+            "use a smaller --batch, or more scratchpad_rows"
         )
     return [
         Compute(
