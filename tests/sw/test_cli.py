@@ -208,6 +208,7 @@ def test_command_line_misspelt_word_is_answered_with_the_closest(capsys, tmp_pat
     [
         (["--epochs", "0"], "argument --epochs: must be at least 1, not 0"),
         (["--epochs", "ten"], "argument --epochs: must be an integer, not 'ten'"),
+        (["--threads", "100000"], "argument --threads: must be from 1 to 1024, not 100000"),
         (["--lr", "nan"], "argument --lr: must be a number, not 'nan'"),
         (["--lr", "2"], "argument --lr: must be between 0 and 1, not 2.0"),
         (["--rank-threshold", "1"], "argument --rank-threshold: must be between 0 and 1, not 1.0"),

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from trainwright.cli import main
+from trainwright.cli.errors import OptionError
+from trainwright.cli.train import outcome
 from trainwright.cli.train.options import add_arguments, make_settings
 from trainwright.data import DataError, arrays, load_data_set
 from trainwright.data.npz import load_npz
@@ -410,6 +412,29 @@ def test_names_and_files_that_do_not_go_together(tmp_path):
         load_data_set("npz", tmp_path)
     with pytest.raises(DataError, match=r"'digits' .* has no files: omit --data"):
         load_data_set("digits", path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"y_test": LABELS[::-1][:8]}, {"class_names": np.array(["a", "b", "c"])}],
+    ids=["labels", "names"],
+)
+def test_resume_beside_other_test_samples_or_names_is_refused(
+    tmp_path, monkeypatch, capsys, changes
+):
+    def full(*_):
+        raise OptionError("the disk is full")
+
+    monkeypatch.setattr(outcome, "write_outcome", full)
+    path, out = tmp_path / "mine.npz", ["--out", str(tmp_path / "run")]
+    save(path, **GOOD)
+    assert main(["train", "--data", str(path), "--epochs", "1", "--batch", "4", *out]) == 2
+    save(path, **GOOD | changes)
+    assert main(["train", "--resume", *out]) == 2
+    assert "data set 'npz' has changed since the run began" in capsys.readouterr().err
+    save(path, **GOOD)
+    assert main(["train", "--resume", *out]) == 2
+    assert "has changed" not in capsys.readouterr().err
 
 
 def test_training_on_a_file_of_one_s_own(tmp_path, capsys):

@@ -15,7 +15,7 @@ from trainwright.parameters import (
     parse_overrides,
 )
 from trainwright.support.errors import errors_as
-from trainwright.support.settings import Natural, OneOf, Option, Positive, SettingsModel
+from trainwright.support.settings import Natural, OneOf, Option, Positive, SettingsModel, Threads
 from trainwright.support.text import read_integer
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class JsonOptions(SettingsModel):
 class ThreadOptions(SettingsModel):
     """Processor threads of a measurement."""
 
-    threads: Positive = 1
+    threads: Threads = 1
     """processor threads of torch"""
 
 

@@ -1,5 +1,6 @@
 """Data sets in memory, whatever they were read from."""
 
+import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -117,6 +118,13 @@ class DataSet:
                 raise DataError(
                     f"data set {self.name!r}: pixel {brightest} is over {self.full_scale}"
                 )
+
+    @property
+    def crc(self) -> int:
+        """CRC-32 over both splits and what gives their labels a meaning, such as class names."""
+        meaning = self.class_names, self.tag_names, self.scale, dict(self.preparation or {})
+        text = json.dumps(meaning, sort_keys=True)  # tuples and lists are equal, as once stored
+        return zlib.crc32(text.encode(), self.train.crc ^ self.test.crc)
 
     @property
     def splits(self) -> tuple[Split, Split]:

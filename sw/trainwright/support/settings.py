@@ -40,6 +40,8 @@ from trainwright.support.text import shown
 Kind = TypeVar("Kind")
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
+Threads = Annotated[int, Meta(ge=1, le=1024)]
+"""Threads of torch, which ends in an error of its own where a system starts no more."""
 POWERS = {"powers": True}
 """``Meta(extra=POWERS)``: powers of two only, and 0 where the least value is 0."""
 

@@ -102,6 +102,7 @@ class Job:
         return {
             "options": asdict(self.options),
             "data_crc": self.data.train.crc,
+            "whole_crc": self.data.crc,
             "origin": asdict(self.origin),
             "seconds": self.seconds,
         }
@@ -348,7 +349,7 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
     check_same_settings(args, state.settings)
     with errors_as(f"{folder.checkpoint}: not of trainwright train", CheckpointError, NONSENSE):
         stored = of_plain(RunOptions, checkpoint.run["options"])
-        crc = checkpoint.run["data_crc"]
+        crc = checkpoint.run["data_crc"], checkpoint.run.get("whole_crc")
         begin = time.monotonic() - checkpoint.run["seconds"]
     given = _given(args)
     for name in ("dataset", "plan"):
@@ -359,7 +360,7 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
         print("note: with another accelerator the run may end with other bits", file=sys.stderr)
     _check_options(options, state.network, state.settings)
     data = labelled_for(state.network, _loader(args)(options))
-    if data.train.crc != crc:
+    if data.train.crc != crc[0] or crc[1] not in (None, data.crc):  # None: of an earlier version
         raise OptionError(
             f"--resume: data set {options.dataset!r} has changed since the run began; give the "
             "files of then with --data, or start over with --force"

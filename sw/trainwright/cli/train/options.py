@@ -9,7 +9,7 @@ from msgspec import Meta
 from trainwright.cli.backend import SimulationOptions
 from trainwright.cli.declare import add_options, describe, given_values
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import AcceleratorOptions, FormOptions
+from trainwright.cli.options import AcceleratorOptions, FormOptions, Threads
 from trainwright.data.own import OwnOptions
 from trainwright.network import BUILT_IN
 from trainwright.support.errors import errors_as
@@ -127,7 +127,7 @@ class SessionOptions(FormOptions):
     """--log tensorboard: event files in OUT/tensorboard"""
     checkpoint_seconds: Annotated[float, Meta(ge=0), Option(metavar="S")] = 30.0
     """seconds between two checkpoints"""
-    threads: Positive = 1
+    threads: Threads = 1
     """threads of torch; more are slower on networks this small"""
 
 
