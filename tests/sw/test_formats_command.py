@@ -40,6 +40,14 @@ def test_formats_command_accelerator_follows_from_the_network():
     assert accelerator_parameters(["formats=posit(6,1)"], network).formats == ("posit(6,1)",)
 
 
+def test_formats_command_network_without_data_names_the_remedy(tmp_path, capsys):
+    path = tmp_path / "own.toml"
+    layers = "[[layers]]\noutputs = [2]\ninputs = [4]\nranks = []\n"
+    path.write_text(f"classes = 2\nimage = [2, 2]\n{layers}")
+    assert main(["formats", str(path)]) == 2
+    assert "names no data set: give data of your own with --data" in capsys.readouterr().err
+
+
 def test_check_tells_formats_and_underflows(capsys):
     arguments = ["check", "--network", "digits", "--backend", "golden", "--formats", NARROW]
     assert main([*arguments, "--json"]) == 0
@@ -54,6 +62,7 @@ def test_check_tells_formats_and_underflows(capsys):
         ("gradient=posit(8,1)", (), "--formats: posit(8,1) needs operands of 26 bits"),
         ("gradient=posit(8,1)", (), "choose posit(8,1)c"),
         ("gradient=posit(6,1)", ("formats=posit(8,0)",), "formats=posit(8,0),posit(6,1)"),
+        ("gradient=fixed(8),underflow=zero", (), "underflow is for posits, and nothing has such"),
         ("gradient=float", (), "--formats: gradient: no number format 'float'; there are fixed(W)"),
         ("gradient=posit(8,1)c", ("accumulator_width=24",), "accumulator_width="),
         ("gradient=posit(6,1)", ("stochastic_rounding=1",), "stochastic_rounding is for fixed"),

@@ -131,13 +131,21 @@ class Formatted:
                 coded[name] = fmt
         widths = replace(self.widths, **{name: fmt.width for name, fmt in formats.items()})
         named = {"singles": tuple(sorted(singles.items()))} if self.nameable else {}
-        return replace(
+        chosen = replace(
             self,  # type: ignore[type-var]  a dataclass
             widths=widths,
             coded=tuple((name, coded[name]) for name in CLASSES if name in coded),
             underflow=str(underflow),
             **named,
         )
+        # A table may be that of a stored run, whose rule is kept whatever the formats are.
+        require(
+            isinstance(given, Mapping)
+            or underflow in (self.underflow, "gradients")
+            or bool(chosen.coded_used),
+            "formats: underflow is for posits, and nothing has such a format: omit it",
+        )
+        return chosen
 
     @property
     def formats(self) -> dict[str, str]:
