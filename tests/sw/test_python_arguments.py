@@ -137,6 +137,23 @@ def test_optimiser_option_of_a_group_that_updates_ignore_raises(kind, option):
     assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.5]
 
 
+@pytest.mark.parametrize("kind", [tnn.Adam, MCSGD])
+def test_options_that_a_scheduler_writes_are_checked_at_each_step(kind):
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = kind([weight], lr=0.5)
+    weight.grad = torch.ones(2)
+    (group,) = optimizer.param_groups
+    group["lr"] = 0.0  # as warm-ups begin
+    optimizer.step()
+    group["lr"] = -0.5
+    with pytest.raises(ValueError, match=r"lr of a group must be .* at least 0, not -0\.5"):
+        optimizer.step()
+    group |= {"lr": 0.5, "amsgrad": True}
+    with pytest.raises(ValueError, match=r"has no option amsgrad=True of a group"):
+        optimizer.step()
+    assert torch.equal(weight, torch.ones(2))
+
+
 def test_adam_refuses_the_state_of_another_optimiser():
     weight = torch.nn.Parameter(torch.ones(2))
     state = torch.optim.Adam([weight]).state_dict()

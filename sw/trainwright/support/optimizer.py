@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from itertools import chain
+from math import inf
+from numbers import Real
 from typing import Any
 
 import torch
@@ -60,6 +62,13 @@ class ClosureOptimizer(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Update every parameter that has a gradient; return the result of ``closure``."""
         loss = None
+        for group in self.param_groups:  # schedulers write into groups
+            self._refuse_options(group)
+            rate = group.get("lr", 0.0)
+            if not isinstance(rate, Real | torch.Tensor) or not 0 <= rate < inf:
+                raise ValueError(
+                    f"lr of a group must be a finite number of at least 0, not {shown(rate)}"
+                )
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
