@@ -432,3 +432,9 @@ def test_quantiles_between_elements_name_the_remedy_that_works():
     assert torch.quantile(x.decode(), 0.5).item() == 2.5
     with pytest.raises(RuntimeError, match=r"in the range \[0, 1\]"):
         torch.quantile(x, 2.0)
+
+
+@pytest.mark.parametrize("write", [lambda x: x.masked_fill(x > 1, 2j), lambda x: x.fill_(2j)])
+def test_fill_with_a_complex_number_is_refused_by_name(write):
+    with pytest.raises(PositError, match="2j"):
+        write(PositTensor([1.0, 2.0], PositFormat(16, 1)))

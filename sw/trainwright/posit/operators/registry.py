@@ -124,6 +124,8 @@ _QUOTIENT_BITS = 64
 @lru_cache(4096)
 def number(x: float | Fraction | Decimal, fmt: PositFormat) -> float:
     """Return the format's value nearest to a Python number, exact in the carrier; NaN for NaR."""
+    if isinstance(x, complex):
+        raise PositError(f"{fmt} and the complex number {x} do not mix")
     if x != x or x in (float("inf"), float("-inf")):
         return float("nan")
     above, below = x.as_integer_ratio()
