@@ -401,3 +401,14 @@ def test_mcf_hermitian_pinv_reads_the_lower_triangle():
     errors = [abs(a - b) for row, other in zip(inverse.fractions(), want, strict=True)
               for a, b in zip(row, other, strict=True)]  # fmt: skip
     assert max(errors) < Fraction(1, 2**100)
+
+
+@pytest.mark.parametrize("name", ["rtol", "atol"])
+def test_pinv_with_tolerances_of_each_matrix_cuts_each_by_its_own(name):
+    x = _drawn((3, 4, 3), F32, 2, 0)
+    values = torch.linalg.svdvals(x.to_float64())
+    least = torch.stack([values[0, 1:].mean(), values[1].min() / 2, values[2, :2].mean()])
+    share = (least / values[:, 0] if name == "rtol" else least).float()
+    inverse = torch.linalg.pinv(x, **{name: share})
+    expected = torch.linalg.pinv(x.to_float64(), **{name: share.double()})
+    assert torch.allclose(inverse.to_float64(), expected, rtol=0, atol=1e-12)

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load, save
 
 from trainwright import mcf
@@ -310,3 +311,65 @@ def test_lbfgs_of_a_plain_parameter_next_to_numbers_takes_steps():
 
     optimiser.step(loss)
     assert abs(float(w.detach().fc[0]) - 1 / 3) < 1e-4
+
+
+_VIEWED = {
+    "unsqueeze": lambda x: x.unsqueeze(0),
+    "view": lambda x: x.view(()),
+    "reshape": lambda x: x.reshape(1, 1),
+    "expand": lambda x: x.expand(1),
+    "squeeze": lambda x: x.squeeze(),
+    "permute": lambda x: x.permute(()),
+    "flatten": lambda x: x.flatten(),
+}
+_COPIED = {
+    "sum of one": (lambda x: x.sum(1), (3, 1)),
+    "sum": (lambda x: x.sum(), ()),
+    "amax of one": (lambda x: x.amax(1), (3, 1)),
+    "max of one": (lambda x: x.max(1).values, (3, 1)),
+    "min": (lambda x: x.min(), ()),
+    "power": (lambda x: x**1, (3,)),
+    "embedding": (lambda x: F.embedding(torch.tensor(1), x), (3, 2)),
+    "contiguous": (lambda x: x.t().contiguous(), (3, 2)),
+    "copy": (lambda x: x.to(torch.float32, copy=True), (3,)),
+}
+
+
+@pytest.mark.parametrize("name", _VIEWED)
+def test_view_of_a_number_writes_into_the_number(name):
+    x = mcf.tensor("0.1", nc=3)
+    third = mcf.tensor(Fraction(1, 3), nc=3)
+    _VIEWED[name](x).copy_(third)
+    assert torch.equal(x, third)
+
+
+@pytest.mark.parametrize("name", _COPIED)
+def test_copying_function_keeps_its_operand_when_written(name):
+    function, shape = _COPIED[name]
+    x = mcf.tensor(torch.rand(shape), nc=3)
+    before = x.clone()
+    function(x).zero_()
+    assert torch.equal(x, before)
+
+
+def test_contiguous_of_a_transposed_matrix_can_be_viewed():
+    x = mcf.tensor(torch.rand(3, 2), nc=2)
+    assert torch.equal(x.t().contiguous().view(-1), x.t().reshape(-1))
+    with pytest.raises(TypeError, match="channels_last"):
+        mcf.tensor(torch.rand(1, 2, 2, 2)).contiguous(memory_format=torch.channels_last)
+
+
+def test_moveaxis_of_single_places_moves_them():
+    x = mcf.tensor(torch.rand(2, 3, 4), nc=2)
+    assert torch.equal(x.moveaxis(0, 2), x.permute(1, 2, 0))
+
+
+def test_cat_with_an_empty_vector_skips_it():
+    x = mcf.tensor(torch.rand(2, 3), nc=2)
+    assert torch.equal(torch.cat([torch.empty(0), x], dim=1), x)
+
+
+def test_lerp_with_a_tensor_of_weights_takes_each():
+    x = mcf.tensor(torch.zeros(2, 3), nc=2)
+    x.lerp_(mcf.tensor(torch.ones(2, 3), nc=2), torch.tensor([0.0, 0.5, 1.0]))
+    assert x.tolist() == [[0.0, 0.5, 1.0]] * 2

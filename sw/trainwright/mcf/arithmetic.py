@@ -139,7 +139,7 @@ def power(x: Tensor, exponent: int) -> Tensor:
     if exponent < 0:  # reciprocal first: a large number's square would overflow
         x = binary("div", x.new_ones(1), x)
     if exponent in (1, -1):
-        return x
+        return x.clone() if exponent == 1 else x
     square = square_mcn(x)
     if exponent == 3:
         return mult_mcn(square, x)

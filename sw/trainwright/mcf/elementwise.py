@@ -170,6 +170,8 @@ handles_one(Tensor.where, lambda self, condition, other: where(condition, self, 
 @handles("clamp", "clip")
 def clamp(input: MCTensor, min: Any = None, max: Any = None) -> MCTensor:
     """Limit numbers to a range; each limit may be any kind of operand, and NaN gives NaN."""
+    if min is None and max is None:
+        raise RuntimeError("clamp needs min, max or both")
     if min is not None:
         input = where((input < min) | (min != min), min, input)
     return input if max is None else where((input > max) | (max != max), max, input)

@@ -19,7 +19,7 @@ from trainwright.mcf import constants, exact, products
 from trainwright.mcf import factorisations as fac
 from trainwright.mcf.carriers import digits
 from trainwright.mcf.expansion import padded
-from trainwright.mcf.graph import in_graph, result, wants_grad
+from trainwright.mcf.graph import in_graph, leading, result, wants_grad
 from trainwright.mcf.operands import components_of, model
 from trainwright.mcf.protocol import handles_one
 from trainwright.mcf.tensor import MCTensor, shape_of, wrap
@@ -228,6 +228,8 @@ def _slogdet(A: MCTensor) -> Any:
 def _pinv(A: MCTensor, rtol: Any = None, hermitian: bool = False, *, atol: Any = None) -> MCTensor:
     """Invert the singular values above max(atol, rtol of the largest); the others count as 0."""
     shape, bits = shape_of(A), digits(A._components.dtype, A.nc)
+    rtol, atol = (leading(t).detach().to(A.dtype) if isinstance(t, Tensor) else t
+                  for t in (rtol, atol))  # fmt: skip
     plain = partial(torch.linalg.pinv, rtol=rtol, atol=atol, hermitian=hermitian)
     with torch.no_grad():
         # torch, too, takes a Hermitian matrix from its lower triangle.
@@ -236,9 +238,13 @@ def _pinv(A: MCTensor, rtol: Any = None, hermitian: bool = False, *, atol: Any =
     if not s.numel():
         return _inverted(A, torch.transpose(A, -2, -1), plain)
     with torch.no_grad():
-        default = 0.0 if atol else _least_share(max(shape[-2:]), bits)
-        least = torch.maximum(s[..., :1] * (default if rtol is None else rtol),
-                              torch.zeros_like(s[..., :1]) + (atol or 0.0))  # fmt: skip
+        share, atol = _least_share(max(shape[-2:]), bits), 0.0 if atol is None else atol
+        if rtol is None:
+            positive = torch.as_tensor(atol) > 0
+            rtol = torch.where(positive, 0.0, share) if positive.dim() else share * (not positive)
+        relative, absolute = (t.unsqueeze(-1) if isinstance(t, Tensor) else t for t in (rtol, atol))
+        least: Any = s[..., :1] * relative
+        least = torch.maximum(least, torch.zeros_like(s[..., :1]) + absolute)
         kept = s > least
         inverse = torch.where(kept, 1 / torch.where(kept, s, torch.ones_like(s)), 0.0)
         inverted = torch.matmul(vh.mT * inverse.unsqueeze(-2), u.mT)

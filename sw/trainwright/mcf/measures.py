@@ -35,7 +35,7 @@ def _first_extreme(x: Tensor, beats: Callable[[Any, Any], Tensor]) -> tuple[Tens
         wins = (beats(wrap(right), wrap(left)) | nan_right) & ~nan_left
         x = torch.cat([torch.where(wins.unsqueeze(-1), right, left), x[even:]])
         index = torch.cat([torch.where(wins, index[1::2], index[:even:2]), index[even:]])
-    return x[0], index[0]
+    return x[0].clone(), index[0]  # of one element, a view of the operand
 
 
 def _extreme(
@@ -58,7 +58,7 @@ def _register_extremes(name: str, beats: Any, pairwise: Any) -> None:
             dims = reduced(dim, shape_of(input))
             for d in dims:
                 kept = wrap(_extreme(name, kept, d, beats)[0])
-            flat = kept._components
+            flat = kept._components if dims else kept._components.clone()
             computed = flat if keepdim else flat.reshape(
                 *(n for d, n in enumerate(flat.shape) if d not in dims)
             )  # fmt: skip

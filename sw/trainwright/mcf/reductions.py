@@ -28,7 +28,7 @@ def _sum(x: MCTensor, dim: Any, keepdim: bool) -> tuple[Tensor, int]:
         computed = total(computed, d)
     for d in dims if keepdim else ():
         computed = computed.unsqueeze(d)
-    return computed, count
+    return computed.clone() if count == 1 else computed, count  # a sum of one term may be a view
 
 
 def _reduction(name: str) -> None:
@@ -192,4 +192,8 @@ _fused("addcmul", "mul")
 _fused("addcdiv", "div")
 
 
-handles("lerp_")(lambda self, end, weight: self.add_(torch.sub(end, self), alpha=weight))
+@handles("lerp_")
+def _lerp_(self: Any, end: Any, weight: Any) -> Any:
+    if isinstance(weight, Tensor):
+        return self.addcmul_(torch.sub(end, self), weight)
+    return self.add_(torch.sub(end, self), alpha=weight)

@@ -55,13 +55,23 @@ def _each(plain: Callable[..., Any], x: MCTensor, *args: Any, **kwargs: Any) -> 
         if shape_of(x):
             mapped = torch.vmap(run, in_dims=-1, out_dims=-1)(x._components)
         else:  # vmap rejects dimension -1 of a 0-d tensor
-            mapped = torch.stack([run(part) for part in x._components], -1)
+            mapped = _of_number(run, x._components)
     if isinstance(mapped, Tensor):
         return result(mapped, lambda lead: plain(lead(x), *args, **kwargs), x)
     leads = plain(in_graph(x), *args, **kwargs)
     return tuple(
         result(part, lambda _, own=own: own, x) for part, own in zip(mapped, leads, strict=True)
     )
+
+
+def _of_number(run: Callable[[Tensor], Tensor], c: Tensor) -> Tensor:
+    """Apply a function to each of the components (nc,) of a number; a view stays a view."""
+    parts = [run(part) for part in c]
+    first = parts[0]
+    if first.untyped_storage().data_ptr() != c.untyped_storage().data_ptr():
+        return torch.stack(parts, -1)
+    shape, strides = (*first.shape, len(c)), (*first.stride(), c.stride(0))
+    return c.as_strided(shape, strides, first.storage_offset())
 
 
 _MOVING = """
@@ -74,17 +84,31 @@ reshape_as repeat_interleave ravel tensor_split hsplit vsplit rot90 fliplr flipu
 
 _PLACED = {"narrow", "tensor_split"}
 """Functions that also take tensors of places."""
+_STORED = {"clone", "contiguous"}
+"""Functions that take a memory format."""
+_LAYOUTS = (torch.contiguous_format, torch.preserve_format, None)
+
+
+def _without_layout(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Drop the memory format of plain planes. Raises ``TypeError`` for other formats."""
+    layout = kwargs.get("memory_format")
+    if layout not in _LAYOUTS:
+        raise TypeError(f"{name} of MCTensor stores planes one after another, not as {layout}")
+    return {key: value for key, value in kwargs.items() if key != "memory_format"}
 
 
 def _moving(name: str, compute: Callable[..., Tensor] | None = None) -> None:
     """Register a function; ``compute``, of components and dimensions, spares it vmap's overhead."""
     for place in (torch, Tensor):
-        plain = getattr(place, name, None)
+        # vmap has no rule for moveaxis.
+        plain = getattr(place, "movedim" if name == "moveaxis" else name, None)
 
         def run(input: Any, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
             if not isinstance(input, MCTensor):  # a plain tensor in the shape of a number
                 named = {key: leading(value) for key, value in kwargs.items()}
                 return plain(input, *map(leading, args), **named)
+            if name in _STORED:
+                kwargs = _without_layout(name, kwargs)
             if name in _PLACED:  # vmap takes numbers only
                 args = tuple(a.tolist() if isinstance(a, Tensor) else a for a in args)
             if kwargs or compute is None:
@@ -93,7 +117,7 @@ def _moving(name: str, compute: Callable[..., Tensor] | None = None) -> None:
             return result(computed, lambda lead: plain(lead(input), *args), input)
 
         if plain is not None:
-            handles_one(plain, run)
+            handles_one(getattr(place, name), run)
 
 
 for _name in _MOVING:
@@ -117,11 +141,18 @@ def _turned(c: Tensor, dims: int) -> Tensor:
 
 
 _moving("t", _turned)
-_moving(
-    "clone",
-    lambda c, dims: c.movedim(-1, 0).clone(memory_format=torch.contiguous_format).movedim(0, -1),
-)
-_moving("contiguous", lambda c, dims: c)
+
+
+def _cloned(c: Tensor, dims: int) -> Tensor:
+    return c.movedim(-1, 0).clone(memory_format=torch.contiguous_format).movedim(0, -1)
+
+
+def _packed(c: Tensor, dims: int) -> Tensor:
+    return c if c[..., 0].is_contiguous() else _cloned(c, dims)
+
+
+_moving("clone", _cloned)
+_moving("contiguous", _packed)
 
 
 def _property(name: str, compute: Callable[[Tensor, int], Tensor]) -> None:
@@ -146,6 +177,8 @@ def _joined(name: str) -> None:
 
     def run(tensors: Any, dim: int = 0) -> MCTensor:
         like = model(*tensors)
+        if name == "cat" and any(shape_of(t) != (0,) for t in tensors):
+            tensors = [t for t in tensors if shape_of(t) != (0,)]  # fits all shapes, as in torch
         shapes = [shape_of(t) for t in tensors]
         extra = 1 if name == "stack" else 0
         count = len(shapes[0]) + extra
@@ -187,6 +220,7 @@ def embedding(
     with torch.no_grad():  # torch knows which indices are wrong
         F.embedding(input, weight._components[..., 0], padding_idx)
     computed = weight._components[input]
+    computed = computed if input.dim() else computed.clone()  # a view, where F.embedding copies
     return result(
         computed, lambda lead: F.embedding(input, lead(weight), padding_idx, **options), weight
     )  # fmt: skip

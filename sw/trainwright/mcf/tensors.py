@@ -50,8 +50,8 @@ def _to(self: Any, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(self, MCTensor):  # a plain tensor, to the type and device of a number
         return self.to(*_plain(args), **kwargs)
     flags = [a for a in args if isinstance(a, bool)]  # non_blocking, then copy
+    copying = kwargs.pop("copy", flags[1] if len(flags) > 1 else False)
     device, dtype, _, _ = _parsed(*_plain(args[: len(args) - len(flags)]), **kwargs)
-    copying = kwargs.get("copy", flags[1] if len(flags) > 1 else False)
     if dtype is not None:
         check_type(dtype)
     components = self._components
