@@ -81,7 +81,6 @@ class IntegerSGD(ClosureOptimizer):
 
     def update_all(self) -> None:
         """Update every parameter once; parameters without a gradient stay as they are."""
-        self._check_groups()
         parameters = [(p, group) for group in self.param_groups for p in group["params"]]
         rows = [-(-p.numel() // LANES) for p, _ in parameters]
         number = self.param_groups[0].setdefault("steps", 0)

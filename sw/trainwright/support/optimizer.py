@@ -57,6 +57,15 @@ class ClosureOptimizer(torch.optim.Optimizer):
                     f"only {', '.join(self.defaults)}: choose an optimizer of torch.optim for it"
                 )
 
+    def _check_groups(self) -> None:
+        """Raise ``ValueError`` for a rate of a group that is out of range."""
+        for group in self.param_groups:
+            rate = group.get("lr", 0.0)
+            if not isinstance(rate, Real | torch.Tensor) or not 0 <= float(rate) < inf:
+                raise ValueError(
+                    f"lr of a group must be a finite number of at least 0, not {shown(rate)}"
+                )
+
     @torch.no_grad()
     # torch declares two overloads of ``step``, with and without a closure.
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -64,11 +73,7 @@ class ClosureOptimizer(torch.optim.Optimizer):
         loss = None
         for group in self.param_groups:  # schedulers write into groups
             self._refuse_options(group)
-            rate = group.get("lr", 0.0)
-            if not isinstance(rate, Real | torch.Tensor) or not 0 <= rate < inf:
-                raise ValueError(
-                    f"lr of a group must be a finite number of at least 0, not {shown(rate)}"
-                )
+        self._check_groups()
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
