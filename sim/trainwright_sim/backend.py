@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator import AcceleratorError, Run, control, registers
+from trainwright.accelerator import AcceleratorError, Run, control, memory_bytes_of, registers
 from trainwright.accelerator.segmented import run_segments
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
@@ -212,7 +212,8 @@ class RtlAccelerator:
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Put bytes into the external memory; ``ValueError`` outside of it."""
-        self._slice(address, data.size)[:] = data.reshape(-1)
+        data = memory_bytes_of(data)
+        self._slice(address, data.size)[:] = data
 
     def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
         """Copy bytes out of the external memory; ``ValueError`` outside of it."""

@@ -8,7 +8,7 @@ import numpy as np
 from amaranth.lib import wiring
 from numpy.typing import NDArray
 
-from trainwright.accelerator import AcceleratorError
+from trainwright.accelerator import AcceleratorError, memory_bytes_of
 from trainwright.link.backend import LinkAccelerator
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.native.cache import Cache
@@ -149,7 +149,7 @@ class BackDoor(LinkAccelerator):
             return
         self._check_place(address, data.size)
         self._require_idle()
-        self._chip[address : address + data.size] = data.reshape(-1)
+        self._chip[address : address + data.size] = memory_bytes_of(data)
 
     def read(self, address: int, size: int) -> NDArray[np.uint8]:
         """Read bytes of the chip."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cases import random_case
+from link_board import Board
 from operands import calibrated, random_batch, random_model, roomy
 
 from trainwright.accelerator import AcceleratorError, Counters, open_accelerator
@@ -14,6 +15,7 @@ from trainwright.compiler import CompileError, compile_step
 from trainwright.driver import Driver, QuantisedModel, fitting_exponent, quantise
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.link.backend import LinkAccelerator
 from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Loop, Transfer
@@ -52,6 +54,36 @@ def test_fitting_exponent_of_nothing():
 def test_values_that_are_none(value):
     with pytest.raises(ValueError, match="cannot quantise a tensor whose largest value is"):
         fitting_exponent(torch.tensor([1.0, value]), 8)
+
+
+@pytest.mark.parametrize("data", [np.array([300], np.int32), np.zeros(4, bool), b"abcd"])
+def test_memory_written_with_other_types_than_bytes_is_refused(data):
+    board = LinkAccelerator(P, Board(P), patience=1e-3)
+    for accelerator in (GoldenAccelerator(P, memory_bytes=1 << 10), board):
+        with pytest.raises(TypeError, match="a memory is written with arrays of uint8, not"):
+            accelerator.write(0, data)
+        assert not accelerator.read(0, 16).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda model: model.factors[0].append(model.factors[0][0]), r"the model has \[3, 2\]"),
+        (lambda model: model.biases.pop(), "and 1 biases"),
+        (lambda model: model.biases.__setitem__(0, torch.zeros(5)), "l1.b has 5 values, not 128"),
+    ],
+)
+def test_driver_model_of_another_network_is_named(change, message):
+    model, inputs, gradient = operands_of()
+    driver, scales = driver_of(), Scales()
+    driver.forward(inputs, model, scales)
+    with pytest.raises(ValueError, match="2 exponents of gradients, not 1: one a head"):
+        driver.backward(gradient, scales, exponent=(-15, -3))
+    with pytest.raises(TypeError, match="inputs must be a tensor of torch, not ndarray"):
+        driver.forward(inputs.numpy(), model, scales)
+    change(model)
+    with pytest.raises(ValueError, match=message):
+        driver.forward(inputs, model, scales)
 
 
 def test_quantise_rounds_half_to_even_and_saturates():

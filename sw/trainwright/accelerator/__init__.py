@@ -12,6 +12,7 @@ from trainwright.accelerator.interface import (
     UnattendedAccelerator,
     backend_names,
     is_backend,
+    memory_bytes_of,
     open_accelerator,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "UnattendedAccelerator",
     "backend_names",
     "is_backend",
+    "memory_bytes_of",
     "open_accelerator",
 ]

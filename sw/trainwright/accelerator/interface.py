@@ -131,6 +131,20 @@ class Run:
         return np.stack([self.sums, self.saturations, self.underflows])
 
 
+def memory_bytes_of(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return the bytes to write to a memory, in one dimension. Raises ``TypeError`` for others.
+
+    Back ends would keep the lowest byte of each wider number, or write more bytes than they check.
+    """
+    if getattr(data, "dtype", None) != np.uint8:
+        kind = getattr(data, "dtype", type(data).__name__)
+        raise TypeError(
+            f"a memory is written with arrays of uint8, not {kind}: numpy.frombuffer(data, "
+            "numpy.uint8) has its bytes"
+        )
+    return np.ascontiguousarray(data).reshape(-1)
+
+
 class Accelerator(Protocol):
     """Accelerator with its external memory. Use as a context manager."""
 

@@ -1,7 +1,8 @@
 """The driver: training steps on any accelerator, from integers in to gradients out."""
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import index
 from typing import TypeVar
 
 import numpy as np
@@ -189,6 +190,17 @@ class Driver(StepDriver):
             self.accelerator.write(image.address, image.pack(factor))
 
     def _check_model(self, model: QuantisedModel) -> None:
+        layers = self.network.layers
+        counts = [len(layer) for layer in model.factors], len(model.biases)
+        wanted = [len(layer.factor_shapes) for layer in layers], len(layers)
+        if counts != wanted:
+            raise ValueError(
+                "the model has {} factors a layer and {} biases, ".format(*counts)
+                + "the network {} and {}: make the model of this network".format(*wanted)
+            )
+        for number, (bias, layer) in enumerate(zip(model.biases, layers, strict=True), 1):
+            if bias is not None and bias.numel() != layer.output_size:
+                raise ValueError(f"l{number}.b has {bias.numel()} values, not {layer.output_size}")
         for number, layer in enumerate(self.network.layers, 1):
             for n, shape in enumerate(layer.factor_shapes, 1):
                 factor = model.factors[number - 1][n - 1]
@@ -305,11 +317,16 @@ class Driver(StepDriver):
         parts = dict(zip(self.step.uppers, gradient.split(self.network.head_sizes, 1), strict=True))
         zero = fmt.input_exponent
         operands = dict(exponents)
-        for number, (name, part) in enumerate(parts.items()):
-            if exponent is None:
-                operands[name] = fitting_exponent(part, fmt, zero=zero)
-            else:
-                operands[name] = exponent if isinstance(exponent, int) else exponent[number]
+        if not isinstance(exponent, Sequence):
+            exponent = [exponent] * len(parts)
+        if len(exponent) != len(parts):
+            raise ValueError(
+                f"{len(exponent)} exponents of gradients, not {len(parts)}: one a head"
+            )
+        for (name, part), asked in zip(parts.items(), exponent, strict=True):
+            operands[name] = (
+                fitting_exponent(part, fmt, zero=zero) if asked is None else index(asked)
+            )
         bound = self.step.backward.bind(wanted, operands, seed=given.seed)
         underflow = self.network.host_underflow
         for name, part in parts.items():

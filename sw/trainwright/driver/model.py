@@ -96,6 +96,8 @@ def check_words(name: str, values: torch.Tensor, shape: tuple[int, ...], fmt: Fo
 
     Raises ``ValueError`` or ``TypeError``.
     """
+    if not isinstance(values, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor of torch, not {type(values).__name__}")
     if tuple(values.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(values.shape)}, not {shape}")
     if values.dtype != torch.int64:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator import Run
+from trainwright.accelerator import Run, memory_bytes_of
 from trainwright.golden.executor import Executor
 from trainwright.golden.interpreter import interpret
 from trainwright.golden.stepper import Stepper
@@ -62,8 +62,9 @@ class GoldenAccelerator:
             )
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
+        data = memory_bytes_of(data)
         self._check(address, data.size)
-        self._memory[address : address + data.size] = data.ravel()
+        self._memory[address : address + data.size] = data
 
     def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
         self._check(address, size)

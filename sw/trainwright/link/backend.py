@@ -7,7 +7,14 @@ from typing import Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator import AcceleratorError, AcceleratorReset, Run, control, registers
+from trainwright.accelerator import (
+    AcceleratorError,
+    AcceleratorReset,
+    Run,
+    control,
+    memory_bytes_of,
+    registers,
+)
 from trainwright.accelerator.segmented import run_segments
 from trainwright.link.host import HostLink, Line, Link
 from trainwright.link.protocol import WORD_BYTES, Request
@@ -107,7 +114,7 @@ class HostedAccelerator:
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write bytes to the board's memory. Raises ``ValueError`` for an address outside."""
-        data = np.ascontiguousarray(data).reshape(-1)
+        data = memory_bytes_of(data)
         self._check_place(address, data.size)
         self._require_idle()
         first, stop = _whole_words(address, data.size)
