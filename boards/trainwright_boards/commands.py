@@ -546,7 +546,7 @@ def _fit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by-count",
         action="store_true",
-        help="synthesise nothing: compare multipliers and block RAMs alone, in seconds",
+        help="synthesise nothing: compare multipliers and block RAMs alone; networks are compiled",
     )
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="for netlists and logs (default: build/fit)"
