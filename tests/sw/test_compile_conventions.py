@@ -515,3 +515,28 @@ def test_checkpoint_of_the_module_after_a_compiled_call_computes_in_torch():
     compile(module, batch=16)(x)
     checkpoint(module, x, use_reentrant=False).sum().backward()
     assert all(p.grad is not None for p in module.parameters())
+
+
+def test_function_applied_to_a_compiled_model_reaches_the_module_itself():
+    for module in (tnn.TTLinear(64, 10, rank=4), _OwnMethods()):
+        reached = []
+        model = compile(module, batch=16)
+        assert model.apply(reached.append) is model
+        assert reached[-1] is module
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_forward_mode_gradient_of_a_compiled_model_is_one_error_with_a_remedy():
+    model, x = compile(_module(), batch=16), torch.rand(4, 64)
+    with torch.autograd.forward_ad.dual_level():
+        assert torch.equal(model(x), model.eval()(x))
+        with pytest.raises(RuntimeError, match=r"no forward-mode gradients.*to_torch"):
+            model(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+def test_epsilon_set_on_a_norm_that_adds_none_raises():
+    norm = tnn.TTLayerNorm(8)
+    norm.eps = 1e-5
+    with pytest.raises(ValueError, match=r"adds no epsilon, and eps=0\.001 would change results"):
+        norm.eps = 1e-3
+    assert norm.eps == 0

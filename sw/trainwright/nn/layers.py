@@ -300,8 +300,6 @@ class TTLayerNorm(TensorTrain):
     (tensor([-1.3416, -0.4472], grad_fn=<SliceBackward0>), torch.Size([4]))
     """
 
-    eps = 0.0
-
     @takes_numpy_sizes
     def __init__(
         self,
@@ -317,6 +315,19 @@ class TTLayerNorm(TensorTrain):
             numbers=numbers, device=device, dtype=dtype,
         )  # fmt: skip
         self.features = self.columns = features
+
+    @property
+    def eps(self) -> float:
+        """Epsilon of torch's LayerNorm; this layer adds none."""
+        return 0.0
+
+    @eps.setter
+    def eps(self, value: float) -> None:
+        if value > MOST_EPSILON:
+            raise ValueError(
+                f"TTLayerNorm adds no epsilon, and eps={value!r} would change results: use "
+                "torch.nn.LayerNorm (trainwright.to_torch gives these)"
+            )
 
     @property
     def layer(self) -> Layer:

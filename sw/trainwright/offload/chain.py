@@ -71,6 +71,13 @@ class _Step(torch.autograd.Function):
         ]
         return None, None, None, *joined
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(
+            "compiled models have no forward-mode gradients: call backward or grad, or use the "
+            "dense model with the same rounded weights, model.to_torch()"
+        )
+
 
 def _gradients(segment: Segment, ctx: Any, gradients: Sequence[Any]) -> list[Any]:
     """Return the gradients of the inputs and of the parameters; None: no gradient."""

@@ -186,6 +186,11 @@ class CompiledModule(torch.nn.Module):
         self.module.train(mode)
         return self
 
+    def apply(self, fn: Callable[[torch.nn.Module], None]) -> "CompiledModule":
+        """Call ``fn`` with each part and with the module itself, which may be a single layer."""
+        self.module.apply(fn)
+        return self
+
     @outside_graphs
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the module, its tensor-train layers in the accelerator's integers.
