@@ -3,6 +3,7 @@
 from fractions import Fraction
 from math import inf
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -438,3 +439,15 @@ def test_quantiles_between_elements_name_the_remedy_that_works():
 def test_fill_with_a_complex_number_is_refused_by_name(write):
     with pytest.raises(PositError, match="2j"):
         write(PositTensor([1.0, 2.0], PositFormat(16, 1)))
+
+
+@pytest.mark.parametrize("dividend", [3, 0.1, np.float32(7)])
+def test_number_divided_by_posits_is_rounded_once(dividend):
+    fmt = PositFormat(12, 1)
+    x = PositTensor.from_codes(torch.arange(1, fmt.nar), fmt).requires_grad_()
+    quotients = dividend / x
+    exact = Fraction(PositTensor(float(dividend), fmt).item())
+    words = [nearest(exact / Fraction(y), 12, 1) for y in x.tolist()]
+    assert quotients.codes().tolist() == words
+    quotients.sum().backward()
+    assert x.grad is not None and bool((x.grad.decode() < 0).all())

@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators.registry import number
 from trainwright.posit.operators.structure import LEAST
+from trainwright.support.arguments import plain
 
 _functions: Any = torch  # whose stubs lack private functions and lists of dimensions
 
@@ -179,6 +180,16 @@ def _where(func: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _divided(x: Tensor, dividend: Any) -> Tensor:
+    """Divide a number by x; torch's own multiplies it by the reciprocal, which rounds twice."""
+    like: Any = x
+    dividend = plain(dividend)
+    if not isinstance(dividend, int | float):
+        return x.__rtruediv__(dividend)
+    nearest = torch.tensor(number(dividend, like.fmt), dtype=like.dtype, device=like.device)
+    return type(like).of_values(nearest, like.fmt) / x
+
+
 OVERRIDES: dict[Any, Callable[..., Any]] = {
     F.linear: _linear,
     torch.tensordot: _tensordot,
@@ -189,6 +200,7 @@ OVERRIDES: dict[Any, Callable[..., Any]] = {
     torch.lstm: _recurrent(_in_parts(torch.lstm)),
     **{func: _recurrent(func) for func in (torch.gru, torch.rnn_tanh, torch.rnn_relu)},
     **{func: _where(func) for func in (torch.where, Tensor.where)},
+    Tensor.__rdiv__: _divided,
     **dict.fromkeys((torch.nanmean, Tensor.nanmean), _nanmean),
     **dict.fromkeys((torch.isclose, Tensor.isclose), _isclose),
     **{func: _norm_of_nothing(func) for func in (torch.linalg.norm, torch.linalg.matrix_norm)},
