@@ -11,8 +11,13 @@ import pytest
 from trainwright.compiler import plans
 from trainwright.compiler.base.tuning import TUNING
 
-gc.set_threshold(100_000, 50, 100)
+gc.set_threshold(400_000, 50, 100)
 """Netlists, programs and graphs are many objects in few cycles: a twentieth of the tests' time."""
+
+
+def pytest_collection_finish():
+    """Freeze modules and tests, which live to the end: collections skip half a million objects."""
+    gc.freeze()
 
 
 os.environ["TRAINWRIGHT_PROGRAM_CACHE"] = "0"
