@@ -197,8 +197,10 @@ VERILATOR_OPTIONS = (
 )
 
 
-def _verilator(folder: Path, log: BuildLog, more: Sequence[str] = ()) -> Sources:
-    _yosys(log, f"read_rtlil design.il; {YOSYS_PASSES}; write_verilog -sv -noattr design.sv")
+def _verilator(
+    folder: Path, log: BuildLog, more: Sequence[str] = (), passes: str = YOSYS_PASSES
+) -> Sources:
+    _yosys(log, f"read_rtlil design.il; {passes}; write_verilog -sv -noattr design.sv")
     return _verilated(folder, log, more)
 
 

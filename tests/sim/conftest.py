@@ -11,7 +11,7 @@ import pytest
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Halt, Program, Set
 from trainwright_hw.external.sdram.timing import SdramTiming
-from trainwright_sim import build, copier
+from trainwright_sim import build, copier, engines
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.board import SDRAM_CLOCK_HZ, SimulatedLine, open_line
 
@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parent.parent / "sw"))
 
 from accelerators import BOARD
+from quick_engine import COMPILE, QUICK
 
 fast_pysim.install()
 
@@ -38,6 +39,15 @@ def one_compiler():
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(build, "_jobs", lambda: 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_cycles():
+    """Build simulators sooner, which run longer: for files that simulate few cycles of a design."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(build, "COMPILE", COMPILE)
+        patched.setitem(engines.ENGINES, QUICK.name, QUICK)
         yield
 
 

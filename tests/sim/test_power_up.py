@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from accelerators import Untraced
+from quick_engine import PASSES, QUICK
 
 from trainwright.check.training import check_training
 from trainwright.network import load_network
@@ -19,7 +20,7 @@ from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.build import build
 from trainwright_sim.library import Simulator
 
-pytestmark = pytest.mark.usefixtures("first_programs")
+pytestmark = pytest.mark.usefixtures("first_programs", "few_cycles")
 
 P = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, vector_engine=1, engine_lanes=1, exponents=64, sample_loads=1,
@@ -28,10 +29,10 @@ P = AcceleratorParameters(
 SCRATCHPAD_BYTES = P.scratchpad_rows * P.row_bytes
 OPTIONS = ("--x-initial", "unique")
 ENGINE = replace(
-    engines.VERILATOR,
+    QUICK,
     name="power-up",
-    generate=lambda folder, log: engines._verilator(folder, log, OPTIONS),
-    options=(*engines.VERILATOR.options, *OPTIONS),
+    generate=lambda folder, log: engines._verilator(folder, log, OPTIONS, PASSES),
+    options=(*QUICK.options, *OPTIONS),
     harness=replace(
         engines.ACCELERATOR,
         folder=Path(__file__).parent / "power_up",
