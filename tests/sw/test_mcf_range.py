@@ -330,3 +330,9 @@ def test_operation_on_strided_and_expanded_views_has_torchs_values(dtype, nc):
         for compute in (torch.add, torch.mul, torch.div, lambda x, y: x.mT @ y):
             views = [(first(t), second(t)) for t in (plain, ours)]
             _check_outcome(compute, *views, dtype)
+
+
+@pytest.mark.parametrize("nc", [2, 3])
+def test_mean_of_half_numbers_is_finite_where_their_sum_is_not(nc):
+    x = mcf.tensor([[60000, 60000], [1, 2]], nc=nc, dtype=torch.float16)
+    assert torch.mean(x, 1).fractions() == [60000, 1.5]

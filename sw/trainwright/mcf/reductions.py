@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainwright.mcf import functions, products
+from trainwright.mcf import carriers, functions, products
 from trainwright.mcf.arithmetic import binary, scaled_add, total
 from trainwright.mcf.expansion import padded
 from trainwright.mcf.graph import result
 from trainwright.mcf.operands import components_of, factor_of, model, written
 from trainwright.mcf.protocol import handles
-from trainwright.mcf.tensor import MCTensor, shape_of
+from trainwright.mcf.tensor import MCTensor, shape_of, wrap
 from trainwright.support.dimensions import reduced
 from trainwright.support.text import amount
 
@@ -38,9 +38,13 @@ def _reduction(name: str) -> None:
         input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
     ) -> MCTensor:
         no_dtype(dtype, name, input)
-        computed, count = _sum(input, dim, keepdim)
+        # The sum may leave a half type's range where the mean does not; torch's mean is wider, too.
+        wide = name == "mean" and input.dtype in carriers.HALF and input.nc > 1
+        x = wrap(carriers.widened(input._components)) if wide else input
+        computed, count = _sum(x, dim, keepdim)
         if name == "mean":
-            computed = binary("div", computed, factor_of(count, input))
+            computed = binary("div", computed, factor_of(count, x))
+        computed = carriers.narrowed(computed, input.dtype) if wide else computed
         return result(computed, lambda lead: plain(lead(input), dim, keepdim=keepdim), input)
 
     handles(name)(run)
