@@ -282,10 +282,10 @@ def test_constants_of_any_exponents_on_the_chip_are_those_of_a_host(kernel):
 
 def test_sums_of_any_exponents_on_the_chip_have_operands_within_reach():
     """An operand becomes coarser, as on a host, and only where the other is beyond the shifts."""
-    layer = {"inputs": [8, 8], "outputs": [8, 8], "ranks": [4], "bias": False}
+    layer = {"inputs": [8, 8], "outputs": [8, 8], "ranks": [4]}
     layers = [
-        {**layer, "name": "stem"},
-        {**layer, "name": "inner"},
+        {**layer, "name": "stem", "bias": False},
+        {**layer, "name": "inner", "bias": False},
         {"name": "skip", "add": ["inner", "stem"]},
         {**layer, "outputs": [2, 8], "relu": False},
     ]
@@ -295,11 +295,11 @@ def test_sums_of_any_exponents_on_the_chip_have_operands_within_reach():
     slots = ExponentSlots.of(programs, [], ALONE)
     row = idle_row(programs, ALONE)
     commands = [d for program in programs for d in with_slots(program, slots, 0, row, ALONE)]
-    sums = ("l2.a", "l1.a"), ("l3.dx", "l2.dx")
-    for far in product((-40, -3, 12, 30), repeat=2):
-        exponents = {**dict.fromkeys(slots.numbers, -8), ZERO: 0, **slots.fixed}
+    sums = ("l2.a", "l1.a"), ("l3.dx", "l2.dx"), ("l3.b", "l3.y")
+    for far in product((-40, -3, 12, 30), (-40, -3, 12, 30), (3, 15, 40)):
+        exponents = {**dict.fromkeys(slots.numbers, -16), ZERO: 0, **slots.fixed}
         for pair, distance in zip(sums, far, strict=True):
-            exponents[pair[0]], exponents[pair[1]] = max(distance, 0) - 8, max(-distance, 0) - 8
+            exponents[pair[0]], exponents[pair[1]] = max(distance, 0) - 16, max(-distance, 0) - 16
         file = ExponentFile(ALONE.exponents)
         file.set([*exponents.values(), *(0,) * (ALONE.exponents - len(exponents))])
         for d in commands:

@@ -213,7 +213,7 @@ def test_resident_step_rejects_unsupported_accelerator(case):
     with pytest.raises(ProgramError, match="runs 1 to 2\\^32 - 1 times, not 0"):
         driver.run_steps(0, step=0)
     with pytest.raises(
-        CompileError, match=r"33 exponents, there are 16; .* an accelerator with exponents=64"
+        CompileError, match=r"34 exponents, there are 16; .* an accelerator with exponents=64"
     ):
         case.resident(p=replace(P, exponents=16))
     with pytest.raises(CompileError, match=r"slots, there are 16; .* with statistics_depth=32"):

@@ -308,9 +308,8 @@ def _added(program: CompiledProgram) -> dict[str, list[str]]:
     }  # fmt: skip
     added = dict[str, list[str]]()
     for rule in program.rules.values():
-        # A bias never moves, and no gradient is added to one.
-        if rule.exponents.adds and rule.g in makers:
-            pair = makers.get(rule.x, rule.x), makers[rule.g]
+        if rule.exponents.adds and rule.g is not None:
+            pair = makers.get(rule.x, rule.x), makers.get(rule.g, rule.g)
             for name, other in (pair, pair[::-1]):
                 if name in movable and other not in (name, *added.get(name, ())):
                     added.setdefault(name, []).append(other)
