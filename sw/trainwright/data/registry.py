@@ -67,7 +67,7 @@ def load_data_set(
     with the classes or the scale of a model's ``preparation``. Raises ``DataError`` in one line for
     an unknown name, a missing folder or file, and a file that is not sound.
     """
-    if not name:
+    if name == "":
         raise DataError("the network names no data set: give data of your own with --data")
     if name not in DATA_SETS:
         raise DataError(

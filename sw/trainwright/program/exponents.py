@@ -178,7 +178,7 @@ class ExponentFile:
         if left > most_alignment:
             raise ProgramError(
                 f"{name}: exponents {x} and {g} of its operands are {left} apart, the "
-                f"accelerator aligns {most_alignment} bits; use a wider bias, or exponents=0, with "
+                f"accelerator aligns {most_alignment} bits; use exponents=0, with "
                 "which a host moves the exponents"
             )
         self._require(scaled.exponent, name)
