@@ -762,6 +762,16 @@ def test_cli_listing_saves_and_reads_programs(capsys, tmp_path):
     assert "cannot read program" in complaint(capsys, "listing", tmp_path / "none.trwp")
 
 
+def test_listing_of_a_saved_program_takes_the_sizes_next_to_it(capsys, tmp_path):
+    assert run(capsys, "listing", "--save", tmp_path, "--formats", "activation=posit(8,0)")[0] == 0
+    file = tmp_path / "forward.trwp"
+    assert run(capsys, "listing", file)[0] == 0
+    other = complaint(capsys, "listing", file, "--accelerator", "vector_engine=1")
+    assert "vector_engine=0, formats=posit(8,0): omit --accelerator" in other
+    (tmp_path / "accelerator.txt").unlink()
+    assert "accelerator.txt" in complaint(capsys, "listing", file)
+
+
 def test_ranks_are_an_option(capsys):
     status, text, _ = run(capsys, "listing", "digits", "--ranks", "5|3", "--batch", "8")
     assert status == 0 and "HALT" in text

@@ -391,8 +391,9 @@ def test_trained_table_is_known_by_eval_resume_and_new_rows(tmp_path, capsys, mo
     assert not Path("seen/samples.png").exists() and Path("seen/confusion.png").exists()
     assert [c["name"] for c in again["classes"]] == ["high", "low"]
     table(tmp_path / "new.csv", [("0", "x"), ("9", "x")], "x,other")
-    assert main(["eval", model, "--data", "new.csv"]) == 0
+    assert main(["eval", model, "--data", "new.csv", "--out", "seen"]) == 0
     assert capsys.readouterr().out == "low\nhigh\n"
+    assert list(map(str, Path("seen").iterdir())) == ["seen/eval.json"]  # no older picture
     table(tmp_path / "new.csv", [("0", "low"), ("9", "middle")], "x,level")
     assert main(["eval", model, "--data", "new.csv"]) == 2
     assert "new.csv: line 3, column 'level': 'middle' is no class of the model" in line(capsys)

@@ -17,9 +17,8 @@ from trainwright.cli.options import (
 )
 from trainwright.cli.screen import folded, screen_width
 from trainwright.network import Network, UserNames
-from trainwright.program.descriptors import Program
-from trainwright.support.errors import errors_as, file_errors
-from trainwright.support.files import write_whole
+from trainwright.parameters import AcceleratorParameters
+from trainwright.support.errors import file_errors
 from trainwright.support.settings import OneOf, Option
 from trainwright.support.text import amount
 
@@ -46,21 +45,18 @@ class ListingOptions(StepOptions, UpdateOptions, WideOptions):
     part: Annotated[str | None, OneOf(PARTS)] = None
     """print only this program"""
     save: Annotated[Path | None, Option(metavar="FOLDER")] = None
-    """also write the programs there, such as forward.trwp"""
+    """also write the programs there, such as forward.trwp, and the accelerator's sizes"""
 
 
 def _list_file(options: ListingOptions) -> int:
-    from trainwright.program.encoding import decode
-    from trainwright.program.errors import ProgramError
+    from trainwright.program.files import load_program
     from trainwright.program.listing import listing
 
     network_options = "batch", "ranks", "formats", "plan", "update", "part", "save"
     why = f"is for a network: {options.network} is a program already, omit it"
     require_unset(options, network_options, why)
-    with file_errors(f"cannot read program {options.network!r}"):
-        data = Path(options.network).read_bytes()
-    with errors_as(options.network, ProgramError, ProgramError):
-        text = listing(decode(data, accelerator_parameters(options.accelerator)))
+    given = accelerator_parameters(options.accelerator) if options.accelerator else None
+    text = listing(load_program(Path(options.network), given))
     sys.stdout.write(text if options.wide else _narrow(text))
     return 0
 
@@ -81,17 +77,10 @@ def _narrow(text: str) -> str:
     return "".join(f"{folded(line, width, INDENT)}\n" for line in text.splitlines())
 
 
-def _save(folder: Path, part: str, program: Program) -> None:
-    from trainwright.program.encoding import encode
-
-    with file_errors(f"--save: cannot write to {str(folder)!r}"):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / f"{part}{SUFFIX}", encode(program))
-
-
-def _programs(options: ListingOptions, network: Network) -> dict[str, Any]:
+def _programs(
+    options: ListingOptions, network: Network, p: AcceleratorParameters, place: str
+) -> dict[str, Any]:
     """Return the programs of a step by name: records with members ``program`` and ``macs``."""
-    p, place = accelerator_and_place(options, network)
     if place != "host":
         from trainwright.check.parts import golden_parts
 
@@ -104,17 +93,20 @@ def _programs(options: ListingOptions, network: Network) -> dict[str, Any]:
 def _run(options: ListingOptions) -> int:
     if options.network.endswith(SUFFIX):
         return _list_file(options)
+    from trainwright.program.files import save_program
     from trainwright.program.listing import listing
 
     network = options.network_named(options.network)
     short = UserNames.of_network(network).short
-    programs = _programs(options, network)
+    p, place = accelerator_and_place(options, network)
+    programs = _programs(options, network, p, place)
     if options.part is not None:
         check_part(options.part, programs)
     for part in programs if options.part is None else (options.part,):
         program = programs[part].program
         if options.save is not None:
-            _save(options.save, part, program)
+            with file_errors(f"--save: cannot write to {str(options.save)!r}"):
+                save_program(options.save / f"{part}{SUFFIX}", program, p)
         print(
             f"; {part}: {amount(len(program.descriptors), 'descriptor')}, "
             f"{programs[part].macs:,} MACs"

@@ -29,13 +29,20 @@ def check_results(folder: Path) -> None:
         check_folder(folder)
 
 
-def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:
-    """Write files into a folder, which is made if there is none. Raises ``UserError``."""
+def write_results(
+    folder: Path, files: Mapping[str, bytes | str], replaced: Iterable[str] = ()
+) -> None:
+    """Write files into a folder, which is made if there is none. Raises ``UserError``.
+
+    Files of earlier results that are ``replaced``, by name, are removed if none is written.
+    """
     check_results(folder)
     with file_errors(f"cannot write to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             write_whole(folder / name, content)
+        for name in {*replaced}.difference(files):
+            (folder / name).unlink(missing_ok=True)
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:

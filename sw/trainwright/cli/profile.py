@@ -201,7 +201,7 @@ def _run(options: ProfileOptions) -> int:
         bandwidth = options.memory_bandwidth or 1 / p.beat_cycles
         files = {"profile.json": to_json(results), **energy.files}
         files |= profile_files(parts, totals, p, network.name, bandwidth)
-        write_results(options.out, files)
+        write_results(options.out, files, ["multiplier1.saif", "multiplier2.saif"])
         text.append(f"written to {options.out}: {', '.join(files)}")
     return show(options.json, results, "\n".join(text))
 

@@ -309,6 +309,10 @@ def draw_all(
     return pictures | draw_evaluation(evaluation, data, class_names(network, data))
 
 
+EVALUATION_PICTURES = "confusion.png", "predictions.png", "samples.png"
+"""Files that an evaluation can have: those of an earlier one with other samples are removed."""
+
+
 def draw_evaluation(
     evaluation: Evaluation, data: DataSet, names: Sequence[str]
 ) -> dict[str, bytes]:

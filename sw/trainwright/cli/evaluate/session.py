@@ -50,10 +50,11 @@ def run_evaluation(options: "EvaluationOptions") -> int:
     else:
         content, text = _predictions(options, evaluation, names)
     if options.out:
-        from trainwright.report.pictures import draw_evaluation
+        from trainwright.report.pictures import EVALUATION_PICTURES, draw_evaluation
 
         files = draw_evaluation(evaluation, data, names) if is_labelled else {}
-        write_results(Path(options.out), {**files, "eval.json": to_json(content) + "\n"})
+        files = {**files, "eval.json": to_json(content) + "\n"}
+        write_results(Path(options.out), files, EVALUATION_PICTURES)
     print(to_json(content, None) if options.json else text)
     if options.out and not options.json and is_labelled:
         print(f"written to {options.out}", file=sys.stderr)

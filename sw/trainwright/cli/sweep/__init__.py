@@ -151,15 +151,15 @@ def _write(
     if find_spec("pyarrow") is not None:
         files["trials.parquet"] = results.to_parquet(rows)
     combined = results.settings(trials, rows)
-    names = front.objectives(combined)
+    names, text = front.objectives(combined), ""
     content = {"objectives": names, "settings": combined, "trials": rows}
-    text = ""
     if combined:
         best = f"\nfront: best in {', '.join(names)} together\n"
         text = front.table(combined) + best
         escaped = front.table(combined, bar="\\|") + best
         files |= {"table.md": escaped, "front.png": front.draw_front(combined)}
-    write_results(out, files | {"results.json": to_json(content) + "\n"})
+    files["results.json"] = to_json(content) + "\n"
+    write_results(out, files, ["table.md", "front.png", "trials.parquet"])
     show(as_json, content, f"{text}table, picture and trials: {out}")
     if left := sum(row["status"] == results.UNFINISHED for row in rows):
         print(f"not finished: {left:,} of {amount(len(trials), 'trial')}", file=sys.stderr)
