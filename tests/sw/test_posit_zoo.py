@@ -349,3 +349,47 @@ def test_posit_optimiser_that_divides_a_list_by_zero_is_refused():
     with pytest.raises(PositError, match="foreach=False"):
         train(model, x, labels, lambda p: torch.optim.RAdam(p, foreach=True), 1)
     assert train(model, x, labels, torch.optim.RAdam, 1)[0] > 0
+    rate = torch.tensor(0.01)  # makes the divisors tensors
+    with pytest.raises(PositError, match="foreach=False"):
+        train(model, x, labels, lambda p: torch.optim.RAdam(p, lr=rate, foreach=True), 1)
+
+
+def test_posit_optimiser_of_single_tensors_rounds_its_rates_as_that_of_lists():
+    results = []
+    for foreach in (None, True):  # averages of ASGD multiply by a tensor without dimensions
+        weight = nn.Parameter(PositTensor(torch.tensor([0.3, -2.0]), P16))
+        optimiser = torch.optim.ASGD([weight], lr=0.1, t0=2, foreach=foreach)
+        for _ in range(5):
+            optimiser.zero_grad()
+            (weight * weight).sum().backward()
+            optimiser.step()
+        results.append(optimiser.state[weight]["ax"].tolist())
+    assert results[0] == results[1]
+    decayed = nn.Parameter(PositTensor(torch.tensor([0.5, -2.0]), P16))
+    optimiser = torch.optim.AdamW([decayed], lr=torch.tensor(0.5), weight_decay=0.5)
+    decayed.grad = PositTensor(torch.zeros(2), P16)
+    optimiser.step()
+    assert decayed.tolist() == [0.375, -1.5]
+    with pytest.raises(PositError, match=r"mixes posits and torch.float32"):
+        decayed.clone().mul_(torch.tensor(0.5, requires_grad=True))
+
+
+@pytest.mark.parametrize("kind", ["amax", "amin"])
+@pytest.mark.parametrize("name", ["index_reduce", "scatter_reduce"])
+def test_posit_gradient_without_a_rule_names_the_function_of_the_caller(name, kind):
+    x = PositTensor(torch.randn(4), P16).requires_grad_()
+    y = getattr(torch, name)(x, 0, torch.tensor([0, 1, 1]), x[:3] * 2, kind)
+    with pytest.raises(PositError, match=rf"gradient of {name} \(call it on x.decode\(\)"):
+        y.sum().backward()
+
+
+def test_posit_masked_extreme_that_fills_with_infinity_says_where_to_decode():
+    x = PositTensor(torch.randn(3), P16)
+    with pytest.raises(PositError, match=r"where: inf is no .*call it on x.decode\(\)"):
+        torch.masked.amin(x, dim=0, mask=torch.tensor([True, False, True]))
+
+
+def test_posit_gather_without_indices_has_a_gradient_of_zeros():
+    x = PositTensor(torch.randn(5), P16).requires_grad_()
+    x.gather(0, torch.zeros(0, 2, dtype=torch.long)).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0.0] * 5

@@ -4,6 +4,7 @@ Layers, losses and optimisers are torch's own, down to the operators that they c
 operator without a rule raises an error: nothing becomes a float silently.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Self
@@ -24,8 +25,8 @@ below = torch._C._DisableTorchDispatch
 """Context in which torch sees the values as plain floats, not as posits."""
 _COPY = torch.ops.aten.copy_.default
 _NUMBERS = {operator(name) for name in ("where.self", "fill_.Tensor", "index_put", "index_put_",
-                                       "clamp_min_.Tensor")}  # fmt: skip
-"""Operators for which torch wraps Python numbers in tensors before dispatch."""
+                                       "clamp_min_.Tensor", "mul_.Tensor")}  # fmt: skip
+"""Operators for which torch, or an optimiser (ASGD, decay of AdamW), has numbers in tensors."""
 _SAMPLED = {operator(f"fractional_max_pool{dimensions}d") for dimensions in (2, 3)}
 """Operators that torch gives random floats from 0 to 1 to choose windows by."""
 RESHAPES = {
@@ -121,7 +122,10 @@ def _each(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any
     columns = [x if isinstance(x, list | tuple) else repeat(x) for x in args]
     results = []
     for row in zip(*columns, strict=False):
-        if name in ("div", "div_") and isinstance(row[1], int | float) and row[1] == 0:
+        divisor = row[1] if name in ("div", "div_") else None
+        if isinstance(divisor, Tensor) and not (divisor.dim() or isinstance(divisor, GridTensor)):
+            divisor = divisor.item()
+        if isinstance(divisor, int | float) and divisor == 0:
             # RAdam divides by 0 before its variance counts, and takes the reciprocal: 0 of an inf.
             raise PositError(
                 "a list of posits is divided by 0, which is NaR: posits have no infinity, so "
@@ -152,6 +156,16 @@ def same_format(target: Tensor, source: Tensor, what: object) -> None:
         )
     if source.fmt != target.fmt:
         raise _mixed(what, target.fmt, source.fmt)
+
+
+def _named(func: OpOverload) -> str:
+    """Name an operator, and in a backward pass the function that its caller differentiates."""
+    node = torch._C._current_autograd_node()
+    if node is None:
+        return str(func)
+    caller = re.sub(r"Backward\d*$", "", node.name())
+    caller = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", caller).lower()
+    return f"{func} in the gradient of {caller} (call it on x.decode() for a gradient of floats)"
 
 
 def _mixed(what: object, first: PositFormat, second: PositFormat) -> PositError:
@@ -186,7 +200,7 @@ def _read(func: OpOverload, x: Any, fmt: PositFormat) -> Any:
 
 def _read_floats(func: OpOverload, x: Tensor, fmt: PositFormat) -> Any:
     """Accept numbers, zeros (torch makes initial states and gradients of them) and masks."""
-    if x.dim() == 0 and func in _NUMBERS:
+    if x.dim() == 0 and func in _NUMBERS and not x.requires_grad:
         return x.item()
     if func in _SAMPLED:
         return x
@@ -197,7 +211,7 @@ def _read_floats(func: OpOverload, x: Tensor, fmt: PositFormat) -> Any:
     if func in _MASKED and bool(((x == 0) | (x <= torch.finfo(x.dtype).min)).all()):
         return FloatMask(x != 0)
     raise PositError(
-        f"{func} mixes posits and {x.dtype}: PositTensor(x, fmt) makes posits of "
+        f"{_named(func)} mixes posits and {x.dtype}: PositTensor(x, fmt) makes posits of "
         "the one, decode() floats of the other"
     )
 
@@ -222,8 +236,8 @@ def _dispatch(
         inputs = {key: x for key, x in kwargs.items() if key != "out"}
         return _written(func, *_applied(func, OUT[func], args, inputs), kwargs["out"])
     raise UncoveredError(
-        f"posit tensors do not cover {func}, and nothing falls back to floats: decode() gives "
-        "floats, PositTensor(x, fmt) makes posits of them"
+        f"posit tensors do not cover {_named(func)}, and nothing falls back to floats: "
+        "decode() gives floats, PositTensor(x, fmt) makes posits of them"
     )
 
 

@@ -120,6 +120,8 @@ def scatter_add(fmt: PositFormat, x: Tensor, dim: int, index: Tensor, source: Te
 
 def _scattered(x: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
     """Return places in the flat form of x, and the values that ``scatter_add`` adds there."""
+    if not index.numel():  # of any number of dimensions
+        return index, source.flatten()[:0]
     if not x.dim():  # torch takes lines of one element for numbers
         return torch.zeros_like(index), source.reshape(index.shape)
     region = source[tuple(slice(side) for side in index.shape)]

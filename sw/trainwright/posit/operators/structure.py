@@ -86,7 +86,10 @@ def _choice(x: float, fmt: PositFormat) -> float:
     if x in LEAST:
         return -fmt.maxpos
     if number(x, fmt) != x != float("-inf"):
-        raise PositError(f"{x} is no value of {fmt}: PositTensor({x}, fmt) rounds it")
+        raise PositError(
+            f"where: {x} is no value of {fmt}: {fmt.maxpos!r} is its greatest, and "
+            f"PositTensor({x}, fmt) rounds {x}; torch.masked fills with {x}: call it on x.decode()"
+        )
     return filling(x, fmt)
 
 
