@@ -572,6 +572,38 @@ def test_compiling_leaves_module_and_random_numbers_as_they_were():
     assert vars(module) == names and len(module.kept) == 1 and module.last is None
 
 
+def test_forward_that_keeps_a_value_on_the_module_is_traced():
+    def keep(m, x):
+        m.last = m.a(x).relu()
+        return m.b(m.last)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch.fx could not trace it
+        model = compile(_Net(keep), batch=16)
+    result = model(torch.randn(16, 64))
+    wanted = model.module.b(model.last)
+    assert (result - wanted).norm() < NEAR * wanted.norm()
+
+
+def test_parameters_reset_before_second_training_give_the_bits_of_the_first():
+    model = compile(_Net(lambda m, x: m.b(m.a(x).relu())), batch=16)
+
+    def trained():
+        torch.manual_seed(2)
+        model.a.reset_parameters()
+        model.b.reset_parameters()
+        optimizer = tnn.Adam(model.parameters(), lr=0.02)
+        for step in range(3):
+            optimizer.zero_grad()
+            (model((step + 1) * torch.randn(16, 64)) - 1).square().sum().backward()
+            optimizer.step()
+        return model.state_dict()
+
+    first = copy.deepcopy(trained())
+    second = trained()
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
 class _Rounded(torch.autograd.Function):
     """A function whose gradient is another one's."""
 

@@ -299,8 +299,8 @@ class TensorTrain(torch.nn.Module):
         """Draw normal factors that give W the variance 2/columns before a ReLU, else 1/columns.
 
         The bias becomes 0; the exponents of the factors are those of fresh factors, and the next
-        batch calibrates those of inputs and outputs. Numbers come from torch's generator
-        (``torch.manual_seed``).
+        batch calibrates those of inputs, outputs and programs that begin here. Numbers come from
+        torch's generator (``torch.manual_seed``).
         """
         layer = Layer(self.outputs, self.inputs, self.ranks, relu=self.relu)
         # ``deviation`` counts padding as inputs, which adds nothing: make up for it, each factor
@@ -317,6 +317,8 @@ class TensorTrain(torch.nn.Module):
         for quantiser in (self.quantise_input, self.quantise_output):
             for state in quantiser.buffers():  # to_empty leaves them undefined
                 state.zero_()
+        for exponents in self.program_exponents.values():  # programs hold these dictionaries
+            exponents.clear()
         self.clip()
 
     def clip(self) -> None:

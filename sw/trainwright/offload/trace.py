@@ -139,7 +139,7 @@ _HOOKS_OF_ALL = tuple(f"_global{name}" for name in _HOOKS)
 class _Proxy(fx.Proxy):
     """Stands for a tensor while a module is traced, and says so where its class is asked for."""
 
-    _is_param = False  # which torch asks of tensors that may be parameters
+    _is_param = _is_buffer = False  # which torch asks of tensors that are set on a module
 
     @property
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
