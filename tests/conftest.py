@@ -93,6 +93,7 @@ def narrow_search():
         change("choose", beam=1, least_beam=1)
         change("lower", timed=1)
         change("draft", cuts=1, combined_cuts=1)
+        change("weave", predicted=1, transfers=2)
         yield
 
 
