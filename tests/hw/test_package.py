@@ -14,6 +14,7 @@ from trainwright_hw.build.convert import TOP, yosys_command
 from trainwright_hw.build.package import (
     INTERFACES,
     LINT,
+    _with_zeros,
     package_ports,
     package_verilog,
 )
@@ -125,6 +126,12 @@ def test_verilog_memories_start_as_zeros_in_simulators_alone(folder):
     done = run(folder, "iverilog", "-g2005", "-o", "bench", "bench.v", "small.v")
     assert (done.returncode, done.stdout) == (0, "")
     assert run(folder, "vvp", "-n", "bench").stdout == ""
+
+
+def test_zeros_next_to_signals_of_the_same_name_declare_other_variables():
+    text = "  wire [15:0] \\row.0 ;\n  reg [35:0] values [7:0];\n"
+    assert "integer \\row_.0 ;" in _with_zeros(text)
+    assert "integer \\row.0 ;" in _with_zeros(text.replace("\\row.0", "rows"))
 
 
 def test_verilog_linted_by_verilator_has_listed_warnings_alone(folder):

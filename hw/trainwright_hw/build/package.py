@@ -195,10 +195,12 @@ def _with_zeros(text: str) -> str:
     No result depends on them, but a simulator of four states computes unknown values from them.
     Synthesis, for which tools define ``SYNTHESIS``, is free to choose.
     """
-    numbers = count()
+    numbers, stem = count(), "row"
+    while f"\\{stem}." in text:  # words of an array that the design calls so
+        stem += "_"
 
     def zeros(memory: re.Match[str]) -> str:
-        row = f"\\row.{next(numbers)} "
+        row = f"\\{stem}.{next(numbers)} "
         steps = f"{row}= 0; {row}<= {memory['last']}; {row}= {row}+ 1"
         return (
             f"{memory[0]}`ifndef SYNTHESIS\n  integer {row};\n"
