@@ -59,6 +59,17 @@ def test_fold_of_frozen_norms_keeps_the_results():
                    for part in model.modules())  # fmt: skip
 
 
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+def test_bias_that_a_fold_adds_to_a_layer_trains_as_the_norm_did(affine, trains):
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.BatchNorm2d(8, affine=affine),
+        torch.nn.Flatten(), torch.nn.Linear(8, 4, bias=False), torch.nn.BatchNorm1d(4),
+    )  # fmt: skip
+    folded = tnn.fold_batch_norm(model.eval().requires_grad_(trains))
+    assert [p.requires_grad for p in folded.parameters()] == [trains] * 4
+
+
 def test_compiled_residual_block_with_frozen_batch_norm_is_near_float():
     """Compile the block to one program; outputs are within 2 % of float, gradients within 5 %."""
     torch.manual_seed(1)

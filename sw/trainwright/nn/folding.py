@@ -81,4 +81,7 @@ def _fold(layer: torch.nn.Module | None, name: str, norm: Any) -> None:
     shift = torch.zeros_like(norm.running_mean) if norm.bias is None else norm.bias
     given = (own.weight, own.bias, norm.running_mean, norm.running_var, norm.eps)
     weight, bias = fuse(*given, scale, shift)
+    # torch makes a bias that the layer did not have one that is never trained.
+    offsets = [each for each in (own.bias, norm.bias) if each is not None] or [weight]
+    bias.requires_grad_(any(each.requires_grad for each in offsets))
     own.weight, own.bias = weight, bias
