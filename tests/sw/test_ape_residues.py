@@ -123,6 +123,11 @@ def test_fp32_i8_of_any_range_stays_within_its_bound(spread):
             assert apart <= Fraction(bound[i, j].item()) + abs(wanted) * Fraction(1, 1 << 24)
 
 
+def test_error_bound_of_sums_without_terms_is_zero():
+    a, b = torch.zeros(2, 0), torch.zeros(0, 3)
+    assert torch.equal(TYPES["fp32-i8"].error_bound(a, b), torch.zeros(2, 3, dtype=torch.float64))
+
+
 def test_fp32_i8_replaces_products_of_torch_code():
     a, b = drawn(4, 6, 1).float(), drawn(6, 3, 2).float()
     with ape.enabled("fp32-i8") as calls:

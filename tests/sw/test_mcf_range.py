@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import pytest
@@ -336,3 +337,18 @@ def test_operation_on_strided_and_expanded_views_has_torchs_values(dtype, nc):
 def test_mean_of_half_numbers_is_finite_where_their_sum_is_not(nc):
     x = mcf.tensor([[60000, 60000], [1, 2]], nc=nc, dtype=torch.float16)
     assert torch.mean(x, 1).fractions() == [60000, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nc", "size"),
+    [
+        (torch.float32, 2, 10**12), (torch.float32, 3, -(10**18)), (torch.float64, 2, -(10**30)),
+        (torch.bfloat16, 2, 60011),
+    ],
+)  # fmt: skip
+def test_softmax_of_large_numbers_subtracts_every_component_of_the_largest(dtype, nc, size):
+    x = mcf.tensor([[size, size + 1], [size, size]], nc=nc, dtype=dtype)
+    exact = torch.softmax(torch.tensor([[0, 1], [0, 0]], dtype=torch.float64), 1)
+    for function, wanted in ((torch.softmax, exact), (torch.log_softmax, exact.log())):
+        ours: Any = function(x, 1)
+        assert torch.allclose(ours.to_float64(), wanted, rtol=2.0**-8)

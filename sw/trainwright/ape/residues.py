@@ -67,7 +67,8 @@ def _exponents(x: Tensor, dim: int) -> Tensor:
     ``x`` has its components last; the sum of their magnitudes bounds an element.
     """
     sizes = x.to(torch.float64).abs().sum(-1)
-    return torch.frexp(sizes.amax(dim)).exponent.to(torch.int32)
+    largest = sizes.amax(dim) if sizes.shape[dim] else sizes.sum(dim)
+    return torch.frexp(largest).exponent.to(torch.int32)
 
 
 def exponents(a: Tensor, b: Tensor) -> Exponents:

@@ -259,8 +259,7 @@ def softmax(x: Tensor, dim: int) -> Tensor:
     """
     if not x.shape[dim]:
         return x.clone()
-    shifted = add_mcn(x, -_largest(x, dim))
-    powers = exp(shifted)
+    powers = exp(_below_largest(x, dim))
     return div_mcn(powers, total(powers, dim).unsqueeze(dim))
 
 
@@ -268,8 +267,22 @@ def log_softmax(x: Tensor, dim: int) -> Tensor:
     """Subtract the logarithm of the sum of e^x along a leading dimension (dim >= 0)."""
     if not x.shape[dim]:
         return x.clone()
-    shifted = add_mcn(x, -_largest(x, dim))
+    shifted = _below_largest(x, dim)
     return add_mcn(shifted, -log(total(exp(shifted), dim)).unsqueeze(dim))
+
+
+def _below_largest(x: Tensor, dim: int) -> Tensor:
+    """Subtract the largest element along ``dim``: its leading component, and more while over 1.
+
+    The second component of a number of 10^12 in float32 is up to 10^4, whose power overflows.
+    """
+    shifted = add_mcn(x, -_largest(x, dim))
+    for _ in range(x.shape[-1] - 1):
+        rest = _largest(shifted, dim)
+        if not bool((rest.abs() > 1).any()):
+            break
+        shifted = add_mcn(shifted, -torch.where(rest.abs() > 1, rest, 0.0))
+    return shifted
 
 
 def _largest(x: Tensor, dim: int) -> Tensor:
