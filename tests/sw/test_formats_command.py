@@ -20,6 +20,8 @@ from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 NARROW = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
 
 

@@ -24,18 +24,20 @@ def stack(count: int, order: int = 2) -> Network:
     return Network("stack", layers, 2, (1, layer.input_size), (1, layer.input_size))
 
 
+@pytest.mark.usefixtures("first_program")
 def test_any_number_of_layers():
     """Tensors more than statistics slots: they share them."""
     step = compile_step(stack(12), 2, P)
     assert len(step.backward.tensors) > P.statistics_depth
 
 
+@pytest.mark.usefixtures("first_program")
 @pytest.mark.parametrize("plan", PLANS)
 def test_external_memory_that_cannot_be_addressed(plan):
     p = replace(P)
     object.__setattr__(p, "address_width", 16)  # of 32 bits no network needs as many
     with pytest.raises(CompileError, match=r"external memory, addresses of 16 bits reach 65536"):
-        compile_step(load_network("digits"), 64, p, plan=plan)
+        compile_step(load_network("digits"), 256, p, plan=plan)
 
 
 RANDOM = [
