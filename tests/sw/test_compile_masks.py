@@ -115,6 +115,13 @@ def test_compiled_gradient_of_mostly_padding_is_that_of_torch():
             assert (mine - other).norm() < 0.03 * other.norm(), name
 
 
+def test_compiled_masked_attention_of_a_loss_without_gradient_has_gradients_of_zeros():
+    masks = {"padding": torch.arange(TOKENS).expand(2, -1) > 4}
+    model = trainwright.compile(Attending(), batch=2 * TOKENS)
+    _, *own = gradients(model, torch.randn(2, TOKENS, SIZE), 2, torch.zeros(SIZE), **masks)
+    assert not any(gradient.any() for gradient in own)
+
+
 def test_attention_with_masks_equals_that_of_torch():
     torch.manual_seed(2)
     q, k, v = (torch.randn(5, TOKENS, SIZE, requires_grad=True) for _ in range(3))

@@ -157,7 +157,7 @@ class ReachedTokens:
     ) -> None:
         rows = gradient.reshape(len(gradient), -1).any(1)
         parts = gradient[rows].split(network.head_sizes, 1)
-        tokens = [part.reshape(len(part), network.tokens, -1).any(2) for part in parts]
+        tokens = [part.unflatten(1, (network.tokens, -1)).any(2) for part in parts]
         nothing = torch.zeros_like(tokens[0])
         reached = dict.fromkeys((node.name for node in network.nodes), nothing)
         reached |= dict(zip(network.heads, tokens, strict=True))
