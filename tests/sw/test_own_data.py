@@ -373,6 +373,22 @@ def line(capsys):
     return text
 
 
+def test_notes_of_a_wide_table_are_few_of_a_kind(tmp_path):
+    names = [f"f{n}" for n in range(200)]
+    rows = [(*(f"{n + k + 0.5}" if (n, k) != (7, 3) else "" for k in range(200)), "ab"[n % 2])
+            for n in range(40)]  # fmt: skip
+    path = table(tmp_path / "wide.csv", rows, ",".join((*names, "kind")))
+    data = load_data_set("table", str(path))
+    assert "f23 (number), 176 more columns; 2 classes" in data.notes[0]
+    assert len(data.notes[0]) < 700 and sum("'f3': 1 missing" in note for note in data.notes) == 1
+    far = [(*(str(1000 * n) for _ in names), "a") for n in range(1, 9)]
+    new = load_samples(
+        table(tmp_path / "far.csv", far, ",".join((*names, "kind"))), data.preparation
+    )
+    assert len(new.notes) == 9 and "'f7'" in new.notes[7]
+    assert new.notes[8].startswith("192 more notes of this kind, the first: column 'f8': 8 of 8")
+
+
 def test_trained_table_is_known_by_eval_resume_and_new_rows(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [(str(n % 10), "high" if n % 10 > 4 else "low") for n in range(200)]

@@ -73,6 +73,10 @@ TARGETS = ("target", "label", "class")
 REACH = 3.0
 """Standard deviations on either side of a column's mean that its 256 levels cover: 99.7 % of a
 normal distribution, and a step of 1/43 of a deviation."""
+MOST_NAMED = 24
+"""Columns that the first line names: more (490 features of a sound) fill a screen."""
+MOST_ALIKE = 8
+"""Notes of a kind that are shown: a fault of the file, such as another unit, is in every column."""
 LEAST_AMOUNTS = 16
 """Different numbers in a target column above which those of few rows each make a regression.
 
@@ -234,7 +238,7 @@ def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
             images, labels = _inputs(cells, preparation), _labels(cells, preparation)
             notes = [n for column in preparation["columns"] for n in _new_row_notes(cells, column)]
             notes += cells.notes
-            return OwnSamples(images, labels, notes=tuple(notes))
+            return OwnSamples(images, labels, notes=_few(notes))
         size = preparation["rows"], preparation["columns"]
         pictures = read_pictures(
             path, size if preparation["resized"] else None, preparation["channels"],
@@ -390,10 +394,12 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     images, labels = _inputs(cells, preparation), _labels(cells, preparation)
     assert labels is not None
     train, held = (Split(images[part], labels[part]) for part in (train_rows, test_rows))
-    counts = ", ".join(f"{c['name']} ({c['type']})" for c in columns)
+    named = [f"{c['name']} ({c['type']})" for c in columns[:MOST_NAMED]]
+    if (more := len(columns) - MOST_NAMED) > 0:
+        named.append(amount(more, "more column"))
     notes = [
         f"{path}: {amount(len(cells.places), 'row')}, {amount(images.shape[2], 'input')} from "
-        f"{counts}; {aim}"
+        f"{', '.join(named)}; {aim}"
     ]
     notes += cells.notes
     notes += _column_notes(cells, columns, train_rows, None if scale else target)
@@ -410,8 +416,25 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
         tuple(classes),
         preparation=preparation,
         scale=scale,
-        notes=tuple(notes),
+        notes=_few(notes),
     )
+
+
+_PARTICULARS = re.compile(r"'[^']*'|-?\d[\d.,e+-]*")
+"""Names and numbers, in which notes of one kind differ."""
+
+
+def _few(notes: Sequence[str]) -> tuple[str, ...]:
+    """Return the notes by kind, the first ``MOST_ALIKE`` of a kind and the number of the rest."""
+    kinds: dict[str, list[str]] = {}
+    for note in notes:
+        kinds.setdefault(_PARTICULARS.sub("", note), []).append(note)
+    few: list[str] = []
+    for alike in kinds.values():
+        few += alike[:MOST_ALIKE]
+        if (more := len(alike) - MOST_ALIKE) > 0:
+            few.append(f"{amount(more, 'more note')} of this kind, the first: {alike[MOST_ALIKE]}")
+    return tuple(few)
 
 
 def _column_notes(
