@@ -9,6 +9,8 @@ OUTPUT_DIVIDERS = range(1, 129)
 DETECTOR_HZ = (3.125e6, 400e6)
 """Input clock after its divider."""
 OSCILLATOR_HZ = (400e6, 800e6)
+MOST_OUTPUT_HZ = 400e6
+"""Fastest output of an ECP5's data sheet, which place and route does not check."""
 MOST_ERROR = 0.01
 
 
@@ -39,7 +41,7 @@ def pll_settings(input_hz: float, output_hz: float) -> PllSettings:
             most = OSCILLATOR_HZ[1] // reached
             dividers = [d for d in (int(least), int(most)) if d in OUTPUT_DIVIDERS]
             dividers = [d for d in dividers if least <= d <= most]
-            if dividers:
+            if dividers and reached <= MOST_OUTPUT_HZ:
                 candidates.append(PllSettings(divider, feedback, max(dividers), reached))
     best = min(
         candidates,

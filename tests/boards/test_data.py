@@ -252,6 +252,9 @@ def test_mmcm_that_makes_no_such_clock_is_rejected_by_value():
 def test_impossible_clock_or_baud_is_rejected_by_value():
     with pytest.raises(ValueError, match=r"no PLL setting gives 48 MHz from 25 MHz within 1%"):
         pll_settings(25e6, 48e6)
+    assert pll_settings(25e6, 400e6).output_hz == 400e6
+    with pytest.raises(ValueError, match="no PLL setting gives 500 MHz"):
+        pll_settings(25e6, 500e6)
     with pytest.raises(ValueError, match="no 3000000 baud"):
         divisor(10e6, 3_000_000)
 
