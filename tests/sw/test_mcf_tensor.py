@@ -373,3 +373,8 @@ def test_lerp_with_a_tensor_of_weights_takes_each():
     x = mcf.tensor(torch.zeros(2, 3), nc=2)
     x.lerp_(mcf.tensor(torch.ones(2, 3), nc=2), torch.tensor([0.0, 0.5, 1.0]))
     assert x.tolist() == [[0.0, 0.5, 1.0]] * 2
+
+
+def test_numbers_of_numpy_in_a_list_are_taken_exactly():
+    x = mcf.tensor([np.int64(2**62 + 1), np.float32(0.1)], nc=3)
+    assert x.fractions() == [2**62 + 1, Fraction(float(np.float32(0.1)))]

@@ -6,6 +6,7 @@ import pickle
 from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from posit_cases import any_codes, generator
@@ -404,3 +405,42 @@ def test_posits_that_begin_a_graph_are_leaves_and_decode_to_numbers():
         assert not PositTensor(x, fmt).requires_grad
     assert (leaf * 2).numpy().tolist() == [2.0, 2.0]
     assert not PositTensor(x.detach(), fmt).requires_grad
+
+
+@pytest.mark.parametrize("place", [0, slice(None), torch.tensor([True]), torch.tensor([0])])
+def test_posit_assignment_of_a_number_rounds_once(place):
+    x = PositTensor([1.0], P16)
+    tie = 1 + 2.0**-12  # to which float32, the carrier, rounds the numbers next to it
+    for number, wanted in ((tie + 2.0**-45, 1 + 2.0**-11), (tie - 2.0**-45, 1.0)):
+        x[place] = number
+        assert x.tolist() == [wanted]
+        x[place] = np.float64(number)
+        assert x.tolist() == [wanted]
+
+
+def test_posit_of_numpys_integers_beyond_doubles_rounds_once():
+    integer = 18014948265295873  # a double is the tie of two posits
+    wanted = PositTensor([integer], P32).tolist()
+    for data in ([np.int64(integer)], np.array([integer])):
+        assert PositTensor(data, P32).tolist() == wanted == [18015498021109760]
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x, array: x * array, lambda x, array: array / x, lambda x, array: x @ array,
+        lambda x, array: np.exp(x),
+    ],
+)  # fmt: skip
+def test_numpy_computing_with_posits_is_refused(compute):
+    with pytest.raises(PositError, match=r"numpy computes with floats.*x.numpy\(\)"):
+        compute(some(3), np.ones(3))
+
+
+def test_posit_exchanged_by_dlpack_is_a_copy():
+    x = some(3)
+    before = x.tolist()
+    array, tensor = np.from_dlpack(x), torch.from_dlpack(x)
+    assert array.tolist() == tensor.tolist() == before
+    array[:], tensor[:] = 0.1, 0.1
+    assert x.tolist() == before

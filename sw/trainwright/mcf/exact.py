@@ -12,6 +12,7 @@ from torch import Tensor
 from trainwright.mcf.constants import components_of
 from trainwright.mcf.errorfree import PRECISION, two_sum
 from trainwright.mcf.expansion import cut, distilled, finished, stacked, terms_of
+from trainwright.support.arguments import plain
 
 Exact = int | float | Fraction | Decimal | str
 
@@ -87,6 +88,7 @@ def _collect(
 
 
 def _components(value: Any, dtype: torch.dtype, nc: int) -> list[float]:
+    value = plain(value)
     if isinstance(value, float) and (value == 0 or not math.isfinite(value)):
         return [value] + [0.0] * (nc - 1)
     try:

@@ -180,6 +180,13 @@ def _where(func: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _set(x: Tensor, places: Any, value: Any) -> None:
+    """Round a number once: torch's own makes a tensor of the carrier's type of it before."""
+    value, fmt = plain(value), getattr(x, "fmt", None)
+    finite = isinstance(value, int | float) and value == value and abs(value) != inf
+    Tensor.__setitem__(x, places, number(value, fmt) if finite and fmt is not None else value)
+
+
 def _divided(x: Tensor, dividend: Any) -> Tensor:
     """Divide a number by x; torch's own multiplies it by the reciprocal, which rounds twice."""
     like: Any = x
@@ -201,6 +208,7 @@ OVERRIDES: dict[Any, Callable[..., Any]] = {
     **{func: _recurrent(func) for func in (torch.gru, torch.rnn_tanh, torch.rnn_relu)},
     **{func: _where(func) for func in (torch.where, Tensor.where)},
     Tensor.__rdiv__: _divided,
+    Tensor.__setitem__: _set,
     **dict.fromkeys((torch.nanmean, Tensor.nanmean), _nanmean),
     **dict.fromkeys((torch.isclose, Tensor.isclose), _isclose),
     **{func: _norm_of_nothing(func) for func in (torch.linalg.norm, torch.linalg.matrix_norm)},

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from trainwright.posit.dispatch import GridTensor, below, same_format
-from trainwright.posit.format import PositFormat
+from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators.registry import number
 from trainwright.posit.rounding import codes_of, decode, round_to
-from trainwright.support.arguments import require_plain
+from trainwright.support.arguments import plain, require_plain
 from trainwright.support.graphs import library_call, stacked_by_loaders
 
 
@@ -122,6 +122,20 @@ class PositTensor(GridTensor):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return self._numbers().__array__(dtype)
 
+    def __array_wrap__(self, array: Any, *context: Any) -> Any:
+        """Refuse numbers that numpy has computed of posits: it calls this to make them a tensor."""
+        raise PositError(
+            f"numpy computes with floats, not with {self.fmt}: PositTensor(array, fmt) makes an "
+            "array posits, and x.numpy() makes posits floats"
+        )
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Export a copy in float64, as ``numpy`` does: writes into shared memory do not round."""
+        return self._numbers().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.values().__dlpack_device__()
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
 
@@ -156,8 +170,14 @@ class PositTensor(GridTensor):
 
 def _rounded(data: Any, fmt: PositFormat) -> Any:
     """Round numbers of nested sequences that a float64 may not hold, which would round twice."""
+    data = plain(data)
     if isinstance(data, list | tuple):
         return [_rounded(x, fmt) for x in data]
+    if (
+        getattr(getattr(data, "dtype", None), "kind", None) in ("i", "u")
+        and (abs(data) > 2**53).any()
+    ):
+        return _rounded(data.tolist(), fmt)
     return number(data, fmt) if isinstance(data, int | Fraction | Decimal) else data
 
 
