@@ -444,3 +444,13 @@ def test_posit_exchanged_by_dlpack_is_a_copy():
     assert array.tolist() == tensor.tolist() == before
     array[:], tensor[:] = 0.1, 0.1
     assert x.tolist() == before
+
+
+@pytest.mark.parametrize("write", [lambda x, y: x.copy_(y), lambda x, y: x.__setitem__(0, y[0])])
+def test_gradient_of_floats_written_into_posits_is_of_floats(write):
+    floats = torch.tensor([0.3, 2.0], dtype=torch.float64, requires_grad=True)
+    x = torch.ones_like(some(2))
+    write(x, floats)
+    (x * x).sum().backward()
+    assert floats.grad is not None and type(floats.grad) is torch.Tensor
+    assert floats.grad[0] == 2 * PositTensor([0.3], P16).item()

@@ -184,7 +184,15 @@ def _set(x: Tensor, places: Any, value: Any) -> None:
     """Round a number once: torch's own makes a tensor of the carrier's type of it before."""
     value, fmt = plain(value), getattr(x, "fmt", None)
     finite = isinstance(value, int | float) and value == value and abs(value) != inf
-    Tensor.__setitem__(x, places, number(value, fmt) if finite and fmt is not None else value)
+    rounded = number(value, fmt) if finite and fmt is not None else _entering(value, x)
+    Tensor.__setitem__(x, places, rounded)
+
+
+def _entering(source: Any, like: Any) -> Any:
+    """Round floats of a graph that are written into posits, so that their gradient is of floats."""
+    if not hasattr(like, "fmt") or hasattr(source, "fmt") or not isinstance(source, Tensor):
+        return source
+    return type(like)(source, like.fmt) if source.requires_grad else source
 
 
 def _divided(x: Tensor, dividend: Any) -> Tensor:
@@ -209,6 +217,9 @@ OVERRIDES: dict[Any, Callable[..., Any]] = {
     **{func: _where(func) for func in (torch.where, Tensor.where)},
     Tensor.__rdiv__: _divided,
     Tensor.__setitem__: _set,
+    Tensor.copy_: lambda x, other, *args, **options: Tensor.copy_(
+        x, _entering(other, x), *args, **options
+    ),
     **dict.fromkeys((torch.nanmean, Tensor.nanmean), _nanmean),
     **dict.fromkeys((torch.isclose, Tensor.isclose), _isclose),
     **{func: _norm_of_nothing(func) for func in (torch.linalg.norm, torch.linalg.matrix_norm)},
