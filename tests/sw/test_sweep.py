@@ -56,6 +56,15 @@ def test_dry_run_prints_json_if_asked_and_reads_the_resources(tmp_path, capsys):
     assert "--resources: cannot read" in capsys.readouterr().err
 
 
+def test_lists_of_repeatable_options_are_given_once_for_each_item(tmp_path):
+    text = '[train]\nignore = ["day", "id"]\n{}\n[axes]\nseed = [0, 1]\n'
+    read = read_spec(write(tmp_path / "s.toml", text.format("")))
+    assert command_options(read.train) == ("--ignore", "day", "--ignore", "id")
+    for other in ("ranks = [2, 4]", 'category = [["a"]]'):
+        with pytest.raises(OptionError, match="a value is a text"):
+            read_spec(write(tmp_path / "s.toml", text.format(other)))
+
+
 def test_trials_are_all_combinations_as_command_lines(tmp_path):
     trials = asked(
         tmp_path,

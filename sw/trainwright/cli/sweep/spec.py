@@ -37,6 +37,8 @@ _OURS = (
     "tt-round-epochs tt-round-beside verify prepared"
 ).split()
 """Options of ``trainwright train`` that a sweep sets itself, or that do not belong to a trial."""
+REPEATED = ("ignore", "category", "log")
+"""Options that [train] may give a list of texts."""
 FORMATS = (*CLASSES, "underflow")
 SIZES = tuple(s.flag for s in settings_of(AcceleratorParameters) if s.name != "formats")
 
@@ -87,10 +89,8 @@ def known(name: str) -> str:
 def check_value(name: str, value: Any) -> None:
     """Reject values that TOML has and no option takes."""
     if not isinstance(value, str | int | float):
-        raise OptionError(
-            f"{name} = {shown(value)}: a value is a text, a number, true or false, as on the "
-            "command line"
-        )
+        kinds = "a text, a number, true or false"
+        raise OptionError(f"{name} = {shown(value)}: a value is {kinds}, as on the command line")
 
 
 def command_options(values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -123,6 +123,8 @@ def command_options(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _option(name: str, value: Any) -> list[str]:
     action = train_options()[name]
+    if isinstance(value, list):
+        return [text for item in value for text in _option(name, item)]
     if action.nargs == 0:  # a switch
         if not isinstance(value, bool):
             raise OptionError(f"{name} is true or false, not {shown(value)}")
@@ -132,8 +134,7 @@ def _option(name: str, value: Any) -> list[str]:
     text = str(value)
     if text in ("", "--"):  # argparse would drop --, and an empty name may mean the default
         raise OptionError(f"{name} must have a value, not {text!r}")
-    option = f"--{name}"
-    return [f"{option}={text}"] if text.startswith("-") else [option, text]
+    return [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
 
 
 def checked(options: tuple[str, ...], load: Load = load_data) -> RequestedRun:
@@ -201,7 +202,8 @@ def _spec(path: Path, content: Mapping[str, Any]) -> Spec:
     train = {known(name): value for name, value in content.get("train", {}).items()}
     axes: dict[str, tuple[Any, ...]] = {}
     for name, value in train.items():
-        check_value(f"train.{name}", value)
+        for item in value if isinstance(value, list) and name in REPEATED else [value]:
+            check_value(f"train.{name}", item)
     for given, values in content.get("axes", {}).items():
         name = known(given)
         if name in train or name in axes:
