@@ -1,5 +1,6 @@
 """Element-wise functions against real numbers, in networks, programs and PyTorch."""
 
+import copy
 import functools
 import pickle
 import re
@@ -828,6 +829,14 @@ def quarter(registered):
         return x >> 2
 
     return quarter
+
+
+def test_kernel_that_a_model_keeps_is_copied_pickled_and_compiled_as_itself(quarter):
+    model = InPlace(quarter, again=False)
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert copied.function is quarter
+    compiled = trainwright.compile(model, batch=4, accelerator=ENGINE)
+    assert len(compiled.chains) == 1
 
 
 def test_kernel_of_two_numbers_and_a_wide_fixed_value_saturates(registered):

@@ -121,6 +121,16 @@ class Definition:
     def __repr__(self) -> str:
         return f"<kernel {self.name}, {self.place}>"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Definition":
+        """Return itself: a copy in a copied model would be a kernel that no program has."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return names for pickle, which cannot store a function that its name does not reach."""
+        from trainwright.functions.registry import restored_definition
+
+        return restored_definition, (self.source, self.name)
+
     @property
     def place(self) -> str:
         """File and line of the function."""

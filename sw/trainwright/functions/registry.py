@@ -280,13 +280,18 @@ def function_of(text: str) -> Function:
 
 def restored(source: str, name: str, given: tuple[float, ...], group: int) -> Function:
     """Return a pickled function; reads its file where this process has not."""
+    return Function(restored_definition(source, name), given, group)
+
+
+def restored_definition(source: str, name: str) -> Definition:
+    """Return a pickled definition; reads its file where this process has not."""
     if source:
         read_kernels(source)
     if name not in _known():
         raise FunctionError(
             f"no kernel {name} is registered: import the module that has it before the function"
         )
-    return Function(_DEFINITIONS[name], given, group)
+    return _DEFINITIONS[name]
 
 
 def read_kernels(path: str) -> None:
