@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, parametrize
 from trainwright import posit
 from trainwright.posit import Mixed, PositError, PositFormat, PositTensor
 
-P16, P8 = PositFormat(16, 2), PositFormat(8, 2)
+P16, P8, P32 = PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2)
 
 
 class InvertedResidual(nn.Module):
@@ -393,3 +393,16 @@ def test_posit_gather_without_indices_has_a_gradient_of_zeros():
     x = PositTensor(torch.randn(5), P16).requires_grad_()
     x.gather(0, torch.zeros(0, 2, dtype=torch.long)).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [0.0] * 5
+
+
+def test_posit_logcumsumexp_has_the_derivatives_of_floats():
+    x = PositTensor(torch.randn(2, 6, generator=torch.Generator().manual_seed(0)), P32)
+    results = []
+    for values in (x.clone().requires_grad_(), x.decode().requires_grad_()):
+        y = torch.logcumsumexp(values, 1)
+        first = torch.autograd.grad((y * y).sum(), values, create_graph=True)[0]
+        results.append([y, first, torch.autograd.grad((first * first).sum(), values)[0]])
+    for ours, wanted in zip(*results, strict=True):
+        assert torch.allclose(ours.decode(), wanted, rtol=1e-6, atol=1e-6)
+    with torch.no_grad():
+        assert torch.logcumsumexp(x, 1).tolist() == results[0][0].tolist()

@@ -195,6 +195,18 @@ def _entering(source: Any, like: Any) -> Any:
     return type(like)(source, like.fmt) if source.requires_grad else source
 
 
+def _log_sums(input: Tensor, dim: int, *, out: Any = None) -> Tensor:
+    """Take logsumexp up to each place where a gradient is needed; the values are the same.
+
+    Torch's own gradient hides terms by e^-maxpos, which is no 0 in posits: a second derivative
+    would count these terms whole.
+    """
+    if out is not None or not (input.requires_grad and torch.is_grad_enabled()) or not input.dim():
+        return torch.logcumsumexp(input, dim, out=out)
+    parts = [input.narrow(dim, 0, k + 1).logsumexp(dim) for k in range(input.shape[dim])]
+    return torch.stack(parts, dim) if parts else torch.logcumsumexp(input, dim)
+
+
 def _divided(x: Tensor, dividend: Any) -> Tensor:
     """Divide a number by x; torch's own multiplies it by the reciprocal, which rounds twice."""
     like: Any = x
@@ -221,6 +233,7 @@ OVERRIDES: dict[Any, Callable[..., Any]] = {
         x, _entering(other, x), *args, **options
     ),
     **dict.fromkeys((torch.nanmean, Tensor.nanmean), _nanmean),
+    **dict.fromkeys((torch.logcumsumexp, Tensor.logcumsumexp), _log_sums),
     **dict.fromkeys((torch.isclose, Tensor.isclose), _isclose),
     **{func: _norm_of_nothing(func) for func in (torch.linalg.norm, torch.linalg.matrix_norm)},
     **{
