@@ -13,6 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ import torch
 
 from trainwright.accelerator import Counters
 from trainwright.cli import main
+from trainwright.cli.evaluate import session
 from trainwright.data import (
     DataError,
     DataSet,
@@ -281,6 +283,13 @@ def test_picture_folders_of_train_and_test_keep_their_split(tmp_path):
     pictures(tmp_path / "p" / "test", ["b"], count=2)
     data = load_data_set("pictures", tmp_path / "p")
     assert len(data.train) == 10 and data.test.labels.tolist() == [1, 1]
+    origin = SimpleNamespace(
+        dataset="pictures", preparation=data.preparation, data_crc=None, full_scale=255,
+        class_names=data.class_names,
+    )  # fmt: skip
+    options = SimpleNamespace(dataset=None, data=str(tmp_path / "p"), model="m")
+    tested, _ = session._data(options, origin)
+    assert tested.name == "p" and len(tested.test) == 2
 
 
 def test_picture_folder_that_cannot_be_read_names_the_file(tmp_path):

@@ -98,7 +98,7 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
     known = Split(images, samples.unknown(preparation) if labels is None else labels)
     scale = preparation.get("scale")
     data = DataSet(
-        path.name, known, known, origin.full_scale, origin.class_names, preparation,
+        Path(options.data).name, known, known, origin.full_scale, origin.class_names, preparation,
         channels=preparation.get("channels", 1), scale=None if scale is None else tuple(scale),
     )  # fmt: skip
     return data, labels is not None
