@@ -66,7 +66,7 @@ class _OnlyOptional(_Body):
 
 class _ByKeyword(_Body):
     def forward(self, x):
-        return self.second(x=torch.relu(self.first(x=x)))
+        return self.second(input=torch.relu(self.first(input=x)))
 
 
 class _PassedOn(torch.nn.Module):
@@ -168,7 +168,7 @@ def test_layer_called_by_keyword_runs_on_the_accelerator():
     model = compile(_ByKeyword(), batch=16)
     assert [layer.where for layer in model.report().layers] == ["program 1", "program 1"]
     layer = compile(tnn.TTLinear(64, 10, rank=2), batch=16)
-    assert layer(x=torch.rand(16, 64)).shape == (16, 10)
+    assert layer(input=torch.rand(16, 64)).shape == (16, 10)
 
 
 def test_arguments_that_forward_does_not_take_raise_type_error():

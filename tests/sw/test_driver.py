@@ -77,7 +77,7 @@ def test_driver_model_of_another_network_is_named(change, message):
     model, inputs, gradient = operands_of()
     driver, scales = driver_of(), Scales()
     driver.forward(inputs, model, scales)
-    with pytest.raises(ValueError, match="2 exponents of gradients, not 1: one a head"):
+    with pytest.raises(ValueError, match="gradients have 2 exponents, not 1: one a head"):
         driver.backward(gradient, scales, exponent=(-15, -3))
     with pytest.raises(TypeError, match="inputs must be a tensor of torch, not ndarray"):
         driver.forward(inputs.numpy(), model, scales)

@@ -135,7 +135,7 @@ def test_listing_command_on_chip_has_every_program(capsys, tmp_path):
     assert main(line) == 0
     printed = [row for row in capsys.readouterr().out.splitlines() if row.startswith("; ")]
     assert [row.split()[1].rstrip(":") for row in printed] == parts
-    assert {path.stem for path in tmp_path.iterdir()} == set(parts)
+    assert {path.stem for path in tmp_path.glob("*.trwp")} == set(parts)
 
 
 def test_listing_command_with_program_of_another_step_names_the_programs(capsys):

@@ -321,7 +321,7 @@ class Driver(StepDriver):
             exponent = [exponent] * len(parts)
         if len(exponent) != len(parts):
             raise ValueError(
-                f"{len(exponent)} exponents of gradients, not {len(parts)}: one a head"
+                f"gradients have {amount(len(exponent), 'exponent')}, not {len(parts)}: one a head"
             )
         for (name, part), asked in zip(parts.items(), exponent, strict=True):
             operands[name] = (

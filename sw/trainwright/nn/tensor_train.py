@@ -430,20 +430,20 @@ class TensorTrain(torch.nn.Module):
             raise AttributeError(unwritable(type(self).__name__, f"registering {name} in place of"))
         super().register_parameter(name, param)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the layer's outputs of ``x``, in the type a torch layer would return.
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return the layer's outputs of ``input``, in the type a torch layer would return.
 
-        Raises ``TypeError`` for an ``x`` of another type than the parameters', unless autocast
+        Raises ``TypeError`` for an ``input`` of another type than the parameters', unless autocast
         converts it; ``RuntimeError`` where torch records operations that depend on numbers.
         """
-        if isinstance(x, torch.fx.Proxy):
-            return leaf_call(self, x)
+        if isinstance(input, torch.fx.Proxy):
+            return leaf_call(self, input)
         if self._is_rounded and dynamo_traces():
-            return _outside_graph(self, x)
+            return _outside_graph(self, input)
         if elsewhere.apply is not None:  # a compiled model runs
-            return elsewhere.apply(self, x)
-        result = None if torch.compiler.is_compiling() else computed_again(self, x)
-        return self.compute(x) if result is None else result
+            return elsewhere.apply(self, input)
+        result = None if torch.compiler.is_compiling() else computed_again(self, input)
+        return self.compute(input) if result is None else result
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
         """Compute ``forward`` in Python, whoever calls."""

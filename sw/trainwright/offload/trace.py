@@ -234,7 +234,7 @@ class _Tracer(fx.Tracer):
     ) -> Any:
         if threading.get_ident() != self._thread:  # torch.fx intercepts modules of all threads
             return forward(*args, **kwargs)
-        if isinstance(m, TensorTrain) and kwargs:  # layer(x=x) is layer(x)
+        if isinstance(m, TensorTrain) and kwargs:  # layer(input=x) is layer(x)
             bound = _signature(type(m).forward).bind(m, *args, **kwargs)
             args, kwargs = bound.args[1:], bound.kwargs
         try:

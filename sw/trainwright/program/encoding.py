@@ -113,7 +113,7 @@ def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
         raise ProgramError(
             f"program compiled for other accelerator parameters (fingerprint {fingerprint:08x}, "
             f"these have {parameters.fingerprint:08x}); give those it was compiled for "
-            "(--accelerator, --preset; accelerator.txt was written next to it), or compile it again"
+            "(--accelerator, --preset; --save writes them to accelerator.txt), or compile it again"
         )
     program = Program(tuple(_descriptor(body, number) for number in range(count)), fingerprint)
     check_program(program, parameters)
