@@ -399,9 +399,11 @@ def test_convolution_option_that_cannot_be_is_one_error(options, message):
 
 def test_padding_row_of_embedding_is_zero_without_gradient():
     for padding in (0, -1):
-        layer = tnn.TTEmbedding(40, 16, padding, rank=4, numbers="float32")
+        layer = tnn.TTEmbedding(40, 16, rank=4, numbers="float32")
+        layer.padding_idx = padding  # counted from the end where negative, like an argument
         dense = torch.nn.Embedding(40, 16, padding)
         assert layer.padding_idx == dense.padding_idx
+        assert tnn.TTEmbedding(40, 16, padding, rank=4).padding_idx == dense.padding_idx
         indices = torch.tensor([[0, 39], [5, 0]])
         with torch.no_grad():
             dense.weight.copy_(layer.weight)

@@ -452,16 +452,23 @@ class TTEmbedding(TensorTrain):
             bias=False, relu=False, numbers=numbers, device=device, dtype=dtype,
         )  # fmt: skip
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx: int | None = None
-        if padding_idx is not None:
-            row: int = plain(padding_idx)
-            # 2.5 lies within the table, but would set no row to 0.
-            if not is_size(row, -num_embeddings) or row >= num_embeddings:
-                raise NetworkError(
-                    "padding_idx must be an integer within the "
-                    f"{amount(num_embeddings, 'row')}, not {padding_idx!r}"
-                )
-            self.padding_idx = row % num_embeddings  # negative: counted from the end, as in torch
+        self.padding_idx = padding_idx
+
+    @property
+    def padding_idx(self) -> int | None:
+        """Row that is 0; set, it counts from the end where it is negative, as in torch."""
+        return self._padding_idx
+
+    @padding_idx.setter
+    def padding_idx(self, value: int | None) -> None:
+        row = None if value is None else plain(value)
+        # 2.5 lies within the table, but would set no row to 0.
+        if row is not None and (not is_size(row, -self.rows) or row >= self.rows):
+            raise NetworkError(
+                "padding_idx must be an integer within the "
+                f"{amount(self.rows, 'row')}, not {value!r}"
+            )
+        self._padding_idx = None if row is None else row % self.rows
 
     def _make_quantisers(self) -> None:
         super()._make_quantisers()
