@@ -31,7 +31,7 @@ from trainwright.train.settings import ChipSettings, PriorSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
-pytestmark = pytest.mark.usefixtures("first_programs", "programs_once")
+pytestmark = pytest.mark.usefixtures("first_program", "programs_once")
 P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 EPOCH = 22
 MOMENTUM = replace(
