@@ -178,8 +178,8 @@ class ExponentFile:
         if left > most_alignment:
             raise ProgramError(
                 f"{name}: exponents {x} and {g} of its operands are {left} apart, the "
-                f"accelerator aligns {most_alignment} bits; use exponents=0, with "
-                "which a host moves the exponents"
+                f"accelerator aligns {most_alignment} bits; use exponents=0, with which a host "
+                "moves the exponents"
             )
         self._require(scaled.exponent, name)
         self.exponents[d.z_exponent] = scaled.exponent

@@ -154,10 +154,10 @@ class ExponentSlots:
                 function = FunctionExponents.of(rule)
                 fixed |= function.fixed
                 names += [*function.fixed, *(own_sum.z.name for own_sum in function.sums)]
-        # The least exponent of an operand of a sum is so far below that of the other operand.
-        far = {-program.most_alignment for program in programs if _added(program)}
-        fixed |= {f"2^{exponent}": exponent for exponent in far}
-        names += [f"2^{exponent}" for exponent in far]
+        # Added to the exponent of one operand of a sum, the least exponent of the other.
+        reach = {-program.most_alignment for program in programs if _added(program)}
+        fixed |= {f"2^{exponent}": exponent for exponent in reach}
+        names += [f"2^{exponent}" for exponent in reach]
         names = dict.fromkeys((*(name for name in names if name not in sources), *more))
         statistics = sum(len(program.tensors) for program in programs)
         EXPONENTS.require(len(names), p, "a step on the chip")
@@ -265,23 +265,22 @@ def with_slots(
     """Return the descriptors before HALT, with statistics from slot ``first_slot`` on.
 
     ``row`` is an idle row for commands that only compute exponents. If there is none (-1), these
-    commands write a row that the function itself overwrites.
+    commands write a row that the result itself overwrites.
     """
     descriptors: list[Descriptor] = []
     written: set[str] = set()
-    added, far = _added(program), f"2^{-program.most_alignment}"
+    added, reach = _added(program), f"2^{-program.most_alignment}"
     for index, unbound in enumerate(program.descriptors[:-1]):
         d = unbound
         if rule := program.rules.get(index):
-            sums = [Rule(other, far, rule.z) for other in added.get(rule.z.name, ())]
+            # Before a tensor is computed, raise its exponent to where BIAS can align it with what
+            # it is added to: a product is rounded to no exponent below its own.
+            sums = [Rule(other, reach, rule.z) for other in added.get(rule.z.name, ())]
             if isinstance(unbound, Vector):
-                sums += FunctionExponents.of(rule).sums
-                scalars = FunctionExponents.of(rule).scalars(slots)
-                d = replace(
-                    unbound,
-                    scalars=tuple(scalars),
-                    slot=unbound.slot and unbound.slot + first_slot,
-                )
+                function = FunctionExponents.of(rule)
+                sums += function.sums
+                slot = unbound.slot and unbound.slot + first_slot
+                d = replace(unbound, scalars=tuple(function.scalars(slots)), slot=slot)
             else:
                 assert isinstance(unbound, Compute)
                 d = replace(
@@ -299,7 +298,7 @@ def with_slots(
 
 
 def _added(program: CompiledProgram) -> dict[str, list[str]]:
-    """Return what each tensor whose exponent can move is added to, by the tensors' names."""
+    """Return the tensors that each tensor is added to, by name, if its exponent can move."""
     makers = program.makers
     rules = {rule.z.name: rule for rule in program.rules.values()}
     movable = {
