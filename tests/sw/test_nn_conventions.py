@@ -191,6 +191,39 @@ def test_state_of_a_dense_model_is_refused_with_the_remedy(strict, compiled):
         model.load_state_dict(dense.state_dict(), strict=strict)
 
 
+@pytest.mark.parametrize("kept", ["parameters", "all but quantisers"])
+@pytest.mark.parametrize("scale", [2, 16, 1 / 16])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_partial_state_computes_as_its_weights_say(kept, scale, compiled):
+    # Exponents of before, coarser by a bit, took 27 % of the outputs without a word.
+    x, layer, other = torch.randn(64, 16), *(tnn.TTLinear(16, 16, rank=4) for _ in range(2))
+    exact = x @ torch.einsum("ajib,bklc->jkil", *layer.factors).reshape(16, 16).mT
+    other.set_factors([factor * scale for factor in layer.factors])
+    model = trainwright.compile(other, batch=64) if compiled else other
+    model(x * scale).square().mean().backward()
+    state = {
+        name: value
+        for name, value in layer.state_dict().items()
+        if name in dict(layer.named_parameters()) or (kept != "parameters" and "quant" not in name)
+    }
+    missing = model.load_state_dict(state, strict=False).missing_keys
+    assert "quantise_input.exponent" in missing
+    assert ("factor_exponents" in missing) == (kept == "parameters")
+    error = (model.eval()(x) - exact).norm() / exact.norm()
+    assert error < 0.25  # of factors of 4 bits
+
+
+def test_partial_state_without_a_layer_leaves_its_exponents():
+    parts = [tnn.TTLinear(16, 16, rank=2), tnn.TTLinear(16, 4, rank=2)]
+    model = trainwright.compile(torch.nn.Sequential(*parts), batch=8)
+    model(torch.rand(8, 16)).square().mean().backward()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(parts[1].state_dict(prefix="1."), strict=False)
+    after = model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
 # -- Types and devices ---------------------------------------------------------------------------
 
 

@@ -858,6 +858,26 @@ class TensorTrain(torch.nn.Module):
             name = prefix + "factor_exponents"
             state_dict[name] = self.factor_exponents.new_tensor(exponents)
 
+    @torch.no_grad()
+    def _suit_missing(self, state_dict: Mapping[str, torch.Tensor], prefix: str) -> None:
+        """Choose the exponents that a state with factors lacks, as ``strict=False`` allows.
+
+        Those of before were chosen for other values, of which they may have lost all bits.
+        """
+        given = list(map(state_dict.get, self._factor_names(prefix)))
+        given = [None if factor is None or factor.is_meta else factor for factor in given]
+        if not self._is_rounded or all(factor is None for factor in given):
+            return
+        if prefix + "factor_exponents" not in state_dict:
+            fmt, exponents = self._factor_format(), integers(self.factor_exponents)
+            for n, factor in enumerate(given):
+                if factor is not None and bool(factor.isfinite().all()):
+                    exponents[n] = quantisation(factor.detach().to("cpu", self._real), fmt)
+            self.factor_exponents.copy_(torch.tensor(exponents))
+        for name, value in self.named_buffers():
+            if name.startswith(QUANTISE) and prefix + name not in state_dict:
+                value.zero_()  # not calibrated: the next batch does
+
     def _factor_names(self, prefix: str) -> list[str]:
         """Return the names of the factors in a ``state_dict``."""
         return [f"{prefix}factors.{n}" for n in range(len(self.factors))]
@@ -921,11 +941,15 @@ class TensorTrain(torch.nn.Module):
                 before = dict.fromkeys(self.numbers.formats, "float32")
             self._suit_loaded(before, state_dict, prefix)
         state_dict = dict(state_dict)
-        self._load_program_exponents(state_dict.pop(prefix + PROGRAM_EXPONENTS, None))
+        is_given = any(name.startswith(prefix) for name in state_dict)
+        exponents = state_dict.pop(prefix + PROGRAM_EXPONENTS, None)
+        if is_given:
+            self._load_program_exponents(exponents)
         untyped: Any = super()
         untyped._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+        self._suit_missing(state_dict, prefix)
 
     def extra_repr(self) -> str:
         """Return the options that ``print`` shows behind the class."""
