@@ -518,6 +518,19 @@ def test_inputs_that_cannot_be_are_one_error():
         compile(5)
 
 
+@pytest.mark.parametrize("samples", [4, 20])
+def test_compiled_model_in_a_second_backward_pass_raises_as_torch_does(samples):
+    layer = tnn.TTLinear(16, 4, rank=2)
+    model = compile(torch.nn.Sequential(layer), batch=8)
+    loss = model(torch.rand(samples, 16)).sum()
+    loss.backward(retain_graph=True)
+    before = layer.factors[0].grad.clone()
+    loss.backward()
+    assert torch.equal(layer.factors[0].grad, 2 * before)
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
 def test_gradients_of_gradients_are_one_error():
     model = compile(_model(), batch=16)
     x = torch.rand(16, 64, requires_grad=True)

@@ -864,6 +864,16 @@ def test_kernel_gradient_of_gradient_is_one_error_and_no_constant(quarter):
     assert torch.autograd.grad(quarter(x * x).sum(), x)[0].tolist() == [0.5, -0.25]
 
 
+def test_kernel_in_a_second_backward_pass_raises_as_torch_does(quarter):
+    x = torch.tensor([1.0, -0.5], requires_grad=True)
+    loss = quarter(x).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    assert x.grad.tolist() == [0.5, 0.5]
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
 def test_kernel_gradient_that_overflows_passes_to_the_scaler_of_losses(quarter):
     layer = torch.nn.Linear(2, 2)
     optimizer, scaler = torch.optim.SGD(layer.parameters(), 0.1), torch.amp.GradScaler("cpu")

@@ -179,7 +179,9 @@ class _Evaluated(torch.autograd.Function):
         words = quantise(x.cpu(), at, bits).numpy()
         result, exponent = applied(function.forward, [words], [bits], bits, [at])
         ctx.function, ctx.bits = function, bits
-        ctx.second = (result, exponent) if function.reads == "result" else (words, at)
+        second, ctx.exponent = (result, exponent) if function.reads == "result" else (words, at)
+        # In the graph, as torch frees it after a backward pass and refuses a second one.
+        ctx.save_for_backward(torch.from_numpy(np.ascontiguousarray(second)))
         return _real(result[:, :1] if function.reduces else result, exponent, x)
 
     @staticmethod
@@ -188,7 +190,7 @@ class _Evaluated(torch.autograd.Function):
         if upper.is_meta:
             return upper.new_empty(ctx.shape), None, None
         function: Function = ctx.function
-        kernel, (second, exponent) = function.backward, ctx.second
+        kernel, exponent, (second,) = function.backward, ctx.exponent, ctx.saved_tensors
         if kernel is None:
             if function.definition.gradient is None:
                 raise RuntimeError(
@@ -207,7 +209,7 @@ class _Evaluated(torch.autograd.Function):
         most = (1 << (GRADIENT_BITS - 1)) - 1
         while True:
             words = quantise(upper.cpu(), at, GRADIENT_BITS).numpy()
-            given = [np.broadcast_to(words, second.shape), second]
+            given = [np.broadcast_to(words, second.shape), second.numpy()]
             result, place = applied(kernel, given, bits, GRADIENT_BITS, [at, exponent], wanted)
             # Start at the least exponent, and raise it until no value saturates: that of the
             # result, or that of the upper gradient where the result has the same.

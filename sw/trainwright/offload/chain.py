@@ -39,6 +39,9 @@ class _Step(torch.autograd.Function):
     ) -> tuple[torch.Tensor, ...]:  # fmt: skip
         ctx.set_materialize_grads(False)
         ctx.segment, ctx.devices = segment, [values.device for values in (x, *parameters)]
+        # torch frees saved tensors after a backward pass, and raises where a second one asks for
+        # them; the call itself would give a gradient again.
+        ctx.save_for_backward(torch.empty(0))
         with segment.machine.lock:
             outputs, ctx.call = segment.forward(CallSamples(x, masks), whole)
         # A copy, because a view could not be modified in place outside of the function.
@@ -47,6 +50,7 @@ class _Step(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         refuse_second_gradients()
+        _ = ctx.saved_tensors
         segment: Segment = ctx.segment
         batched = [None if g is None else without_batch_dim(g) for g in gradients]
         levels = [pair[1] for pair in batched if pair is not None]
