@@ -263,6 +263,15 @@ def test_mcf_arithmetic_with_numpy_scalars_is_exact(number):
     x = mcf.tensor(["0.1", "7"], nc=3)
     for other in (x * number, number * x):
         assert torch.equal(other, x * number.item())
+    assert torch.equal(x.clamp(max=number), x.clamp(max=number.item()))
+
+
+def test_gradient_next_to_an_integer_of_71_bits_is_that_of_a_float():
+    x = mcf.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    y = x * (2**70 + 1)
+    assert y.fractions() == [2**70 + 1, 2**71 + 2]
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0**70] * 2
 
 
 def test_mcf_narrow_and_split_take_tensors_of_places():

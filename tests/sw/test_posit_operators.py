@@ -451,3 +451,31 @@ def test_number_divided_by_posits_is_rounded_once(dividend):
     assert quotients.codes().tolist() == words
     quotients.sum().backward()
     assert x.grad is not None and bool((x.grad.decode() < 0).all())
+
+
+WRITES = {
+    "pad": lambda x, n: F.pad(x, (0, 1), value=n)[-1],
+    "full_like": lambda x, n: torch.full_like(x, n)[0],
+    "masked_fill": lambda x, n: x.masked_fill(x == 0, n)[0],
+    "setitem": lambda x, n: x.__setitem__(0, n) or x[0],
+    "where": lambda x, n: torch.where(x == 0, n, x)[0],
+    "add": lambda x, n: (x + n)[0],
+    "alpha": lambda x, n: torch.add(x, x + 1, alpha=n)[0],
+    "value": lambda x, n: torch.addcmul(x, x + 1, x + 1, value=n)[0],
+    "lerp": lambda x, n: torch.lerp(x, x + 1, n)[0],
+    "list": lambda x, n: torch._foreach_add([x], n)[0][0],
+    "nan_to_num": lambda x, n: (x / 0).nan_to_num(nan=n)[0],
+    "new": lambda x, n: PositTensor([n], x.fmt)[0],
+    "array": lambda x, n: PositTensor(np.array([n]), x.fmt)[0],
+}
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.longdouble])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_integer_beyond_float64_is_rounded_to_posits_once(write, kind):
+    # A unit beyond half-way between two posits: float64 has the half-way point.
+    fmt = PositFormat(32, 2)
+    for number in (18014948265295873, -36032095553847295, 4613374868287651839):
+        given = kind(number)
+        got = write(PositTensor([0.0, 0.0], fmt), given)
+        assert got.codes().item() == nearest(Fraction(int(given)), 32, 2)

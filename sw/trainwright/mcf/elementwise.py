@@ -16,6 +16,7 @@ from trainwright.mcf.graph import leading, result
 from trainwright.mcf.operands import check_broadcast, components_of, factor_of, model, written
 from trainwright.mcf.protocol import handles, handles_one
 from trainwright.mcf.tensor import MCTensor
+from trainwright.support import arguments as numbers
 
 
 def _computed(operation: str, x: Any, y: Any, negate: bool = False, alpha: Any = 1) -> Tensor:
@@ -172,6 +173,8 @@ def clamp(input: MCTensor, min: Any = None, max: Any = None) -> MCTensor:
     """Limit numbers to a range; each limit may be any kind of operand, and NaN gives NaN."""
     if min is None and max is None:
         raise RuntimeError("clamp needs min, max or both")
+    # ``!=`` of numpy's numbers is a truth value that tensors do not take.
+    min, max = numbers.plain(min), numbers.plain(max)
     if min is not None:
         input = where((input < min) | (min != min), min, input)
     return input if max is None else where((input > max) | (max != max), max, input)

@@ -42,8 +42,8 @@ def leading(x: Any, dtype: torch.dtype | None = None) -> Any:
     """
     if isinstance(x, MCTensor):
         return x.fc if dtype is None else _whole(x, dtype)
-    if isinstance(x, Fraction | Decimal):
-        return float(x)
+    if isinstance(x, Fraction | Decimal) or (isinstance(x, int) and abs(x) >= 1 << 63):
+        return float(x)  # torch takes integers of 64 bits
     return x.to(dtype) if dtype and isinstance(x, Tensor) and x.is_floating_point() else x
 
 

@@ -6,7 +6,10 @@ operator without a rule raises an error: nothing becomes a float silently.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from itertools import repeat
+from math import inf
+from numbers import Real
 from typing import Any, Self
 
 import torch
@@ -16,7 +19,7 @@ from torch._ops import OpOverload
 from trainwright.posit.exactness import carrier
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators import IN_PLACE, OUT, RULES, UncoveredError
-from trainwright.posit.operators.registry import FloatMask, operator
+from trainwright.posit.operators.registry import FloatMask, number, operator
 from trainwright.posit.overrides import OVERRIDES
 from trainwright.posit.rounding import round_to
 from trainwright.support.graphs import skipped_by_dynamo
@@ -61,6 +64,35 @@ _MASKED = {operator(name) for name in ("add.Tensor", "add_.Tensor", "baddbmm")}
 _OUTSIDE_GRAPHS = skipped_by_dynamo("posits have no graph: operators compute codes in Python")
 
 
+_EXACT = 1 << 53
+"""Magnitude up to which float64, as which torch passes on numbers, has every integer."""
+
+
+def _is_inexact(x: Any) -> bool:
+    """Return whether ``x`` is a number that torch may round to float64 before the format does."""
+    if isinstance(x, Tensor | float):
+        return False
+    return not -_EXACT <= x <= _EXACT if isinstance(x, int) else isinstance(x, Real | Decimal)
+
+
+def _rounded(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Round such numbers among the arguments of a function to the format of its posits."""
+    given = (*args, *kwargs.values())
+    if not any(map(_is_inexact, given)):
+        return args, kwargs
+    each = (y for x in given for y in (x if isinstance(x, list | tuple) else (x,)))
+    fmt = next((x.fmt for x in each if isinstance(x, GridTensor)), None)
+
+    def once(x: Any) -> Any:
+        if fmt is None or not _is_inexact(x):
+            return x
+        return float(x) if x in (inf, -inf) else number(x, fmt)
+
+    return tuple(map(once, args)), {name: once(x) for name, x in kwargs.items()}
+
+
 class GridTensor(Tensor):
     """Values on the grid of ``fmt``, in its carrier type; operators round to the format."""
 
@@ -78,7 +110,8 @@ class GridTensor(Tensor):
         """Run a function of torch unchanged, or its override; see ``overrides``."""
         with torch._C.DisableTorchFunctionSubclass():
             call: Any = OVERRIDES.get(func, func)
-            return call(*args, **(kwargs or {}))
+            args, kwargs = _rounded(args, kwargs or {})
+            return call(*args, **kwargs)
 
     @classmethod
     def of_values(cls, values: Tensor, fmt: PositFormat) -> Self:

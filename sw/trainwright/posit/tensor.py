@@ -173,12 +173,13 @@ def _rounded(data: Any, fmt: PositFormat) -> Any:
     data = plain(data)
     if isinstance(data, list | tuple):
         return [_rounded(x, fmt) for x in data]
-    if (
-        getattr(getattr(data, "dtype", None), "kind", None) in ("i", "u")
-        and (abs(data) > 2**53).any()
+    kind = getattr(getattr(data, "dtype", None), "kind", None)
+    is_wide = kind == "f" and data.dtype.itemsize > 8  # numpy's longdouble
+    if getattr(data, "shape", ()) and (
+        is_wide or (kind in ("i", "u") and (abs(data) > 2**53).any())
     ):
         return _rounded(data.tolist(), fmt)
-    return number(data, fmt) if isinstance(data, int | Fraction | Decimal) else data
+    return number(data, fmt) if is_wide or isinstance(data, int | Fraction | Decimal) else data
 
 
 def _rebuilt(values: Tensor, fmt: PositFormat, requires_grad: bool, parameter: bool) -> PositTensor:
