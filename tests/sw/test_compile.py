@@ -351,6 +351,19 @@ def test_parameters_names_copies_and_pickles_are_those_of_the_module():
     assert single(x).shape == (16, 10) and not single.eval().module.training
 
 
+def test_gradients_in_evaluation_of_a_loaded_model_are_those_of_the_saved():
+    torch.manual_seed(0)
+    saved, loaded = (compile(_model(), batch=16) for _ in range(2))
+    for size in (1.0, 8.0):  # exponents move in the second step
+        saved(size * torch.rand(16, 64)).square().sum().backward()
+    loaded.load_state_dict(saved.state_dict())
+    x = torch.rand(16, 64)
+    for model in (saved.eval(), loaded.eval()):
+        model.zero_grad()
+        model(x).square().sum().backward()
+    assert all(map(torch.equal, _gradients(saved), _gradients(loaded)))
+
+
 def test_compiled_again_for_another_batch():
     model = compile(_model(), batch=16)
     again = compile(model, batch=32)

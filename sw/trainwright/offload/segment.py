@@ -508,7 +508,8 @@ class Segment:
         follows = call.follows and bool(whole.any()) and not few
         if call.follows:
             self._watch_gradients(gradients)
-        step, scales = self._step, self._step_scales()
+        # Exponents of a step are those before its moves; a pass in evaluation is of no step.
+        step, scales = self._step, self._step_scales() if call.follows else self.scales
         known = {str(end) for end in ends} <= self._ends.keys()
         chosen = follows and step.chosen_by not in (None, call.whole)
         if few or chosen or not (known and self.runner.is_calibrated(scales)):
