@@ -116,7 +116,7 @@ def test_seed_out_of_range_raises_and_one_of_numpy_is_an_integer():
     assert type(require_seed(np.uint8(3))) is int
 
 
-@pytest.mark.parametrize("lr", [math.inf, math.nan, 0, -1e-3])
+@pytest.mark.parametrize("lr", [math.inf, math.nan, 0, -1e-3, True])
 def test_adam_rate_that_is_not_finite_and_positive_raises(lr):
     with pytest.raises(ValueError, match="lr must be a finite number over 0, not"):
         tnn.Adam([torch.nn.Parameter(torch.ones(2))], lr)
@@ -332,7 +332,7 @@ def test_layer_sizes_without_an_order_raise(sizes):
             tnn.TTLinear(64, 64, rank=2, **{name: sizes, other: [8, 8]})
 
 
-@pytest.mark.parametrize("rank", [[True], np.array(4.5), {4}])
+@pytest.mark.parametrize("rank", [[True], [None], ["4"], np.array(4.5), {4}])
 def test_layer_rank_that_is_no_list_of_integers_raises(rank):
     with pytest.raises(NetworkError, match="rank must be at least 1, a list of ranks"):
         tnn.TTLinear(64, 64, rank=rank, order=2)
@@ -410,3 +410,61 @@ def test_option_of_own_data_that_is_none_raises(name, value):
 def test_name_of_another_type_raises_the_error_of_an_unknown_one(find, kind, value):
     with pytest.raises(kind, match=str(value)):
         find(value)
+
+
+def test_layer_order_of_zero_raises_next_to_a_list_of_ranks():
+    with pytest.raises(NetworkError, match="order must be an integer of at least 2, not 0"):
+        tnn.TTLinear(64, 64, rank=[4], order=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("padding", "valid"), ("padding", "same"), ("padding", 2), ("padding_mode", "reflect"),
+     ("stride", np.array([2, 1])), ("dilation", 2)],
+)  # fmt: skip
+def test_convolution_option_set_later_is_that_of_torch(name, value):
+    layer = tnn.TTConv2d(3, 8, 3, padding=1, rank=3, numbers="float32")
+    dense, x = layer.to_dense(), torch.randn(2, 3, 7, 7)
+    setattr(layer, name, value)
+    setattr(dense, name, value if isinstance(value, str | int) else tuple(value))
+    if name == "padding_mode":  # torch computes its padding in the constructor
+        dense._reversed_padding_repeated_twice = [1, 1, 1, 1]
+    torch.testing.assert_close(layer(x), dense(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value"),
+    [
+        (lambda: tnn.TTConv2d(4, 8, 3), "groups", 2),
+        (lambda: tnn.TTConv2d(4, 8, 3), "padding", "vaild"),
+        (lambda: tnn.TTConv2d(4, 8, 3), "padding_mode", "Zeros"),
+        (lambda: tnn.TTConv2d(4, 8, 3), "stride", 0),
+        (lambda: tnn.TTEmbedding(64, 8), "max_norm", 1.0),
+        (lambda: tnn.TTEmbedding(64, 8), "scale_grad_by_freq", True),
+        (lambda: tnn.TTEmbedding(64, 8), "sparse", True),
+        (lambda: tnn.TTMultiheadAttention(16, 2), "add_zero_attn", True),
+        (lambda: tnn.TTLayerNorm(8), "eps", math.nan),
+        (lambda: tnn.TTLinear(64, 8), "numbers", "fixd"),
+    ],
+)
+def test_layer_option_set_later_that_it_lacks_raises(make, name, value):
+    layer = make()
+    before = getattr(layer, name)
+    with pytest.raises(ValueError, match=name):
+        setattr(layer, name, value)
+    assert getattr(layer, name) == before
+
+
+def test_layer_numbers_set_later_are_those_of_set_numbers():
+    layers = [tnn.TTLinear(32, 16, rank=3) for _ in range(2)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    layers[0].set_numbers("activation=posit(8,0)")
+    layers[1].numbers = layers[0].numbers
+    x = torch.randn(4, 32)
+    assert torch.equal(layers[0](x), layers[1](x))
+
+
+@pytest.mark.parametrize("dropout", [True, "0.5", None, torch.ones(1)])
+def test_attention_dropout_that_is_no_number_raises(dropout):
+    with pytest.raises(NetworkError, match="dropout must be a probability"):
+        tnn.TTMultiheadAttention(16, 2, dropout)

@@ -25,7 +25,7 @@ class Adam(ClosureOptimizer):
     """
 
     def __init__(self, params: Any, lr: float = 1e-3) -> None:
-        if not isinstance(lr, Real | torch.Tensor) or not 0 < lr < inf:
+        if isinstance(lr, bool) or not isinstance(lr, Real | torch.Tensor) or not 0 < lr < inf:
             raise ValueError(f"lr must be a finite number over 0, not {lr!r}")
         super().__init__(params, {"lr": lr})
 

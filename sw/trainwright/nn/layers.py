@@ -12,8 +12,25 @@ from trainwright.nn.shapes import image_sizes, kernel_sizes, likely
 from trainwright.nn.straight_through import straight_through
 from trainwright.nn.tensor_train import Device, Numbers, Rank, TensorTrain, require_reals
 from trainwright.nn.untyped import elsewhere, recording, require_features, traced
-from trainwright.support.arguments import is_size, plain, takes_numpy_sizes
+from trainwright.support.arguments import is_size, plain, plain_sizes, takes_numpy_sizes
 from trainwright.support.text import amount
+
+
+class Lacking:
+    """Option of a torch layer that tensor trains lack: torch's default, and no other value."""
+
+    def __init__(self, default: object, reason: str) -> None:
+        self.default, self.reason = default, reason
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, layer: object, owner: type) -> Any:
+        return self.default
+
+    def __set__(self, layer: object, value: object) -> None:
+        if value is not self.default and value != self.default:
+            raise NetworkError(f"{self.name}={value!r}: {self.reason}")
 
 
 class TTLinear(TensorTrain):
@@ -131,19 +148,6 @@ PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 _PADDING_MODES = get_args(PaddingMode)
 
 
-def _check_choices(groups: object, padding_mode: str) -> None:
-    if groups != 1:
-        raise NetworkError(
-            f"groups={groups!r}: a tensor-train kernel joins all channels; keep torch.nn.Conv2d "
-            "for a grouped convolution (from_torch does), or split the channels over several "
-            "TTConv2d"
-        )
-    if padding_mode not in _PADDING_MODES:
-        raise NetworkError(
-            f"padding_mode must be one of {', '.join(_PADDING_MODES)}, not {padding_mode!r}"
-        )
-
-
 def _check_convolution(
     outputs: Sequence[int], inputs: Sequence[int], rows: int, places: int, channels: int
 ) -> None:
@@ -173,6 +177,16 @@ class TTConv2d(TensorTrain):
     """
 
     feature_axis, sample_dims = -3, (3, 3)
+    kernel_size: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: str | tuple[int, int]
+    padding_mode: PaddingMode
+    groups = Lacking(
+        1,
+        "a tensor-train kernel joins all channels; keep torch.nn.Conv2d for a grouped convolution "
+        "(from_torch does), or split the channels over several TTConv2d",
+    )
 
     @takes_numpy_sizes
     def __init__(
@@ -198,7 +212,6 @@ class TTConv2d(TensorTrain):
     ) -> None:
         if not is_size(in_channels):
             raise NetworkError(f"in_channels must be at least 1, not {in_channels!r}")
-        _check_choices(groups, padding_mode)
         kernel = _pair("kernel_size", kernel_size, 1)
         places = prod(kernel)
         if outputs is None and inputs is None:
@@ -214,11 +227,22 @@ class TTConv2d(TensorTrain):
             order=order, bias=bias, relu=relu, numbers=numbers, device=device, dtype=dtype,
         )  # fmt: skip
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size = kernel
-        self.padding_mode: PaddingMode = padding_mode
-        self.stride = _pair("stride", stride, 1)
-        self.dilation = _pair("dilation", dilation, 1)
-        self.padding = _padding_of(padding, kernel, self.stride, self.dilation)
+        self.kernel_size, self.padding_mode = kernel, padding_mode
+        options: Any = stride, dilation, padding  # checked where they are set
+        self.stride, self.dilation, self.padding = options
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; options of torch's convolution are checked as in the constructor."""
+        if name in ("stride", "dilation"):
+            value = _pair(name, plain_sizes(value), 1)
+        elif name == "padding":
+            sizes = self.kernel_size, self.stride, self.dilation
+            value = _padding_of(plain_sizes(value), *sizes)
+        elif name == "padding_mode" and value not in _PADDING_MODES:
+            raise NetworkError(
+                f"padding_mode must be one of {', '.join(_PADDING_MODES)}, not {value!r}"
+            )
+        super().__setattr__(name, value)
 
     def _weight_of(self, dense: torch.Tensor) -> torch.Tensor:
         """Return W (O, kh kw C) as the kernel (O, C, kh, kw)."""
@@ -323,7 +347,7 @@ class TTLayerNorm(TensorTrain):
 
     @eps.setter
     def eps(self, value: float) -> None:
-        if value > MOST_EPSILON:
+        if not 0 <= value <= MOST_EPSILON:
             raise ValueError(
                 f"TTLayerNorm adds no epsilon, and eps={value!r} would change results: use "
                 "torch.nn.LayerNorm (trainwright.to_torch gives these)"
@@ -431,6 +455,9 @@ class TTEmbedding(TensorTrain):
     """
 
     sample_dims = 0, 1
+    max_norm = Lacking(None, "it rewrites rows, which factors do not hold; keep torch.nn.Embedding")
+    scale_grad_by_freq = Lacking(False, "factors have no gradient for each row")
+    sparse = Lacking(False, "factors have dense gradients")
 
     @takes_numpy_sizes
     def __init__(

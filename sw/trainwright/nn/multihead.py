@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from numbers import Real
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from trainwright.network import NetworkError
 from trainwright.nn.attention import as_bool, attend, check_operands
-from trainwright.nn.layers import TTLinear
+from trainwright.nn.layers import Lacking, TTLinear
 from trainwright.nn.tensor_train import Device, Numbers, Rank
 from trainwright.nn.untyped import require_tensor, traced
 from trainwright.support.arguments import flag, is_size, takes_numpy_sizes
@@ -34,6 +35,7 @@ class TTMultiheadAttention(torch.nn.Module):
     (torch.Size([2, 5, 64]), torch.Size([2, 5, 5]))
     """
 
+    add_zero_attn = Lacking(False, "TTMultiheadAttention adds no token")
     in_proj_weight = in_proj_bias = None
     _qkv_same_embed_dim = False
     # torch's transformers read these three, and then call the module, not their own kernel.
@@ -58,7 +60,7 @@ class TTMultiheadAttention(torch.nn.Module):
                 raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
         if embed_dim % num_heads:
             raise NetworkError(f"{num_heads} heads do not divide {embed_dim} features")
-        if not 0 <= dropout <= 1:
+        if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0 <= dropout <= 1:
             raise NetworkError(f"dropout must be a probability, not {dropout!r}")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.batch_first = flag("batch_first", batch_first)

@@ -105,7 +105,7 @@ def likely(rank: int | Sequence[int] | str, order: int | None) -> tuple[int, int
     _require_rank(rank)
     if isinstance(rank, int | str):
         return rank if isinstance(rank, int) else START_RANK, order
-    return max(rank, default=START_RANK), order or len(rank) + 1
+    return max(rank, default=START_RANK), len(rank) + 1 if order is None else order
 
 
 def _best(
@@ -204,6 +204,6 @@ def bond_ranks(
 def _require_rank(rank: object) -> None:
     """Raise ``NetworkError`` unless ``rank`` is one; ranks of a list are compared with bounds."""
     parts: Any = rank
-    several = type(parts) in (list, tuple) and not any(isinstance(r, bool) for r in parts)
+    several = type(parts) in (list, tuple) and all(type(r) is int for r in parts)
     if not (is_size(rank, 1) or several or (isinstance(rank, str) and rank == "auto")):
         raise NetworkError(f'rank must be at least 1, a list of ranks or "auto", not {rank!r}')

@@ -136,7 +136,8 @@ class TensorTrain(torch.nn.Module):
         bias, relu = flag("bias", bias), flag("relu", relu)
         if dtype is not None and not is_real_type(dtype):
             raise NetworkError(f"dtype must be a real floating-point type, not {dtype!r}")
-        self.rows, self.columns, self.numbers = rows, columns, formats_of(numbers)
+        self.rows, self.columns = rows, columns
+        self.__dict__["numbers"] = formats_of(numbers)
         self.relu = relu
         if (outputs is None) != (inputs is None) or (outputs is not None and order is not None):
             raise NetworkError("give outputs and inputs together, or order alone, or none of these")
@@ -194,13 +195,22 @@ class TensorTrain(torch.nn.Module):
         >>> layer.widths.factor
         8
         """
-        before, self.numbers = self.numbers, formats_of(numbers)
+        before, self.__dict__["numbers"] = self.numbers, formats_of(numbers)
         self._make_quantisers()
         if not self._is_rounded:
             return
         if before.widths.is_float or before.format("factor") != self._factor_format():
             self._suit_exponents()
             self.clip()
+
+    @property
+    def numbers(self) -> NumberFormats:
+        """Formats of each class of numbers; setting them is ``set_numbers``."""
+        return self.__dict__["numbers"]
+
+    @numbers.setter
+    def numbers(self, value: Numbers) -> None:
+        self.set_numbers(value)
 
     @property
     def widths(self) -> Widths:

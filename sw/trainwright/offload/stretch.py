@@ -192,15 +192,14 @@ def window_of(layer: TTConv2d) -> Window:
     """Return the windows of a convolution; ``NetworkError`` for windows the accelerator lacks."""
     if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
         raise NetworkError("the accelerator pads both ends of an axis alike, with zeros")
-    return Window(pair_of(layer.kernel_size), pair_of(layer.stride), pair_of(layer.padding))
+    return Window(layer.kernel_size, layer.stride, layer.padding)
 
 
 def options_of(layer: ProgramLayer) -> tuple[object, ...]:
     """Return what users may change in a compiled layer next to ranks and numbers."""
     if not isinstance(layer, TTConv2d):
         return (layer.bias is None,)
-    padding = layer.padding if isinstance(layer.padding, str) else pair_of(layer.padding)
-    return layer.bias is None, pair_of(layer.kernel_size), pair_of(layer.stride), padding
+    return layer.bias is None, layer.kernel_size, layer.stride, layer.padding
 
 
 def pair_of(value: Any) -> tuple[int, int]:

@@ -444,7 +444,7 @@ def why_not(module: torch.nn.Module) -> str:
         return f"it is in {module.numbers.coded[0][1]}, and LayerNorm takes fixed point alone"
     if not isinstance(module, TTConv2d):
         return ""
-    if pair_of(module.dilation) != (1, 1):
+    if module.dilation != (1, 1):
         return f"the accelerator has no dilation {module.dilation}"
     try:
         window_of(module)
