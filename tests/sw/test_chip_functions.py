@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from slowly import mostly_slow
 
 from trainwright.accelerator.counted import counted
 from trainwright.compiler import compile_step
@@ -144,19 +145,21 @@ def network_of_input(*tables):
 LAST = {"inputs": [8, 8], "outputs": [4, 4], "ranks": [4], "relu": False}
 
 
-@pytest.mark.parametrize("batch", (16, 32))
-@pytest.mark.parametrize(
-    "tables",
-    (
-        [{"function": "tanh"}, LAST],
-        [{"norm": "layer"}, LAST],
-        [{"function": "softmax"}, LAST],
-        [{"norm": "layer"}, {"scale": 64}],
-    ),
-    ids=("tanh", "norm", "softmax", "no contraction"),
+OF_IMAGES = {
+    "tanh": [{"function": "tanh"}, LAST],
+    "norm": [{"norm": "layer"}, LAST],
+    "softmax": [{"function": "softmax"}, LAST],
+    "no contraction": [{"norm": "layer"}, {"scale": 64}],
+}
+
+
+@mostly_slow(
+    "name, batch",
+    product(OF_IMAGES, (16, 32)),
+    lambda name, batch: (name == "tanh") == (batch == 32),
 )
-def test_training_alone_of_a_function_of_the_image_equals_the_host(tables, batch):
-    network = network_of_input(*tables)
+def test_training_alone_of_a_function_of_the_image_equals_the_host(name, batch):
+    network = network_of_input(*OF_IMAGES[name])
     with counted(GoldenAccelerator(ALONE, memory_bytes=1 << 20)) as golden:
         alone = trained(network, ResidentEngine(golden), batch=batch)
     expected = trained(network, host(network, batch), batch=batch).state
@@ -202,7 +205,12 @@ def overlapping():
 
 @pytest.mark.parametrize(
     "network",
-    (halves(), halves(widths={"activation": 11}), coloured(), overlapping()),
+    (
+        halves(),
+        pytest.param(halves(widths={"activation": 11}), marks=pytest.mark.slow),
+        coloured(),
+        overlapping(),
+    ),
     ids=("parts", "wide-parts", "channels", "overlapping-pool"),
 )
 def test_training_alone_of_other_inputs_equals_the_host_and_writes_nothing(network):

@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
+from slowly import mostly_slow
 from test_chip_step import Other, only
 from test_dropout import tables
 from test_many_classes import of_images, of_tokens
@@ -48,8 +50,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("lanes", [pytest.param(8, marks=pytest.mark.slow), 4])
-@pytest.mark.parametrize("name", CASES)
+@mostly_slow(
+    "name, lanes",
+    product(CASES, (8, 4)),
+    lambda name, lanes: lanes == 4 and name != "whole rows of samples",
+)
 def test_chip_step_of_few_lanes_has_the_bits_of_the_definitions(name, lanes):
     network, batch = CASES[name]
     other = Other(alone(lanes), memory_bytes=1 << 21)
@@ -70,7 +75,11 @@ def test_training_by_8_lanes_ends_with_the_bits_of_16_lanes(capsys, tmp_path):
     assert {result["update_place"] for result in results} == {"alone"}
 
 
-@pytest.mark.parametrize("kept", [((1, 4), (0, 2, 9), (5,)), (range(5), (8, 9), range(6))])
+@mostly_slow(
+    "kept",
+    [((1, 4), (0, 2, 9), (5,)), (range(5), (8, 9), range(6))],
+    quick=[((1, 4), (0, 2, 9), (5,))],
+)
 def test_chip_step_of_columns_left_with_gaps_moves_them_over_rows_of_8_lanes(kept):
     state = weakened(random_state(THREE, 4))
     only(state, kept)

@@ -42,7 +42,7 @@ def test_resident_run_of_ranks_over_the_lanes_has_the_bits_of_the_definitions(cu
     assert all(now < before for now, before in zip(left, (4, 20, 17), strict=True))
 
 
-@pytest.mark.parametrize("rank", [7, 20])
+@pytest.mark.parametrize("rank", [7, pytest.param(20, marks=pytest.mark.slow)])
 def test_resident_run_of_bonds_of_rank_1_has_the_bits_of_the_definitions(rank):
     """Columns of a bond of one row, or of two, are cut behind a bond of one column."""
     network = RANKED.with_ranks(((1, rank), (1,)))
@@ -53,7 +53,7 @@ def test_resident_run_of_bonds_of_rank_1_has_the_bits_of_the_definitions(rank):
 @pytest.mark.parametrize(
     "kept",
     [
-        (range(4), range(20), range(17)),
+        pytest.param((range(4), range(20), range(17)), marks=pytest.mark.slow),
         ((0, 2, 3), (1, *range(3, 19)), range(16)),  # 17 and 16 columns left
         (range(4), (0, 3, 17, 18), (15, 16)),
     ],

@@ -101,7 +101,7 @@ def test_step_moves_rows_of_the_state():
     ("network", "plan"),
     [
         *zip((DIGITS.with_ranks(((5,), (7,))), odd()), IN_ROWS, strict=True),
-        (WIDE, AUTO),
+        pytest.param(WIDE, AUTO, marks=pytest.mark.slow),
         (wide(256, 100), AUTO),  # outputs of no class
     ],
     ids=("digits-auto", "odd-small", "wide-auto", "wider-auto"),

@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from slowly import mostly_slow
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.check.training import check_training, random_state, weakened
@@ -111,8 +112,10 @@ PARTS = network_from_dict({
 })  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("network", "batch"), [(DIGITS, 1), (DIGITS, 7), (DIGITS, 20), (PARTS, 5), (PARTS, 40)]
+@mostly_slow(
+    "network, batch",
+    [(DIGITS, 1), (DIGITS, 7), (DIGITS, 20), (PARTS, 5), (PARTS, 40)],
+    quick=[(DIGITS, 1), (DIGITS, 20), (PARTS, 40)],
 )
 def test_chip_step_takes_batches_that_fill_no_row(network, batch):
     """Whole rows of samples and the last one read biases of their own, which all move."""

@@ -8,6 +8,7 @@ from function_networks import image_network, two_layers, with_functions
 from graph_cases import colour_network, graph_network
 from group_cases import require_exact
 from sequence_networks import classifier, decoder, dropping_classifier, small_encoder
+from slowly import mostly_slow
 from test_overlapping_pools import CASES as POOLS
 from test_overlapping_pools import pooling
 
@@ -86,12 +87,12 @@ def test_network_without_functions_has_no_tensor_in_fixed_point_but_biases():
     assert {t.name for t in tensors if not t.format.coded} == {"l1.b", "l2.b"}
 
 
-@pytest.mark.parametrize("formats", FORMATS)
+@mostly_slow("formats", FORMATS, quick=(*FORMATS[:2], FORMATS[-1]))
 def test_encoder_in_coded_formats_has_the_values_of_its_graph(formats):
     require_golden(small_encoder().with_formats(formats), 1)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@mostly_slow("seed", range(6), quick=range(3))
 def test_random_networks_with_functions_in_coded_formats_have_the_values_of_their_graphs(seed):
     draw = random.Random(f"coded {seed}")
     network, batch = colour_network(seed) if seed % 3 == 1 else graph_network(seed, windows=False)

@@ -2,9 +2,11 @@
 
 import re
 import warnings
+from itertools import product
 
 import pytest
 import torch
+from slowly import mostly_slow
 from torch.nn.functional import scaled_dot_product_attention as attention
 
 import trainwright
@@ -103,14 +105,20 @@ MASKS["padding"] = MASKS["padding"][:, None, None]
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("function", (viewed, permuted, unflattened, spread))
+@mostly_slow(
+    "function, mask",
+    product((viewed, permuted, unflattened, spread), MASKS),
+    lambda function, mask: (mask == "none") == (function in (viewed, spread)),
+)
 def test_compiled_attention_between_views_is_one_program(function, mask):
     assert follows_torch(function, MASKS[mask])
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("function", (over_heads, mixed_heads, of_floats, scaled))
+@mostly_slow(
+    "function, mask",
+    product((over_heads, mixed_heads, of_floats, scaled), MASKS),
+    lambda function, mask: mask == "none",
+)
 def test_compiled_attention_of_another_kind_stays_in_torch(function, mask):
     assert not follows_torch(function, MASKS[mask])
 

@@ -1,9 +1,11 @@
 """Masks of attention in PyTorch, and in the programs of compiled models."""
 
 import copy
+from itertools import product
 
 import pytest
 import torch
+from slowly import mostly_slow
 from torch.nn.functional import scaled_dot_product_attention
 
 import trainwright
@@ -56,8 +58,11 @@ def gradients(model, x, steps=1, weights=WEIGHTS, **masks):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("causal", (False, True))
-@pytest.mark.parametrize("name", given_masks(3))
+@mostly_slow(
+    "name, causal",
+    product(given_masks(3), (False, True)),
+    lambda name, causal: causal == (name in ("mask", "both")),
+)
 def test_compiled_masked_attention_is_one_program_near_torch(name, causal):
     """Seven sequences in batches of four, of which the last one is filled up."""
     torch.manual_seed(0)
@@ -219,13 +224,10 @@ def as_numbers(mask):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    ("name", "norm_first"),
-    [(name, False) for name in FORMS]
-    + [
-        pytest.param(name, True, marks=[] if name == "both" else [pytest.mark.slow])
-        for name in FORMS
-    ],
+@mostly_slow(
+    "name, norm_first",
+    product(FORMS, (False, True)),
+    quick=[("row without keys", False), ("masks of heads", False), ("both", True)],
 )
 def test_compiled_encoder_layer_takes_masks_of_numbers_as_bool_ones(name, norm_first):
     """Make one program, of the same bits; near torch, a query without keys finds zeros."""

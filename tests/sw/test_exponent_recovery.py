@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from slowly import mostly_slow
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
@@ -66,7 +67,11 @@ def data(seed: int, count: int = BATCH) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.randint(0, 10, (count,), generator=generator)
 
 
-@pytest.mark.parametrize(("compiled", "seed"), [(False, 0), (False, 3), (False, 11), (True, 0)])
+@mostly_slow(
+    "compiled, seed",
+    [(False, 0), (False, 3), (False, 11), (True, 0)],
+    quick=[(False, 0), (True, 0)],
+)
 def test_exponents_of_layers_reach_random_magnitudes_in_ten_steps(
     compiled: bool, seed: int
 ) -> None:
@@ -296,7 +301,7 @@ def trained_twice(factor: float, *, compiled: bool) -> tuple[list[float], set[st
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
-@pytest.mark.parametrize("factor", [5.0, 100.0, 1000.0])
+@mostly_slow("factor", [5.0, 100.0, 1000.0], quick=(5.0, 1000.0))
 def test_calls_with_inputs_of_two_sizes_keep_bits_of_both(factor: float, compiled: bool) -> None:
     errors, lost = trained_twice(factor, compiled=compiled)
     assert max(errors) < 0.12  # with inputs that saturate or round to 0, 0.41 to 1

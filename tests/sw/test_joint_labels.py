@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from sequence_networks import classifier
+from slowly import mostly_slow
 from test_text_training import toml, written
 from test_word_labels import attention_alone, folder, same_in_all_places
 
@@ -161,7 +162,7 @@ def test_folder_gives_a_joint_network_both_labels(folder):
         check_fit(network, many)
 
 
-@pytest.mark.parametrize("heads", [("intent", "tag"), ("tag", "intent")])
+@mostly_slow("heads", [("intent", "tag"), ("tag", "intent")], quick=[("intent", "tag")])
 def test_joint_update_on_chip_has_same_bits_in_all_places(folder, heads):
     """Over the end of an epoch, by the definitions and alone: the host writes nothing."""
     network = joint(heads=heads)
@@ -180,17 +181,17 @@ def test_joint_update_on_chip_has_same_bits_in_all_places(folder, heads):
 @pytest.mark.parametrize(
     ("keys", "batch"),
     [
-        ({"tokens": 16}, 1),
-        ({"classes": 20, "tags": (5, 4), "intents": (20, 7)}, 18),
+        ({"classes": 20, "tags": (5, 4), "intents": (20, 7), "heads": ("tag", "intent")}, 18),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
+                ({"tokens": 16}, 1),
                 ({"tokens": 5, "intents": (6, 3), "classes": 6, "tags": (3, 2)}, 3),
                 ({"classes": 150, "tags": (15, 10), "intents": (12, 12)}, 2),
             )
         ),
     ],
-    ids=("one line", "more lines than lanes", "larger head of lines", "two bytes"),
+    ids=("more lines than lanes", "one line", "larger head of lines", "two bytes"),
 )
 def test_check_of_a_joint_network_finds_the_bits_of_the_definitions(keys, batch):
     golden = GoldenAccelerator(WIDE, memory_bytes=1 << 24)

@@ -172,7 +172,9 @@ def test_sums_in_parts_are_exact():
 
 
 @pytest.mark.parametrize(
-    ("network", "most"), [(load_network("digits"), 15_100), (LOW, 161_000)], ids=("digits", "low")
+    ("network", "most"),
+    [(load_network("digits"), 15_100), pytest.param(LOW, 161_000, marks=pytest.mark.slow)],
+    ids=("digits", "low"),
 )
 def test_networks_are_exact_and_fast(network, most):
     step = checked(network, 64, DEFAULT)

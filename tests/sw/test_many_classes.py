@@ -57,7 +57,9 @@ def test_two_digits_of_a_label_give_its_number(classes):
     [
         (of_images(129, (13, 10)), 16, "cross-entropy"),
         (of_images(300, (20, 16)), 32, "squared-error"),
-        (of_tokens(130, [13, 10], words=False), 3, "cross-entropy"),
+        pytest.param(
+            of_tokens(130, [13, 10], words=False), 3, "cross-entropy", marks=pytest.mark.slow
+        ),
         (of_tokens(300, [20, 15], words=True), 2, "cross-entropy"),
     ],
     ids=("images", "squared errors", "sequences", "words"),

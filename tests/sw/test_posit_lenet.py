@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from slowly import mostly_slow
 
 from trainwright import cli
 from trainwright.data import DataSet, load_data_set
@@ -71,7 +72,9 @@ def test_every_arithmetic_learns(name, small, tmp_path):
         assert epochs[-1].accuracy > 0.9
 
 
-@pytest.mark.parametrize("name", ["posit(16,2)-sequential", "mixed-quire", "float32"])
+@mostly_slow(
+    "name", ["posit(16,2)-sequential", "mixed-quire", "float32"], quick=["mixed-quire", "float32"]
+)
 def test_posit_lenet_interrupted_run_goes_on_as_if_it_had_not_been(name, small, tmp_path):
     kind = arithmetic(name)
     settings = RunSettings("small", kind.name, 96, batch=16)
@@ -130,17 +133,17 @@ def test_figure_2_by_the_command(tmp_path, capsys):
     assert len(json.loads((out / "results.json").read_text())["figure-2"]) == 5
 
 
-def test_training_by_the_command(tmp_path, capsys, data_root):
+def test_training_by_the_command(tmp_path, capsys, folder):
     pytest.importorskip("matplotlib")
     options = ["--experiment", "figure-9", "--arithmetic", "posit(16,2)", "--arithmetic", "float32",
-               "--epochs", "1", "--images", "320", "--data", str(data_root)]  # fmt: skip
+               "--epochs", "1", "--images", "64", "--data", str(folder)]  # fmt: skip
     command = ["reproduce", "posit", *options, "--out", str(tmp_path), "--json"]
     assert cli.main(command) == 0
     streams = capsys.readouterr()
     figure = json.loads(streams.out)["figure-9"]
-    assert figure["images"] == 320 and list(figure["runs"]) == ["posit(16,2)-quire", "float32"]
+    assert figure["images"] == 64 and list(figure["runs"]) == ["posit(16,2)-quire", "float32"]
     assert all(len(run) == 1 for run in figure["runs"].values())
-    assert "320 of 320, epoch 1, test" in streams.err
+    assert "64 of 64, epoch 1, test" in streams.err
     assert (tmp_path / "figure-9.png").exists() and "Figure 9" in (
         tmp_path / "tables.md"
     ).read_text()

@@ -42,7 +42,13 @@ def check(got, want, fmt):
 
 
 MODES = ("sequential", "quire")
-PATHS = [pytest.param(fmt, MODES, "native", id=f"{fmt}-native") for fmt in FORMATS]
+PATHS = [
+    pytest.param(
+        fmt, MODES, "native", id=f"{fmt}-native",
+        marks=[pytest.mark.slow] if fmt == PositFormat(16, 1) else [],
+    )
+    for fmt in FORMATS
+]  # fmt: skip
 PATHS += [
     pytest.param(
         fmt, (mode,), "torch", id=f"{fmt}-torch-{mode}",

@@ -6,6 +6,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from slowly import mostly_slow
 
 from trainwright import posit
 from trainwright.posit import PositError, PositFormat, PositTensor
@@ -49,8 +50,15 @@ def _check_outcome(compute, plain, ours, tolerance):
 
 @pytest.mark.filterwarnings("ignore:Using a target size", "ignore:.*degrees of freedom")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("fmt", FORMATS, ids=str)
-@pytest.mark.parametrize("mode", ["sequential", "quire"])
+@mostly_slow(
+    "posit_path, mode, fmt",
+    itertools.product(("native", "torch"), ("sequential", "quire"), FORMATS),
+    lambda path, mode, fmt: (
+        path == "native" or (mode, fmt.n) in (("sequential", 16), ("quire", 32))
+    ),
+    indirect=["posit_path"],
+    ids=str,
+)
 def test_function_of_any_size_has_torchs_shape_and_values(fmt, shape, mode, posit_path):
     generator = torch.Generator().manual_seed(1)
     ours = PositTensor(torch.randn(shape, generator=generator, dtype=torch.float64), fmt)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from slowly import mostly_slow
 from test_onchip_training import SETTINGS, driver, same
 
 from trainwright.accelerator import AcceleratorError
@@ -171,7 +172,7 @@ def test_resident_training_rejects_settings_before_running(data, chosen, message
         trainer(initial_state(load_network("digits"), chosen), data)
 
 
-@pytest.mark.parametrize("chosen", [CROSS, SQUARED, replace(CROSS, batch=96)])
+@mostly_slow("chosen", [CROSS, SQUARED, replace(CROSS, batch=96)], quick=[CROSS, SQUARED])
 def test_resident_training_test_set_is_classified_by_the_accelerator(data, chosen):
     """Loss and correct samples equal the host's, batch by batch.
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sequence_networks import classifier, encoder_tables, encoders_768, small_encoder
+from slowly import mostly_slow
 from test_lowering import checked
 
 from trainwright.check.step import check_step, random_inputs
@@ -87,7 +88,7 @@ def test_function_over_tokens_with_padding_is_rejected(tmp_path):
         network_from_dict({**tables, "kernels": [str(file)], "padding": True})
 
 
-@pytest.mark.parametrize(("batch", "tokens"), ((1, 16), (2, 19)))
+@mostly_slow("batch, tokens", ((1, 16), (2, 19)), quick=[(2, 19)])
 def test_small_encoder_is_exact_in_every_tensor(batch, tokens):
     step = checked(small_encoder(tokens=tokens), batch, ENGINE)
     names = {op.out for op in step.backward.lowered.graph.ops}
@@ -101,7 +102,7 @@ def test_attention_as_the_last_value_is_exact_in_every_tensor():
     assert {"heads.dy", "heads.dv", "l4.dG1"} <= names and "heads.da" not in names
 
 
-@pytest.mark.parametrize(("over", "batch", "tokens"), (("mean", 3, 16), ("first", 1, 19)))
+@mostly_slow("over, batch, tokens", (("mean", 3, 16), ("first", 1, 19)), quick=[("first", 1, 19)])
 def test_classifier_with_padding_is_exact_in_every_tensor(over, batch, tokens):
     network = classifier(over=over, tokens=tokens)
     step = checked(network, batch, ENGINE)

@@ -57,7 +57,8 @@ def test_torch_accuracy_mlp_on_a_table_of_signed_features():
     assert dense > 0.95 and golden > dense - 0.025, accuracies
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
+@pytest.mark.slow  # "hybrid on pictures" trains a convolution in the default suite
+@pytest.mark.parametrize("seed", range(3))
 def test_torch_accuracy_convolutional_network(seed):
     """`digits`: two TT convolutions, averages and a TT head, one program of the golden model.
 
@@ -102,6 +103,7 @@ class _TwoHeads(torch.nn.Module):
         return self.value(h)[:, 0], self.above(h)[:, 0]
 
 
+@pytest.mark.slow
 def test_torch_accuracy_regression_with_a_second_head():
     """Diabetes: progression, and whether it is above average; six seeds.
 

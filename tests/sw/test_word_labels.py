@@ -209,7 +209,7 @@ def same_in_all_places(network, data, settings, labels):
     ("words", "chosen"),
     [
         (True, ChipSettings()),
-        (True, ChipSettings(loss="squared-error")),
+        pytest.param(True, ChipSettings(loss="squared-error"), marks=pytest.mark.slow),
         (False, ChipSettings()),
     ],
     ids=("words", "squared-errors of words", "lines"),
