@@ -77,7 +77,7 @@ def table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[st
         kinds = (int, float) if kind is float else kind
         right = isinstance(item, kinds) and (kind is bool or not isinstance(item, bool))
         require(right, f"{where}: {key} must be {_KINDS[kind]}, not {shown(item)}")
-        # Python's True is the integer 1, which no list of sizes or ranks means.
+        # Python's True is an integer, but `true` in a list of sizes or ranks is a mistake.
         truth = isinstance(item, list) and any(isinstance(part, bool) for part in item)
         require(not truth, f"{where}: {key} has numbers or names, not {shown(item)}")
     for key in needed:
@@ -121,8 +121,8 @@ def wired(
     it. Without ``heads`` the last table is the head.
     """
     result = Wired()
-    # Places of the nodes that have a ReLU only because the key is missing.
-    silent: dict[str, int] = {}
+    # Places of the nodes that have a ReLU only because the key is missing, by name.
+    by_default: dict[str, int] = {}
     given = [_input(n, item, padded) for n, item in enumerate(inputs, 1)]
     if not any(isinstance(node, Input) for node in given):
         given.append(Input(IMAGE, (0, padded[0]), (0, padded[1])))
@@ -137,15 +137,15 @@ def wired(
         default = layer_name(len(result.layers)) if kind in ("layer", "scale") else f"n{n}"
         name = _named(keys["name"], f"layer {n}") if "name" in keys else default
         sources = (keys.get("from", result.nodes[-1].name),)
-        logits = name in heads or (not heads and n == len(tables))
-        silent |= {name: len(result.nodes)} if "relu" not in keys else {}
+        is_head = name in heads or (not heads and n == len(tables))
+        by_default |= {name: len(result.nodes)} if "relu" not in keys else {}
         if kind in ("layer", "scale"):
             if "product" in keys:
-                require("from" not in keys, f"layer {n}: product and from name what it reads")
+                require("from" not in keys, f"layer {n}: give product or from, not both")
                 sources = texts(keys["product"], f"layer {n}: product")
             result.own[name] = len(result.layers)
             result.nodes.append(Apply(name, sources, len(result.layers)))
-            relu = keys.get("relu", kind == "layer" and not logits)
+            relu = keys.get("relu", kind == "layer" and not is_head)
             result.layers.append(_layer(n, keys, relu=relu))
         elif kind == "weights":
             shared.append((name, keys["weights"], sources))
@@ -153,9 +153,9 @@ def wired(
         else:
             if kind in ("attention", "add"):
                 sources = texts(keys[kind], f"layer {n}: {kind}")
-            result.nodes.append(_node(kind, n, keys, name, sources, relu=not logits))
+            result.nodes.append(_node(kind, n, keys, name, sources, relu=not is_head))
         for read in sources if kind in _READ_PLAIN else ():
-            _without_relu(result, silent.get(read))
+            _without_relu(result, by_default.get(read))
     for name, weights, sources in shared:
         require(
             weights in result.own,
@@ -210,7 +210,7 @@ def _function(n: int, text: str, *, pools: bool = False) -> Function:
 
 
 def _without_relu(wired: Wired, place: int | None) -> None:
-    """Take the ReLU that was supposed from the node at ``place``: a function reads the node."""
+    """Remove the default ReLU of the node at ``place``, which a function reads."""
     node = wired.nodes[place] if place is not None else None
     if isinstance(node, Apply):
         wired.layers[node.layer] = replace(wired.layers[node.layer], relu=False)
@@ -222,7 +222,7 @@ def _named(name: str, where: str) -> str:
     require(
         _VALUE_NAME.fullmatch(name) is not None,
         f"{where}: {shown(name)} is no name of a value: up to 31 letters, digits, _ and -, the "
-        "first a letter or _; l1, l2 .. are those of layers without one",
+        "first a letter or _; l1, l2 .. are the names of layers without a name",
     )
     return name
 

@@ -29,7 +29,7 @@ below = torch._C._DisableTorchDispatch
 _COPY = torch.ops.aten.copy_.default
 _NUMBERS = {operator(name) for name in ("where.self", "fill_.Tensor", "index_put", "index_put_",
                                        "clamp_min_.Tensor", "mul_.Tensor")}  # fmt: skip
-"""Operators for which torch, or an optimiser (ASGD, decay of AdamW), has numbers in tensors."""
+"""Operators that get numbers as float tensors from torch or an optimiser (ASGD, AdamW's decay)."""
 _SAMPLED = {operator(f"fractional_max_pool{dimensions}d") for dimensions in (2, 3)}
 """Operators that torch gives random floats from 0 to 1 to choose windows by."""
 RESHAPES = {
@@ -65,7 +65,7 @@ _OUTSIDE_GRAPHS = skipped_by_dynamo("posits have no graph: operators compute cod
 
 
 _EXACT = 1 << 53
-"""Magnitude up to which float64, as which torch passes on numbers, has every integer."""
+"""Magnitude up to which float64 has every integer; torch passes numbers on as float64."""
 
 
 def _is_inexact(x: Any) -> bool:
@@ -78,7 +78,10 @@ def _is_inexact(x: Any) -> bool:
 def _rounded(
     args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Round such numbers among the arguments of a function to the format of its posits."""
+    """Round inexact numbers among the arguments of a function to the format of its posits.
+
+    torch would round them to float64 first, and two roundings can differ from one.
+    """
     given = (*args, *kwargs.values())
     if not any(map(_is_inexact, given)):
         return args, kwargs
@@ -150,16 +153,16 @@ def _decomposed(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def _each(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
-    """Run an operator of lists by its elementary operator, for each place of the lists."""
+    """Run an operator of lists by its elementary operator, element by element of the lists."""
     call = getattr(torch.ops.aten, _ELEMENTARY.get(name, name))
     columns = [x if isinstance(x, list | tuple) else repeat(x) for x in args]
     results = []
-    for row in zip(*columns, strict=False):
+    for row in zip(*columns, strict=False):  # not strict: `repeat` never ends
         divisor = row[1] if name in ("div", "div_") else None
         if isinstance(divisor, Tensor) and not (divisor.dim() or isinstance(divisor, GridTensor)):
             divisor = divisor.item()
         if isinstance(divisor, int | float) and divisor == 0:
-            # RAdam divides by 0 before its variance counts, and takes the reciprocal: 0 of an inf.
+            # RAdam divides by 0 in its first steps and takes the reciprocal: floats then give 0.
             raise PositError(
                 "a list of posits is divided by 0, which is NaR: posits have no infinity, so "
                 "optimisers that divide by 0, as RAdam does, need foreach=False"
@@ -245,7 +248,7 @@ def _read_floats(func: OpOverload, x: Tensor, fmt: PositFormat) -> Any:
         return FloatMask(x != 0)
     raise PositError(
         f"{_named(func)} mixes posits and {x.dtype}: PositTensor(x, fmt) makes posits of "
-        "the one, decode() floats of the other"
+        "the floats, decode() makes floats of the posits"
     )
 
 

@@ -152,7 +152,7 @@ def _require_file(d: Descriptor, p: AcceleratorParameters) -> None:
             "use one with exponents=64"
         )
     if getattr(d, "grows", False) and d.operation.name != "BIAS":
-        raise ProgramError(f"{name_of(d)}: grows is of BIAS alone; leave it out")
+        raise ProgramError(f"{name_of(d)}: grows only applies to BIAS; omit it")
     if isinstance(d, Code):
         for instruction in d.instructions:
             if instruction.shift_by is ShiftBy.SCALAR and instruction.shift >= PASS_SHIFTS:
@@ -201,8 +201,8 @@ def _check_digits(d: Compute, p: AcceleratorParameters) -> None:
         )
     if d.digits > d.reduce_levels:
         raise ProgramError(
-            f"{name}: {d.reduce_levels} of its levels are summed, of which number {d.digits} is to "
-            "go over digits"
+            f"{name}: {d.digits} levels go over digits, but only {d.reduce_levels} are summed; sum "
+            "over each level of digits"
         )
     if d.operation in _ELEMENTWISE and d.digits:
         if not p.wide_tensors:
@@ -212,8 +212,8 @@ def _check_digits(d: Compute, p: AcceleratorParameters) -> None:
             )
         if d.digits != 1 or d.reduce_levels != 1:
             raise ProgramError(
-                f"{name}: {d.reduce_levels} of its levels are summed; an operation element by "
-                "element sums digits alone, in one level"
+                f"{name}: {d.reduce_levels} of its levels are summed; an element-wise operation "
+                "sums only digits, in one level"
             )
         most = digit_count(p.result_width)
         if d.reduction[0].count > most:
@@ -223,8 +223,8 @@ def _check_digits(d: Compute, p: AcceleratorParameters) -> None:
             )
     if d.digits == 2 and d.reduction[1].count != 2:
         raise ProgramError(
-            f"{name}: {d.reduction[1].count} digits within those of the other operand, only 2 have "
-            "their weights there; let the operand with more digits be the outer one"
+            f"{name}: the inner level of digits has {d.reduction[1].count} digits and must have 2; "
+            "let the operand with more digits be the outer level"
         )
 
 
