@@ -141,7 +141,7 @@ class Accelerator(wiring.Component):
 
     @staticmethod
     def _results(m: Module, engines: dict, write_back) -> dict[str, Value]:
-        """Connect arrays to the write-back unit; return whether each has its kind's port."""
+        """Connect arrays to the write-back unit; return whether each owns the port of its kind."""
         owns: dict[str, Value] = {}
         for kind in KINDS:
             names = [a.unit for a in ARRAYS.values() if kind_of(a) == kind]
@@ -233,7 +233,7 @@ class Accelerator(wiring.Component):
             *(port.valid & port.ready for port in ports),
             *(bus_valid & bus_ready for bus_valid, bus_ready in handshakes(bus)),
         )
-        moved = Signal.like(progress)  # late signals from all over the design
+        moved = Signal.like(progress)  # registered: inputs arrive late, from the whole design
         m.d.sync += [moved.eq(progress), sequencer.progress.eq(moved.any())]
         if self.trace:
             self._trace(m, "load", load.scratchpad, C(1))

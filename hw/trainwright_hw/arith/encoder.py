@@ -112,7 +112,7 @@ class Encoder(wiring.Component):
         width = integer_width(formats, word_width)
 
         def chosen(fixed: Value, coded: Callable[[Coded], int], size: int, after: int) -> Value:
-            """Choose ``size`` bits: fixed point's, or a function of the coded format in force."""
+            """Choose ``size`` bits: ``fixed``, or ``coded`` of the command's coded format."""
             value = fixed
             for number, fmt in enumerate(formats, 1):
                 value = Mux(taken["format"][after] == number, C(coded(fmt), size), value)
@@ -127,7 +127,10 @@ class Encoder(wiring.Component):
         )
         settings = {
             "shift": taken["shift"][0],
-            # the largest magnitude that does not saturate; `limit` is the word of larger ones
+            # Magnitudes above `most` take the word `limit`. A complemented magnitude is less by 1,
+            # and so is `most` in coded formats: one comparison serves both signs. The largest
+            # positive number then takes `limit`, its own word, and counts as saturated only if
+            # lower bits are set.
             "most": chosen(greatest(2), lambda fmt: fmt.most - 1, width, 2),
             # complemented magnitude that rounding brings back to the least fixed-point word
             "least": chosen(least, lambda fmt: 0, width, 2),
@@ -193,6 +196,7 @@ class EncoderLane:
         cut, prefix, lost = self._binade(from_place)
         is_coded = self._is_format.any()
         up = self._wire("up_fixed", half & (sticky | integer[0] ^ sign) & ~sign & ~is_coded)
+        # Compare integer + up with the largest magnitude, without an adder: append up as a low bit.
         exceeds = self._wire("exceeds", Cat(up, integer) > Cat(C(0, 1), self._most))
         # at most half a place below the least word: rounding makes it that word, no saturation
         rounds_in = self._wire("rounds_in", sign & half & (integer == self._least) & ~is_coded)
@@ -223,8 +227,12 @@ class EncoderLane:
         outside, far = register("outside_4", outside), register("far_4", far)
         coded, sign = register("posit_4", coded), register("sign_4", sign)
         # --- fifth cycle: rounding
+
+        # A negative value is still complemented. The complement of `limit` is the least word of
+        # fixed point; coded formats are symmetric, and add 1 to get -limit.
         up_nearest = half & (sticky | word[0] ^ sign) & ~flat
         up = self._wire("up", Mux(outside, coded & sign, up_nearest | up_tiny))
+        # Coded words have no bits from `size` on: `limit` is 0 there, so the XOR extends the sign.
         upper = self._wire("upper", outside | coded)
         floor = Cat(
             Mux(outside if place < size else upper, self._limit[place], word[place]) ^ sign
@@ -328,6 +336,7 @@ class EncoderLane:
 
 def _in_runs(bits: Sequence[int], from_place: Sequence[Value]) -> Value:
     """Return whether ``bits`` has a 1 at the leading place; places beyond count as the last."""
+    # A run of ones takes one AND: a bit from its first place on is set, and none behind its end.
     runs = []
     start = None
     for place, bit in enumerate([*bits, None]):

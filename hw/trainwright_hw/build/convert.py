@@ -55,8 +55,8 @@ def flat_ports(signature: wiring.Signature, obj: object) -> dict[str, tuple[Flow
 class RegisteredReset(Elaboratable):
     """Design whose reset comes from a register, so that the pin has no load.
 
-    Simulators profit most: with the pin itself, the next state of every register would be a
-    function of an input, and they compute such functions separately from functions of registers.
+    Simulators become faster: with the pin itself the next state of every register would depend on
+    an input, and simulators compute such functions apart from functions of registers.
 
     ``rst`` takes effect a cycle later; the design is also reset in the first cycle.
     """

@@ -45,9 +45,8 @@ class _Level:
         self.is_reduction = Signal(name=f"is_reduction_{index}")
         self.is_tile = Signal(name=f"is_tile_{index}")
         self.is_digit = Signal(name=f"is_digit_{index}")
-        self.is_inside = Signal(
-            name=f"is_inside_{index}"
-        )  # a reduction level inside the digits' level
+        # a reduction level inside the digits' level
+        self.is_inside = Signal(name=f"is_inside_{index}")
         self.delta = {name: Signal(LOCAL_WIDTH, name=f"{name}_delta_{index}") for name in _OPERANDS}
 
 
@@ -118,7 +117,8 @@ class LoopNest(wiring.Component):
             elif self._parameters.narrow:
                 inside = Cat(lv.start | ~lv.is_reduction | lv.is_digit for lv in levels).all()
                 m.d.sync += step.digit.eq(inside & Cat(lv.is_digit for lv in levels).any())
-            # The innermost level that is not at its last index advances next.
+            # The innermost level that is not at its last index advances next. Its delta also takes
+            # all inner levels back to their first index, so that one addition is enough.
             with m.Switch(Cat(~level.end for level in levels)):
                 for i, level in enumerate(levels):
                     with m.Case("-" * (len(levels) - 1 - i) + "1" + "0" * i):

@@ -74,7 +74,7 @@ class StatisticsSlots(wiring.Component):
             with m.State("IDLE"):
                 if self.parameters.exponents:
                     with m.If(self.taken.take):
-                        # a sum begins anew, counts stay: nothing is added to them
+                        # the sum is set to 0 (`zero`); counts are written back with 0 added
                         counts = [name for name in self._layout.members if name != "sum"]
                         m.d.sync += [slot.eq(self.taken.slot), *(item[n].eq(0) for n in counts)]
                         m.next = "TAKE"

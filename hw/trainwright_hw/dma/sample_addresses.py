@@ -48,12 +48,13 @@ class SampleAddresses(wiring.Component):
         m = Module()
         d, order = samples_view(self.command), self.order
         left = Signal(COUNT_WIDTH)  # samples left, the present one included
-        # `after` and the address advance by the same bits of the index, so one loop serves both.
+        # The loop multiplies the index twice: `after` = index * MULTIPLIER + increment is the next
+        # value of the generator, and the address adds index * stride.
         rest, factor, after = (
             Signal(ORDER_WIDTH, name=name) for name in ("rest", "factor", "after")
         )
         index = Signal(ORDER_WIDTH)
-        step, address = Signal(REGISTER_WIDTH), Signal(REGISTER_WIDTH)  # step: stride x 2^n
+        step, address = Signal(REGISTER_WIDTH), Signal(REGISTER_WIDTH)  # step: stride * 2^n
         m.d.comb += [
             index.eq(order.next & d.order_mask),
             self.address.payload.eq(address),

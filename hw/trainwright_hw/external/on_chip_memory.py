@@ -60,7 +60,7 @@ class OnChipMemory(wiring.Component):
     def _read_side(self, m: Module, port: ReadPort, host_word: Value, host_beat: Value) -> Signal:
         axi, host = self.axi, self.host
         beat, outside = self._place(axi.araddr)
-        address, left, wrong = Signal.like(port.addr), Signal(9), Signal()
+        address, left, wrong = Signal.like(port.addr), Signal(9), Signal()  # up to 256 beats left
         busy = Signal()  # left != 0, registered: arready drives a long path
         # The memory is read in every cycle. Requested beats pass its output, a register behind it
         # (both span the whole device), and a queue whose places are counted as credit.
@@ -68,7 +68,8 @@ class OnChipMemory(wiring.Component):
         free, credit = Signal(range(READ_AHEAD + 1), init=READ_AHEAD), Signal(init=1)
         issue, taken = Signal(), Signal()
         reading, arrived = Signal(), Signal()
-        flags, later_flags = Signal(2), Signal(2)  # of these beats: last of its burst, outside
+        # flags of the beat in `reading`, and in `arrived`: last of its burst, outside the memory
+        flags, later_flags = Signal(2), Signal(2)
         word, host_reading = Signal(self._data_width, reset_less=True), Signal()
         m.d.comb += [
             axi.arready.eq(~busy),
@@ -98,7 +99,8 @@ class OnChipMemory(wiring.Component):
             later_flags.eq(flags),
             word.eq(port.data),
         ]
-        # the host's access passes address, memory, its output, and the register behind it
+        # A read of the host passes four registers: `address`, the memory's output, `word`,
+        # `host_data`. The flags follow it, and keep the host from asking again.
         at_output, nearly = Signal(), Signal()
         between = ~busy & ~axi.arvalid
         wanted = host.request & ~host.write & ~host_reading & ~at_output & ~nearly & ~host.done

@@ -59,7 +59,7 @@ class Endpoint(wiring.Component):
         self._words = Signal(_COUNT)
         self._address = Signal(WORD_WIDTH)
         self._status = Signal(Status)
-        self._position = Signal(_COUNT)  # word of the payload
+        self._position = Signal(_COUNT)  # number of the payload's word in work
         self._access_done, self._read_data = Signal(), Signal(WORD_WIDTH)
 
     def elaborate(self, platform) -> Module:
@@ -243,6 +243,7 @@ class Endpoint(wiring.Component):
         with m.Elif(~acceptable):
             m.d.sync += self._status.eq(Status.REFUSED)
             m.next = "REPLY"
+        # The host repeats a write if its reply was lost: answer it, but do not write twice.
         with m.Elif(write & (last == self._sequence)):
             m.next = "REPLY"
         with m.Else():

@@ -36,9 +36,8 @@ class RegisteredQueue(Elaboratable):
     def elaborate(self, platform) -> Module:
         m = Module()
         # The storage holds all words except the oldest, which is in the output register.
-        style = (
-            {"ram_style": "registers"} if self.depth == 2 else {}
-        )  # registers can be placed anywhere
+        # Registers can be placed anywhere on the device.
+        style = {"ram_style": "registers"} if self.depth == 2 else {}
         m.submodules.storage = storage = Memory(
             shape=self.width, depth=self.depth, init=[], attrs=style
         )
@@ -46,7 +45,7 @@ class RegisteredQueue(Elaboratable):
         produce, consume = Signal(range(self.depth)), Signal(range(self.depth))
         more = Signal()  # the storage holds a word
         write, read, pass_by, refill = Signal(), Signal(), Signal(), Signal()
-        oldest = Mux(more, reader.data, self.w_data)  # oldest word that is not at the output
+        oldest = Mux(more, reader.data, self.w_data)  # of the words that are not at the output
         last = self.depth - 1
         m.d.comb += [
             write.eq(self.w_en if self.counted else self.w_en & self.w_rdy),

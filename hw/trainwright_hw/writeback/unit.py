@@ -39,10 +39,12 @@ class WriteBack(wiring.Component):
 
     In each cycle one slot, of a row of either kind (``Slots``), passes the encoder of the
     accelerator's number format (in fixed point the requantiser): value n on lane n, n cycles after
-    value 0; the words are then aligned. A tile comes by columns or by rows. By columns, unit r's
-    value of column n comes n + r cycles after the very first value, which is when lane n is due for
-    row r, if row r begins r cycles after row 0. So lanes that choose among the units transpose the
-    tile, which takes as many slots as it has rows.
+    value 0; the words are then aligned.
+
+    A tile comes by columns or by rows. By columns, unit r of the array delivers its value of column
+    n in cycle n + r of the tile. Row r passes the encoder from cycle r on, so lane n needs its
+    value for row r in cycle r + n, the same cycle. Lane n therefore takes the value of unit r, and
+    the tile is transposed without a buffer, in as many slots as it has rows.
 
     With wide tensors values have up to 16 bits, still with one slot and one statistic each; the
     result queue writes them in words, digit by digit.
@@ -184,9 +186,10 @@ class WriteBack(wiring.Component):
             enough.eq(results.left >= least),
             wanted.eq(slots.active | rows.offered),
         ]
-        # One threshold for both kinds, so that neither takes every place before the other finds
-        # enough. Below the threshold tiles by rows have been granted at most two slots.
-        # Where tiles come by columns only, the blind cycles of grants by rows need no reserve.
+        # Both kinds need the same credit to start, so that neither takes every place before the
+        # other finds enough. When credit falls below this threshold, at most two slots have been
+        # granted to tiles by rows already. While tiles come only by columns, no more than these two
+        # need a reserve.
         alone = results.left >= least - BLIND + 2
         m.d.sync += [
             slots.row_credit.eq(enough),

@@ -86,8 +86,8 @@ class DotProductArray(wiring.Component):
             entry = [self._arithmetic.operand(word) for word in words]
             if not products:
                 rows = shadow[row : row + together]
-                # Pairs of rows are built with the first of them; the second finds its products
-                # made.
+                # The first row of a pair builds the products of both; the second row takes its own
+                # from the list.
                 products = self._products(m, platform, row, swap[row], rows, entry)
             self._row(m, row, products.pop(0))
         return m

@@ -85,7 +85,7 @@ class VectorUnit(wiring.Component):
             ),
         }
 
-        # --- what belongs to a step, delayed to its words: lane n is n cycles late ----------------
+        # --- settings of a step, delayed with its words: lane n is n cycles behind lane 0 ---------
 
         context = delay_line(m, self.context, cycles + 1, "context")
         valid = delay_line(m, self.valid, cycles + self._lanes, "valid", reset_less=False)
@@ -106,7 +106,7 @@ class VectorUnit(wiring.Component):
             factors[name] = delay_line(m, factor, self._lanes, f"{name}_factor")
             rows[name] = skew(m, list(row), f"{name}_row", together=together)
 
-        # --- a lane: two products, their sum, and what the mask or the rectifier leaves of it -----
+        # --- a lane: two products, their sum, and the mask or the rectifier -----------------------
 
         for lane in range(self._lanes):
             words = {name: arithmetic.operand(row[lane]) for name, row in rows.items()}
@@ -115,6 +115,7 @@ class VectorUnit(wiring.Component):
                     lanes = [arithmetic.operand(row) for row in rows[name][lane : lane + together]]
                     of_lane += self._products(m, platform, name, lane, factors[name][lane], lanes)
             wide = {name: of_lane.pop(0) for name, of_lane in products.items()}
+            # In a pair the second lane's word comes with the first lane's, a cycle before its turn.
             sign_cycles = cycles + lane % together
             is_positive: Value = words["g"] > 0
             total = Signal(self.value[lane].shape(), name=f"total_{lane}")
@@ -139,7 +140,7 @@ class VectorUnit(wiring.Component):
 
         ``last_follows`` announces the last digit a cycle before.
         """
-        # High from reset on, because the sum has no other reset: one per bit would be logic.
+        # High from reset on, to clear the sum: a reset of its own would cost logic for every bit.
         done = Signal(init=1, name=f"{total.name}_done")
         held = Signal.like(total, name=f"{total.name}_so_far", reset_less=True)
         m.d.sync += done.eq(last_follows)
