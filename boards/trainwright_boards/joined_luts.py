@@ -237,7 +237,7 @@ def _least(inputs: int) -> int:
 
 
 def _lookup(init: int, inputs: Sequence[int], ones: int) -> int:
-    """Return the output of a LUT for inputs that are tables."""
+    """Return the output of a LUT for inputs that are tables, by a tree of choices."""
     level = [ones if init >> n & 1 else 0 for n in range(1 << len(inputs))]
     for value in inputs:
         off = value ^ ones
@@ -248,6 +248,8 @@ def _lookup(init: int, inputs: Sequence[int], ones: int) -> int:
 
 def variables(count: int) -> list[int]:
     """Return tables of the inputs of a function: bit i of table n is bit n of i."""
+    # Table n repeats 2^n zeros and 2^n ones. All ones / (2^(2^n) + 1) has a one in every other
+    # block of 2^n bits, filled from below; the shift moves these blocks up.
     ones = (1 << (1 << count)) - 1
     return [ones // ((1 << (1 << n)) + 1) << (1 << n) for n in range(count)]
 
@@ -309,11 +311,11 @@ class _Function:
     def _lut(self, rows: int, names: list[int]) -> Shape:
         table = 0
         for row in range(1 << len(names)):
-            those = rows
+            matching = rows
             for n, name in enumerate(names):
-                those &= self._inputs[name] if row >> n & 1 else ~self._inputs[name]
-            # Any of these rows has the value, here the first: other inputs do not change it.
-            table |= bool(self._table & those & -those) << row
+                matching &= self._inputs[name] if row >> n & 1 else ~self._inputs[name]
+            # Other inputs do not change the value, so all matching rows agree: read the lowest one.
+            table |= bool(self._table & matching & -matching) << row
         return Shape(tuple(names), table)
 
 

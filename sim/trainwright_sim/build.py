@@ -31,12 +31,12 @@ COMPILE = (
     "-DNDEBUG",
 )
 COMPILE_ONCE = "-O0"
-"""For what runs when a simulation starts and never again: half of Verilator's code, its runtime."""
+"""Option for code that only runs at the start: half of Verilator's code, and its runtime."""
 _ONCE = "Slow"
-"""How the names of such files end."""
+"""Suffix that Verilator gives to names of files with such code."""
 LINK = ("-shared", "-pthread", "-Os")
-"""``-Os`` here is for ziglang's own C++ library, which is then compiled in two thirds of the time,
-without what debuggers read: 8 MB in each simulator."""
+"""Options of the link. ziglang compiles its own C++ library with them: ``-Os`` takes two thirds of
+the time, and omits debug information, 8 MB in each simulator."""
 _REMEDY = "Another compiler may do: name it in CXX."
 
 
@@ -150,8 +150,8 @@ def _units(folder: Path, files: Sequence[Path], driving: Sequence[Path]) -> list
     """Write files that include the given ones, about as many as processors.
 
     Headers are most of what is compiled, so that fewer files save time. Code that runs once is
-    apart, in half as many files. ``driving`` sources come first: Verilator's templates that they
-    specialise are used by the design's code.
+    apart, in half as many files. ``driving`` sources come first, because they specialise templates
+    of Verilator that the design's code uses.
     """
     processors = _jobs()
     once = [file for file in files if file.stem.endswith(_ONCE)]
@@ -181,7 +181,7 @@ def _size(file: Path) -> int:
 def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> list[Path]:
     """Compile each file to an object in the log's folder, several at a time."""
 
-    def one(file: Path) -> Path:
+    def compile_file(file: Path) -> Path:
         flags = [*base, COMPILE_ONCE] if file.stem.endswith(_ONCE) else base
         target = log.cwd / f"{file.stem}.o"
         log.run(cxx, [*flags, "-c", str(file), "-o", target.name], remedy=_REMEDY)
@@ -189,7 +189,7 @@ def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> li
 
     with ThreadPoolExecutor(_jobs()) as pool, log.children.interruptible():
         try:
-            objects = [pool.submit(one, file) for file in files]
+            objects = [pool.submit(compile_file, file) for file in files]
             return [result_of(compiled) for compiled in objects]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -212,9 +212,9 @@ def _runtime(
 ) -> list[Path]:
     """Compile the objects that every design shares: the engine's runtime, the harness' sources.
 
-    Harnesses without sources to share have the runtime in common with others. The runtime is linked
-    once for nothing: for its first link on a machine ziglang builds its C++ library, 43 s of one
-    core, which pass while the design is turned into C++.
+    Runtime and sources are cached apart, so that all harnesses share the runtime. A link of the
+    runtime follows whose result is not used: in its first link on a machine ziglang builds its C++
+    library, which takes 43 s of one core. So this happens while the design is turned into C++.
     """
     sources, shared = engine.runtime(), _shared(engine, harness)
     folders = _include(NATIVE, *sources.includes)
@@ -231,7 +231,7 @@ def _runtime(
         if files and cache.find(key) is None:
             with cache.building(key) as folder:
                 if folder is not None:
-                    progress("building the simulator, once: what all designs share")
+                    progress("building the simulator, once: code that all designs share")
                     log = BuildLog(cache.log(key), folder, "the simulator", children)
                     compiled = _compile(log, cxx, [*flags, *folders], list(files))
                     if files is sources.files:
@@ -241,7 +241,7 @@ def _runtime(
 
 
 def _tidy(folder: Path) -> None:
-    """Leave the library alone; the log says how to make the rest again."""
+    """Remove all files but the library; the log has the commands that make them."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

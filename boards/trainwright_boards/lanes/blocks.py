@@ -28,9 +28,9 @@ ARRAYS = AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=8, accumulator_widt
 """Parameters of arrays of 8 x 8 multipliers."""
 NARROW_ARRAYS = replace(ARRAYS, word_width=8, accumulator_width=28)
 SIGNIFICANDS = (Posit(8, 1), Posit(8, 2))
-"""Formats for which lanes that shift significands are measured: posit(8,1), and that of PDPU."""
+"""Formats of measured lanes that shift significands: posit(8,1), and the one of the unit PDPU."""
 MORE_LANES = 4
-"""Lanes of the encoder that gives the figures of a further lane."""
+"""Lanes of a second encoder: less the first one, they give the figures of a further lane."""
 
 
 @dataclass(frozen=True)

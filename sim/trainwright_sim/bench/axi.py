@@ -23,7 +23,7 @@ from trainwright_sim.bench.testbench import Stalls, TestBench
 _READ_INPUTS = ("arready", "rid", "rdata", "rresp", "rlast", "rvalid")
 _WRITE_INPUTS = ("awready", "wready", "bid", "bresp", "bvalid")
 _ADDRESSES = 64
-"""Bursts that the memory takes ahead: it is the design that must stop."""
+"""Bursts that the memory takes ahead: more than the design may have open, so it must stop first."""
 
 
 ERRORS = (AxiResp.SLVERR, AxiResp.DECERR)
@@ -34,10 +34,10 @@ class MemoryFault(Exception):
 
 
 class ByteMemory:
-    """A target of cocotbext-axi: ``data``, and ``faults``, beat addresses that fail.
+    """Target of cocotbext-axi with ``data``; accesses to the beat addresses in ``faults`` fail.
 
-    ``answer``: what they are answered with, SLVERR or DECERR. ``wraps``: addresses beyond its end
-    begin at 0 again; without, there must be none.
+    ``answer``: response to accesses that fail, SLVERR or DECERR. ``wraps``: addresses beyond the
+    end begin at 0 again; otherwise they fail an assertion.
     """
 
     def __init__(self, data: bytearray):

@@ -88,7 +88,7 @@ class Injector:
             return None
         held[flip.bit // 8] ^= 1 << flip.bit % 8
         before, after = program.descriptors[: flip.before], program.descriptors[flip.before :]
-        # whatever follows must see the flip: it waits, which changes no bit
+        # the next descriptor waits for the load, so that all later ones see the flip
         resumed = after[0] if isinstance(after[0], Halt) else replace(after[0], wait=Engine.ALL)
         self._accelerator.write(self._spare, held)
         return Program((*before, load, resumed, *after[1:]), program.fingerprint)

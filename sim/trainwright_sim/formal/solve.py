@@ -39,7 +39,7 @@ class FormalError(RuntimeError):
 
 
 class Model:
-    """A design with assertions, as SMT-LIB. To be closed (it is a folder)."""
+    """Design with assertions, as SMT-LIB in a folder that leaving its ``with`` removes."""
 
     def __init__(self, rtlil: str):
         self._folder = TemporaryDirectory(prefix="trainwright-formal-")

@@ -24,8 +24,8 @@ _PASSES = (
     "opt_expr",
     "opt_clean",
 )
-"""Passes that remove cells without effect, so that few faults are in these; others stay as in the
-source."""
+"""Passes that remove cells without effect, in which faults would change nothing; all other cells
+stay as in the source."""
 _CLOCKS = ("CLK", "RD_CLK", "WR_CLK")
 _STATE = (("dff", "Q"), ("memrd", "DATA"), ("memrd", "EN"), ("memrd", "ARST"), ("memrd", "SRST"))
 """Outputs of registers and memories, and unused pins of read ports, which get no faults.
@@ -35,7 +35,7 @@ see it as state. The cells that read the output, and those that drive the input,
 An unused pin of a read port is a constant, and yosys insists on that.
 """
 _CONSTANT = "meminit"
-"""Cells of what a memory holds at first: yosys insists on constants."""
+"""Cells of the initial contents of a memory, which yosys requires to be constants."""
 _SURPLUS = 4
 """Candidates drawn for each mutant wanted: some are excluded, some drawn twice."""
 
@@ -86,15 +86,15 @@ def mutable(
 ) -> Mutable:
     """Choose ``mutants`` faults, spread over cells, ports and lines of the source, and put them in.
 
-    ``rtlil`` with sources; ``without``: submodules and files that get none; ``only``: parts of the
-    names of cells that get some (default: all). Raises ``MutationError``.
+    ``rtlil`` has sources. ``without``: submodules and files that get no faults. ``only``: parts of
+    cell names; other cells get no faults (default: all cells may). Raises ``MutationError``.
     """
     with TemporaryDirectory(prefix="trainwright-mutants-") as name:
         folder = Path(name)
         (folder / "design.il").write_text(rtlil)
         _yosys(folder, "read_rtlil design.il", *_PASSES, "write_rtlil flat.il")
         flat = (folder / "flat.il").read_text()
-        # asked for more than there are, yosys does not end: there are 5 at least a connection
+        # yosys never ends if asked for more faults than exist; a connection has at least 5
         wanted = min(_SURPLUS * mutants, 4 * flat.count("\n    connect "))
         select = [f"select {' '.join(f'{TOP}/c:*{part}*' for part in only)}"] if only else []
         ask = f"mutate -list {wanted} -seed {seed} -o list.txt"

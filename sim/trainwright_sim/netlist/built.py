@@ -31,7 +31,7 @@ from trainwright_sim.netlist.design import FILE as RTLIL
 NETLIST, SYSTEM, BUILT_TOP = "top.json", "system.json", "top"
 """Files in a build's folder, and the name of the netlist's top module."""
 PATIENCE = 1e-3
-"""s of simulated time for an answer, which is there within a few thousand cycles or never."""
+"""Seconds of simulated time for an answer, which comes within a few thousand cycles or never."""
 RUN_SECONDS = 3600.0
 AROUND = """
 module EHXPLLL(
@@ -63,7 +63,7 @@ def netlist_rtlil(folder: Path, cache: Cache) -> str:
     """
     document = json.loads(_text(folder / NETLIST))
     module = document["modules"][BUILT_TOP]
-    # yosys refuses nets with the names of cells, which copies of registers have
+    # yosys rejects nets that have the name of a cell, as those of copied registers do
     module["netnames"] = {}
     cells_of = module["cells"].items()
     module["cells"] = {name: cell for name, cell in cells_of if cell["type"] != "$scopeinfo"}
@@ -99,9 +99,9 @@ def _text(path: Path) -> str:
 class NetlistBoard(LinkAccelerator):
     """A build's netlist behind its serial line; ``target`` is the build's folder.
 
-    What the memory of the board is before anything is written, zeros, is not sent. ``memory_bytes``
-    is ignored: the board has what it has. Raises ``AcceleratorError`` where there is no netlist of
-    an ECP5 with block RAM as memory.
+    The memory of the board begins as zeros, so zeros are not sent to places that nothing has
+    written. ``memory_bytes`` is ignored: the build decides the size. Raises ``AcceleratorError``
+    where there is no netlist of an ECP5 with block RAM as memory.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class NetlistBoard(LinkAccelerator):
         self._known = np.zeros(self.memory_bytes, bool)
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Put bytes into the memory, but zeros where it still begins as them."""
+        """Put bytes into the memory; omit zeros where the memory still holds its initial zeros."""
         place = slice(address, address + data.size)
         if self._known is not None:
             inside = address >= 0 and place.stop <= self._known.size

@@ -50,7 +50,7 @@ def outer(bench: ProofBench, block: Any) -> None:
     term = dut.x_row[lane].as_signed() * dut.g_row[row].as_signed()
     before, after = sums(bench, term, dut.valid, Value.cast(0), dut.last)
     cycles = outer_cycles(FORMAT) + lane
-    # between steps the sum so far, which is zero after a complete one
+    # the accumulator holds the sum so far, and zero after a complete sum
     bench.lemma(~bench.settled(1) | (inside["accumulator"] == bench.past(before, cycles - 1)))
     complete = bench.past(dut.valid & dut.last, cycles)
     asked = bench.past(dut.row == row, lane)

@@ -26,9 +26,9 @@ from trainwright_sim.mutation.sources.targets import ROOT, Target
 HEAVY = ("numpy", "torch", "scipy", "hypothesis", "sklearn.datasets", "safetensors.numpy", "pytest")
 """Slow modules that are imported once, if installed."""
 SLACK, SPARE_SECONDS = 3.0, 20.0
-"""Factor and seconds added to the usual processor time: a child that takes more is hanging."""
+"""Factor of the usual processor time, and seconds more, after which a child counts as hung."""
 WALL = 20.0
-"""Elapsed time that a child may take, as a multiple of its processor time: others work too."""
+"""Elapsed time that a child may take, as a multiple of its processor time: machines are shared."""
 C_OPTIONS = ("-O1", "-g0")
 """Quick to build; without debug information the library does not depend on the source's path."""
 PASSED = 0
@@ -50,7 +50,7 @@ def module_of(path: Path) -> str:
 
 
 class _Changed(SourceFileLoader):
-    """A module of another text, never of a cached one."""
+    """Loader of a module from the changed text, never from cached bytecode."""
 
     def __init__(self, name: str, path: Path, text: bytes):
         super().__init__(name, str(path))
