@@ -32,10 +32,10 @@ WORD_WIDTHS = (8, 16)
 TABLES, TABLE_WORD_WIDTH = 4, 8
 """Formats whose integers one block RAM holds, and the bits of their words at most."""
 OPERANDS = 4
-"""Rows that are decoded side by side: both operands of either array."""
+"""Rows that are decoded at the same time: two operands of each of the two arrays."""
 CODED_ACCUMULATOR = 44
-"""Bits of accumulators that are to sum coded numbers, where none are asked for: 512 products of two
-posit(8,1)c at worst."""
+"""Default bits of an accumulator that sums coded numbers: enough for 512 products of two numbers of
+posit(8,1)c, whatever their values."""
 MOST_CODED = 7
 """Coded formats of one accelerator: a descriptor names a format in 3 bits, 0 being fixed point."""
 
@@ -110,8 +110,8 @@ class AcceleratorParameters:
     vector_engine: Annotated[bool | int, FLAG] = False
     """Whether there is a vector engine: loss and update as passes of instructions over rows."""
     engine_lanes: Annotated[int, OneOf((0, 1, 2, 4, 8))] = 0
-    """Lanes of the vector engine, fewer than ``lanes``; 0: as many. Its passes take ``lanes`` /
-    ``engine_lanes`` times as many cycles."""
+    """Lanes of the vector engine, fewer than ``lanes``; 0 stands for ``lanes``. With fewer lanes a
+    pass takes ``lanes`` / ``engine_lanes`` times as many cycles."""
     sample_loads: Annotated[bool | int, FLAG] = False
     """Whether LOAD also fetches samples of a data set in random order, and expands their pixels of
     4 or 8 bits."""
@@ -206,8 +206,8 @@ class AcceleratorParameters:
 
     @property
     def elementwise_width(self) -> int:
-        """Bits of the sums of the element-wise operations: twice those of an operand, or, where
-        results are whole tensors of several words, of such a result.
+        """Bits of the sums of the element-wise operations: twice the bits of an operand or of a
+        result, whichever has more. With ``wide_tensors`` a result has more bits than an operand.
         """
         return 2 * max(self.operand_width, self.result_width)
 
@@ -226,8 +226,9 @@ class AcceleratorParameters:
         """Multipliers of a device, of 18 x 18 bits, that the arrays, the vector unit and the vector
         engine take.
 
-        A lane of the vector unit has two, one of the engine one. Of narrow ones every other is made
-        of logic, or in the same multiplier, on devices that have a way to do so.
+        A lane of the vector unit has two multipliers, a lane of the vector engine has one. Operands
+        of 8 bits take half as many: devices make every other multiplier of logic, or make two
+        products in one multiplier.
         """
         engine = self.engine_width if self.vector_engine else 0
         return (self.multipliers + 2 * self.lanes + engine) // (1 + self.narrow)
@@ -259,7 +260,7 @@ class AcceleratorParameters:
 
     @property
     def vector_width(self) -> int:
-        """Bits of the sums of either kind, the requantiser's input."""
+        """Bits of the requantiser's input: a sum of a contraction or an element-wise operation."""
         return max(self.accumulator_width, self.elementwise_width)
 
     @property
@@ -279,8 +280,10 @@ class AcceleratorParameters:
 
     @property
     def most_alignment(self) -> int:
-        """Most bits by which BIAS shifts an operand to the left: its products with powers of two
-        take multipliers of a bit more than a word, or of coded integers.
+        """Most bits by which BIAS shifts an operand to the left.
+
+        BIAS shifts by a product with a power of two. A power of n bits is a signed factor of n + 2
+        bits, and multipliers take factors of one bit more than a word at most.
         """
         return min(self.operand_width, 16) - 1
 
@@ -345,30 +348,35 @@ class AcceleratorParameters:
 def _vector_bits(p: AcceleratorParameters) -> int:
     """Return the bits of the vector engine's memories.
 
-    Three copies of 64 registers of 36 bits for each word of a row, and a table of 512 words of 36
-    bits a lane; 64 instructions, and which of them read; two queues of rows, one of addresses, one
-    of places; and the streams, their steps once where one walker goes through all of them.
+    An address has 20 bits. An engine with fewer lanes than a row has words has one walker for the
+    streams that are read and for those that are written.
     """
     row = p.lanes * p.word_width
+    # Each word of a row has three copies of 64 registers of 36 bits, one for each operand that an
+    # instruction reads; each lane has a table of 512 words.
     lanes = (p.lanes * 3 * 64 + p.engine_width * 512) * 36
+    # Rows read with their addresses, and rows to write with their places.
     queues = 16 * (2 * row + 20 + 22 + p.scratchpad_banks)
     walkers = 2 if p.engine_parts == 1 else 1
+    # Behind lanes: 64 instructions and which of them read; constants; steps and places of streams.
     return lanes + 64 * (50 + 4) + queues + 8 * 18 + 2 * 8 * (20 + 16) + walkers * 8 * 40
 
 
 def _queue_bits(p: AcceleratorParameters) -> int:
-    """Return the bits of the queues between memories and arrays; an address has 20.
+    """Return the bits of the queues between memories and arrays, and of tables that decode words.
 
-    A row has all its words; rows to be written carry one more bit for each bank, whole rows the
-    number of their digits, from which banks follow. Tables that decode words are included.
+    An address has 20 bits.
     """
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
+    # The place of a row to write has a bit for each bank, so that arbiters need not decode it.
     place = 22 + p.scratchpad_banks
     result = place + row
     if p.wide_tensors:
+        # A result then has the words of two rows and the number of its digits. Banks follow later,
+        # when the result is cut into digits.
         place, result = place + 3, 24 + 2 * row
-    ahead = max(2 * p.lanes, 24)
+    ahead = max(2 * p.lanes, 24)  # rows of PE1's entries that are fetched ahead
     group_bits = (p.lanes // p.pe2_rows).bit_length() - 1
     transfers = (
         (max(128, 2 * p.burst_beats) + 8) * p.data_width
@@ -417,22 +425,22 @@ def _preset_sizes(name: str) -> Mapping[str, Any]:
 
 
 GONE = ("pe1_store_depth", "pe2_store_depth")
-"""Sizes of the factor stores that accelerators had. Checkpoints, models and reports of builds of
-that time name them."""
+"""Sizes of factor stores, which accelerators no longer have. Old checkpoints, models and reports
+name them."""
 
 
 def without_gone(sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of ``AcceleratorParameters`` from sizes that may be an old version's."""
+    """Return arguments of ``AcceleratorParameters`` from sizes of this version or an old one."""
     return {name: value for name, value in sizes.items() if name not in GONE}
 
 
 def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
     """Return ``NAME=VALUE`` texts as keyword arguments of ``AcceleratorParameters``.
 
-    ``preset=NAME`` stands for the sizes of a preset; other settings override it. Raises
-    ``ValueError`` naming the text for an unknown parameter or preset, two different values of one,
-    or a value that is no integer, or in ``formats`` no list of formats. What is ``GONE`` is passed
-    over.
+    ``preset=NAME`` stands for the sizes of a preset; other settings override it. Parameters in
+    ``GONE`` are ignored. Raises ``ValueError`` that names the text: for an unknown parameter or
+    preset, for two different values of a parameter, and for a value that is no integer (in
+    ``formats``: no list of formats).
     """
     known = [field.name for field in fields(AcceleratorParameters)]
     values: dict[str, Any] = {}

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 _BLOCK = 1024
-"""Elements a program handles: 8 a thread of 4 warps, two loads of 16 bytes in flight."""
+"""Elements of a program: 8 for each thread of 4 warps, so two loads of 16 bytes are in flight."""
 FP16, BF16, TF32, BYTES = 0, 1, 2, 3
 
 
@@ -121,6 +121,7 @@ def _launch(kernel: Any, total: int, *arguments: Any, **constants: Any) -> None:
     kernel[(-(-total // _BLOCK),)](*arguments, **constants, BLOCK=_BLOCK, num_warps=4)
 
 
+# Levels are the numbers of ``masks.RangeLevel``, 0 to 5.
 @triton.jit
 def _summary(
     x, levels, least, most, rows, columns, by_row, by_column, across, HIGH: tl.constexpr,
@@ -243,7 +244,7 @@ def pairs(
 
     ``left`` and ``right``: levels, least and most of blocks (M, K) and (K, N), contiguous, as
     ``summary`` returns them; ``inner``: columns of a block on the left. See
-    ``decider.block_kinds``. 40 launches of torch's took 0.3 to 0.7 ms.
+    ``decider.block_kinds``. In torch the same takes 40 launches of kernels, 0.3 to 0.7 ms.
     """
     (m, strips), n = left[0].shape, right[0].shape[1]
     kinds = torch.empty(strips, m, n, dtype=torch.int8, device=left[0].device)

@@ -164,6 +164,7 @@ def _integers(x: Tensor, powers: list[int]) -> Any:
 
 
 def _largest_share(product: Tensor, exact: Any, sizes: Any) -> float:
+    """Return the largest error as a share of ``sizes``; ``exact`` and ``sizes`` are in 2^-800."""
     return max(
         float(abs(sum(map(Fraction, parts)) * _power(800) - wanted) / size)
         for rows in zip(product.tolist(), exact.tolist(), sizes.tolist(), strict=True)

@@ -32,8 +32,8 @@ and in a Parquet file the column is the last one, which is the target by default
 _SAMPLE_ROWS = 100
 """Number of rows that decide which character separates columns."""
 MOSTLY = 0.9
-"""Share of numbers above which a column's other cells are taken for typing errors: with fewer the
-column is one of categories that happen to have names like 7."""
+"""Share of numbers above which a column's other cells are taken for typing errors. A column with
+fewer numbers holds categories, some of which have names like 7."""
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,13 @@ def _csv(path: Path, content: bytes) -> Cells:
     places: list[str] = []
     head: list[str] | None = None
     blank: list[int] = []
-    left = 0  # blank rows that others follow: a file may end in some
+    inner_blank = 0  # blank rows before the last row with values: blank rows at the end are usual
     try:
         for row in reader:
             if not any(cell.strip() for cell in row):
                 # An empty line is a row without a value only where there is one column.
-                blank += [reader.line_num + skipped] * bool(head and (row or len(head) == 1))
+                if head and (row or len(head) == 1):
+                    blank.append(reader.line_num + skipped)
                 continue
             if head is None:
                 head = _head(path, [cell.strip() for cell in row])
@@ -144,7 +145,7 @@ def _csv(path: Path, content: bytes) -> Cells:
                 )
             else:
                 rows.append(row)
-                left = len(blank)
+                inner_blank = len(blank)
                 places.append(f"line {reader.line_num + skipped}")
     except csv.Error as error:
         raise DataError(f"{path}: line {reader.line_num + skipped} is no CSV ({error})") from None
@@ -159,10 +160,10 @@ def _csv(path: Path, content: bytes) -> Cells:
     notes: list[str] = []
     if delimiter != ",":
         texts, notes = _with_decimal_points(head, texts, delimiter)
-    if left:
+    if inner_blank:
         notes.append(
-            f"{amount(left, 'row')} without any value, such as line {blank[0]}: left out, and not "
-            "predicted"
+            f"{amount(inner_blank, 'row')} without any value, such as line {blank[0]}: left out, "
+            "and not predicted"
         )
     return _cells(path, zip(head, texts, strict=True), places, notes=notes)
 

@@ -88,10 +88,11 @@ def token_words(
 
 
 def multiplies_digits(step: CompiledStep) -> bool:
-    """Return whether a step rounds products of a word's digits, of which most are 0.
+    """Return whether a step rounds products of one-hot digits of tokens, of which most are 0.
 
     With automatic exponents the few large products would saturate, because the mean is nearly 0.
     """
+    # Axes ``l1.i1``, ``l1.i2``, .. are the inputs of layer 1: here the digits of tokens.
     digits = tuple(f"l{number + 1}.i" for number in digit_layers(step.network))
     # Exact products are not counted, as no exponent follows from their statistics.
     return bool(digits) and any(
@@ -131,6 +132,9 @@ class TokenCounts:
         queries, keys = SAMPLES in axes, f"{prefix}.t" in axes
         if tensor.kind is not TensorClass.GRADIENT or not (queries or keys):
             return tensor.count
+        # Of each sequence count the queries and keys that a gradient reaches: all present tokens,
+        # or only the first one where the loss depends on nothing else. A causal mask leaves half of
+        # n^2 + n pairs of query and key.
         first, causal = prefix in self._firsts, prefix in self._causal
         reached, values = self._lengths.clamp(max=1), torch.ones_like(self._lengths)
         if queries:

@@ -41,7 +41,8 @@ LOST_JUMP = 8
 SATURATED_ENERGY = 1 / 2
 """``ScaleRanges.saturated_energy`` of layers in torch and of compiled models. Saturated values may
 have any size, and a few of them can dominate a gradient. At a mean of a fortieth of full scale one
-saturated value in a thousand has half of the energy: networks of the trainer do so in first steps.
+saturated value in a thousand has half of the energy, as in the first steps of the trainer's
+networks.
 """
 GROWN_ENERGY = 1 / 64
 """Share of the sum of squares above which saturated values make a tensor astray if its mean is
@@ -62,8 +63,9 @@ FINE_WORDS = 64
 then changes a tensor by at most 0.7 %. Such tensors may saturate in less than others."""
 FINE_ENERGY = 1 / 1024
 """Share of the sum of squares of a tensor of fine words above which saturated values raise its
-exponent. Above ``GROWN_ENERGY`` it is astray. A few values of a softmax are far above the mean:
-with ``saturated_energy`` alone 6 of 4,096 saturated, and outputs of the next layer were 25 % off.
+exponent. Above ``GROWN_ENERGY`` the tensor is astray. A few values of a softmax are far above the
+mean: with ``saturated_energy`` alone 6 of 4,096 values saturated, and outputs of the next layer
+were 25 % off.
 """
 
 
@@ -132,8 +134,8 @@ class ScaleRanges:
     class, as in ``trainwright train``.
     """
     by_means: bool = False
-    """Whether saturated values of coded tensors count for nothing after a step, as on the chip,
-    whose exponent file compares sums alone."""
+    """Whether exponents of coded tensors ignore saturated values after a step, as on the chip: the
+    exponent file compares only sums."""
 
     def of(self, kind: TensorClass, fmt: Format) -> ScaleRange:
         """Return the range of a format that has its own, or else of a class."""
@@ -163,8 +165,9 @@ that saturate still pass gradients straight through; factors then grow and satur
 UNCOUNTED = ScaleRange(0.001, 0.004)
 """``ScaleRanges.uncounted`` of compiled models: full scale is 250 to 1,000 times the mean.
 
-Gradients of a norm's scale have values of 74 times their mean, and lost 28 % by these in the range
-of their class. A mean of 33 words loses 1 % in rounding."""
+Gradients of a norm's scale have values of 74 times their mean; in the range of their class these
+values saturated, and 28 % of the gradient was lost. In this range the mean is at least 33
+quantisation steps, so rounding loses 1 %."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,7 @@ class TensorStatistics:
 
 
 def _coded_jump(mean: float, allowed: ScaleRange) -> int:
-    """Return the move of an exponent: words do not say exactly how far values are off."""
+    """Return the coarse move of an exponent: words do not say how far the values are off."""
     if mean > allowed.high:
         beyond = (mean - allowed.high) / (1 - allowed.high)
         return 1 if beyond < 0.25 else 2 if beyond < 0.5 else 4
@@ -270,7 +273,7 @@ class Scales:
                 step = (
                     4 if 4 * s.saturations > s.count else math.ceil(math.log2(mean / allowed.high))
                 )
-            elif not mean:  # every value rounds to 0: how far off the exponent is is not known
+            elif not mean:  # zeros do not show how far the exponent is off
                 step = max(-LOST_JUMP, s.floor - s.exponent)
             elif mean < allowed.low:
                 step = max(-math.ceil(math.log2(allowed.low / mean)), s.floor - s.exponent)
@@ -285,6 +288,7 @@ class Scales:
         for name, s in statistics.items():
             limits = sum_limits(self.ranges.of_tensor(s), s.count, s.width)
             most = self._most_saturated(s)
+            # Too many saturated values: a limit below every sum raises the exponent.
             high = limits.high if s.saturations <= most else -1
             above = s.exponent > s.floor and 8 * s.saturations <= most
             wanted = followed(s.exponent, s.total, limits.low, high, above=above)
@@ -298,20 +302,20 @@ class Scales:
         if self.ranges.saturated_energy is None or s.format.coded:
             return step
         if self.saturates(s):
-            if step < 1:  # the mean says otherwise, and would take the move back
+            if step < 1:  # the mean would lower the exponent again in the next step
                 self.held[name] = HELD_STEPS
             return max(step, 1)
         steps = self.held.pop(name, 0)
-        if steps and s.total and not self._is_faint(s):  # what rounds to 0 saturates no more
+        if steps and s.total and not self._is_faint(s):  # faint values no longer saturate
             if steps > 1:
                 self.held[name] = steps - 1
             return max(step, 0)
         return step
 
     def saturates(self, s: TensorStatistics, most_of_fine: float = FINE_ENERGY) -> bool:
-        """Return whether saturated values have more of the sum of squares than they may.
+        """Return whether saturated values have too large a share of the sum of squares.
 
-        Of a tensor of fine words that is ``most_of_fine``, of others ``saturated_energy``.
+        The limit is ``saturated_energy``, and for a tensor of fine words at most ``most_of_fine``.
         """
         most = self.ranges.saturated_energy
         if most is None:
@@ -337,13 +341,13 @@ class Scales:
         if self.ranges.saturated_energy is not None:
             grown = s.mean_fraction > allowed.high
             if allowed == self.ranges.uncounted and s.mean_fraction > 2 * allowed.high:
-                return True  # only the mean shows that a tensor grew whose saturation none counts
+                return True  # no engine counts its saturated values: only the mean shows growth
             if (grown and s.saturated_energy > GROWN_ENERGY) or self.saturates(s, GROWN_ENERGY):
                 return True
         return self._is_faint(s)
 
     def _is_faint(self, s: TensorStatistics) -> bool:
-        """Return whether values are few steps, which a lower exponent would show."""
+        """Return whether a lower exponent would show values that now are only a few steps."""
         low, words = self.ranges.of_tensor(s).low, s.total / s.count
         return s.exponent > s.floor and words < FAINT_WORDS and s.mean_fraction < low / FAINT_BELOW
 

@@ -138,7 +138,7 @@ class Coded(Format):
         sizes = np.minimum(np.abs(values), 2.0**size_bits)
         scaled = np.ldexp(sizes, below)
         whole = np.floor(scaled)
-        inexact = (whole != scaled).astype(np.int64)  # on no bound between words
+        inexact = (whole != scaled).astype(np.int64)  # sticky bit: no bound has bits this low
         words, _, _ = self.encode(whole.astype(np.int64) | inexact, below, underflow=underflow)
         return words * np.sign(values).astype(np.int64)
 
@@ -171,7 +171,7 @@ def slope(fmt: Coded, place: int) -> int:
     low, high = fmt.knot(place), fmt.knot(place + 1)
     words = max(high - low, Fraction(0))
     bits = words.numerator.bit_length() - words.denominator.bit_length()
-    # Hardware and C kernel make a word of the bits of a sum by a shift and an XOR.
+    # Hardware and C kernel encode a sum by a shift and an XOR, which only such knots allow.
     if words != Fraction(2) ** bits or (low / words).denominator != 1:
         raise FormatError(
             f"{fmt}: knot({place}) is {low} and knot({place + 1}) is {high}; the "
@@ -258,7 +258,7 @@ def _bounds(fmt: Coded, shift: int, underflow: str) -> Integers:
 
     The bound below word w is where W is w - 1/2; what lies on it goes to the even word.
     """
-    _sizes(fmt)  # refuses bad knots: the search for a bound among constant ones would not end
+    _sizes(fmt)  # rejects bad knots: with knots that do not grow the search would not end
     bounds = []
     for word, bound in enumerate(_inverse(fmt, halves=True), 1):
         numerator = bound.numerator << shift

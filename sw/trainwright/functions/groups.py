@@ -63,22 +63,23 @@ def _coarsest_scores(scale: float = 1.0) -> int:
 
 def _softmax_gradient(k: Body, upper: Value, result: Value, scale: float = 1.0) -> Value:
     """Compute p (upper - sum of p upper) scale, the difference with a bit below the point."""
-    half = normalised(scale)[0]
+    factor = normalised(scale)[0]  # of 17 bits: 2^16 if the scale is a power of two
     bits = _bits(result.low, result.high) - 1
     product, less = _summable(k, upper * result)
     total = k.sum(product).rounded(max(0, bits - less - 1), EVEN).clip(FACTOR_WIDTH - 1)
     # The sum is rounded further only where it had fewer bits to begin with.
     difference = (upper * 2 - total).clip(FACTOR_WIDTH)
-    if half != 1 << 16:
-        difference = (difference * half).rounded(17, EVEN).clip(FACTOR_WIDTH)
+    if factor != 1 << 16:
+        difference = (difference * factor).rounded(17, EVEN).clip(FACTOR_WIDTH)
     return (result * difference).rounded(_shift(k, 0), EVEN)
 
 
 def _softmax_gradient_scale(
     exponents: Sequence[int], width: int, wanted: int | None, group: int, scale: float
 ) -> Scaling:
-    (upper, p), (half, power) = exponents, normalised(scale)
-    least = upper + p - 1 + power + (half != 1 << 16)
+    (upper, p), (factor, power) = exponents, normalised(scale)
+    # - 1: the difference has a bit below the point. The product with the factor drops it again.
+    least = upper + p - 1 + power + (factor != 1 << 16)
     exponent, shift = _automatic(least, wanted)
     return Scaling(exponent, least, (shift,))
 
@@ -242,8 +243,9 @@ def _layer_norm_gradient_scale(
     exponents: Sequence[int], width: int, wanted: int | None, group: int
 ) -> Scaling:
     upper, x = exponents
-    # The least exponent leaves x out, as an accelerator that trains alone can only add exponents
-    # to find it. Values that a shift of 0 leaves too small saturate whatever the exponent is.
+    # The least exponent does not depend on x, because the least exponent of a result must be a sum
+    # of exponents and a number on an accelerator that trains alone, and x would be subtracted.
+    # Where the shift is limited to 0, words are smaller than they should be, but saturate anyway.
     first = upper - x - LEAST_DEVIATION
     exponent = _automatic(upper - FINEST_GRADIENT, first if wanted is None else wanted)[0]
     # ``rest`` has one bit below the point, ``root`` has 17.
@@ -282,8 +284,8 @@ LEAST_DEVIATION = 8
 FINEST_GRADIENT = 32
 """Bits by which the exponent of LayerNorm's gradient may be below that of the upper gradient.
 
-Words of x have a deviation of 4 to 32 units, so the exponent is near ``upper - x - 4``, and x
-from -20 to 20 in every training run so far."""
+Words of x have a deviation of 4 to 32 units, so the gradient's exponent is near that of the upper
+gradient less that of x less 4. The exponent of x was from -20 to 20 in every training run."""
 
 
 def _deviation(x: "torch.Tensor") -> "torch.Tensor":
@@ -336,7 +338,7 @@ def max_pool(k: Body, x: Value) -> Value:
 
 @kernel(gradient="straight-through")
 def _raised(k: Body, x: Value) -> Value:
-    """Return x less the least word, in a bit more: zeros of padding are then the least value."""
+    """Return x less the least word, in a bit more: no value is then below the zeros of padding."""
     return x + (1 << (k.bits - 2))
 
 

@@ -14,7 +14,7 @@ BITS_A_BYTE = 10
 """Bits that a byte takes on the line, start and stop bit included."""
 
 MOST_UNASKED = 32 * MOST_BYTES
-"""Bytes accepted before an answer: late replies to earlier requests; a line with more is faulty."""
+"""Bytes without an answer after which a line counts as faulty: late replies have fewer."""
 
 
 class Connection(Protocol):
@@ -142,16 +142,16 @@ class Link:
         return self._line.name
 
     def rest(self, seconds: float) -> None:
-        """Let the board be for a while, of the line's own time."""
+        """Wait without a request, and discard late replies."""
         for _ in self._decoder.feed(self._line.read(seconds)):
-            pass  # late, to a request that was repeated
+            pass  # a late reply to a request that was repeated
 
     def drain(self) -> None:
-        """Forget what has come."""
+        """Discard the bytes that have come."""
         self._line.drain()
 
     def reopen(self) -> None:
-        """Try a line that failed again; the session on the board goes on."""
+        """Open a line again that failed; the session on the board goes on."""
         self._line.reopen()
         self._decoder.clear()
 
@@ -195,7 +195,7 @@ class Link:
             come += len(data)
             for body in self._decoder.feed(data):
                 if body[:2] != bytes([self._sequence, request]):
-                    continue  # late, to a request that was repeated
+                    continue  # a late reply to a request that was repeated
                 status = body[2]
                 if status == Status.NO_SESSION:
                     raise AcceleratorReset(f"the board at {self._line.name} was reset")

@@ -28,7 +28,7 @@ from trainwright.precision.rounding import exponent_of, power_of_two, scale_by_p
 GUARD = 30
 """Digits of intermediate results beyond those of the operands, at least."""
 _EVEN = 2.0**-20
-"""Share of the largest pivot above which all are so even that ``GUARD`` covers their ratio."""
+"""Least ratio of two pivots that the digits of ``GUARD`` cover."""
 _REFINEMENTS = 40
 _MARGIN = 4
 """Digits beyond the results' at which refinement and rotations stop."""
@@ -89,6 +89,7 @@ def solved(a: Tensor, b: Tensor, bits: int) -> Tensor:
             return torch.linalg.lu_solve(factors, pivots, r[..., 0]).unsqueeze(-1)
 
         x = _refined(a, b, bits, double)
+    # float64 did not converge: factor in expansions, with one component more in each attempt.
     for more in range(4):
         if x is not None:
             break
@@ -209,7 +210,11 @@ def _det(A: MCTensor) -> MCTensor:
 
 
 def _slogdet(A: MCTensor) -> Any:
-    """Return sign and logarithm; the sum of the logarithms of factor and power may cancel."""
+    """Return sign and logarithm of a determinant.
+
+    The logarithm is that of the scaled determinant less that of its power of two. The two may
+    almost cancel, so ln 2 has more digits than the result.
+    """
     wide, batch = _prepared("slogdet", A._components, square=True)
     if 0 in (*batch, wide.shape[1]):
         value, power = wide.new_ones(math.prod(batch), 1), wide.new_zeros(math.prod(batch))
@@ -273,7 +278,7 @@ def _cholesky(A: MCTensor, *, upper: bool = False) -> MCTensor:
     if not wide.numel():
         return result(a.clone(), lambda lead: torch.linalg.cholesky(lead(A), upper=upper), A)
     # Rows and columns are scaled alike to a diagonal of about 1: the squares of a small row would
-    # underflow. What is no positive number on the diagonal is left to the factorisation.
+    # underflow. The factorisation itself rejects diagonals that are not positive.
     diagonal = wide[..., 0].diagonal(dim1=1, dim2=2)
     half = torch.where(diagonal > 0, exponent_of(diagonal) // 2, 0).unsqueeze(-1)
     scaled = scale_by_power(wide, -half.unsqueeze(1))
@@ -297,7 +302,11 @@ def _several(
     x: MCTensor,
     signed: Callable[[list[Tensor], Any], Any] = lambda parts, leads: leads,
 ) -> Any:
-    """Make several results, each with its own place in the graph."""
+    """Make several results, each with its own place in the graph.
+
+    ``signed`` gives the results of torch, from which gradients follow, the signs of ``parts``:
+    vectors of a decomposition are defined up to their sign.
+    """
     if not wants_grad(x):
         return kind(list(map(wrap, parts)))
     leads = signed(parts, tuple(plain(in_graph(x))))
@@ -419,7 +428,7 @@ def _singular(a: Tensor, bits: int, full: bool) -> tuple[Tensor, Tensor, Tensor]
     g, start = fac.turned(upper[:, :n]), None
     pivots = upper[..., 0].diagonal(dim1=1, dim2=2).abs()
     if bool((pivots.amin(1) >= _EVEN * pivots.amax(1)).all()):
-        # Float64's vectors save most sweeps, where no value is so small that they cost it digits.
+        # Float64's vectors save most sweeps, but next to larger values tiny ones would lose digits.
         vectors = torch.linalg.svd(g[..., 0], full_matrices=False)[2].mT
         start = fac.orthonormalised(padded(vectors.unsqueeze(-1), g.shape[-1]))
         g = products.matmul(g, start)
@@ -451,9 +460,9 @@ def _rows(x: Tensor, order: Tensor) -> Tensor:
 def _lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """Solve least squares; the solution has the least norm.
 
-    The rank is the number of pivots above ``rcond`` of the first, or of such singular values with
-    ``gelsd`` and ``gelss``. ``gels`` assumes full rank and ignores ``rcond``: smaller pivots than
-    those of rounding are an error.
+    The rank is the number of pivots above ``rcond`` times the first pivot; ``gelsd`` and ``gelss``
+    count singular values instead. ``gels`` assumes full rank and ignores ``rcond``: pivots as small
+    as rounding errors raise ``LinAlgError``.
     """
     _require_driver("lstsq", driver, ("gels", "gelsy", "gelsd", "gelss"))
     like = model(A, B)
@@ -538,7 +547,7 @@ def least_squares(a: Tensor, b: Tensor, share: float) -> tuple[Tensor, int]:
     right = fac.apply_q(reflectors, b, transposed=True)[:, :rank]
     if rank == n:
         x = fac.substituted(upper[:, :n], right, upper=True)
-    else:  # of all x with these first rows, the shortest is a combination of them
+    else:  # the shortest x with these equations is a combination of their rows
         lower, turns, _ = fac.householder(fac.turned(upper[:, :rank]))
         x[:, :rank] = fac.substituted(fac.turned(lower[:, :rank]), right, upper=False)
         x = fac.apply_q(turns, x)

@@ -34,9 +34,9 @@ from trainwright.train.connect import clip
 from trainwright.train.pretrained import quantisation
 
 RAISE = 3
-"""Powers of two that an input exponent rises at once for data that would saturate: calls of a
-shared layer may differ by that. More would let one outlier round all other samples of its batch
-to 0: the exponent rises further only while more than OUTLIERS of the values saturate."""
+"""Powers of two by which an input exponent rises at once for data that would saturate: the calls of
+a shared layer may differ by as much. A larger rise would let one outlier round all other samples of
+its batch to 0, so the exponent rises further only while over OUTLIERS of the values saturate."""
 OUTLIERS = 1 / 64
 """Share of inputs that may be outliers: one sample in a batch of 64."""
 MEDIAN_STEPS = 4
@@ -53,17 +53,17 @@ FROZEN_SHARE = 0.2
 """Error of rounding and clipping, as a share of a tensor's norm, above which evaluation names the
 tensor: its exponent will not follow."""
 LEAST_NONZERO = 8
-"""Samples in which a column of inputs must have a number before its loss in rounding is reported:
-by chance, 8 numbers of a normal distribution all round to 0 in one of 10^16 columns of 8 bits."""
+"""Samples in which a column of inputs must not be 0 before its loss in rounding is reported: at 8
+bits the chance that 8 numbers of a normal distribution all round to 0 is 10^-16."""
 SPARSE_SHARE = 1 / 16
-"""Share of samples with a number below which a column is sparse: such small weights of rare words
-and dim edges of pictures say little."""
+"""Share of samples other than 0 below which a column is sparse, and its loss is not reported:
+weights of rare words and dim edges of pictures are small, and say little."""
 ROUNDING_ERROR = 1e-6
 """Deviation of a column, as a share of its largest value, up to which the column is constant."""
 SOFTMAX_ERROR = 1e-4
 """Sum of a sample's gradient, as a share of its magnitudes, up to which it counts as 0."""
 LOST_SAMPLES = 1 / 8
-"""Share of samples that rounding may change by over half without a warning: faint ones."""
+"""Share of samples that rounding may change by over half without a warning, as some are faint."""
 WATCHED_BITS = 8
 """Bits below which columns are not watched: narrower words lose small columns by design."""
 MOST_PASSES = 256
@@ -86,11 +86,11 @@ class RecentPasses(Generic[Used]):
         self._used: dict[tuple[object, ...], Used] = {}
 
     def remembered(self, values: torch.Tensor) -> Used | None:
-        """Return what the pass of ``values`` used, if a checkpoint computes the pass again."""
+        """Return the exponents of this pass, if a checkpoint computes the pass again."""
         return self._used.get(_pass_key(values)) if in_backward() else None
 
     def remember(self, values: torch.Tensor, used: Used) -> None:
-        """Note what the pass of ``values`` used."""
+        """Note the exponents that the pass of ``values`` used."""
         key = _pass_key(values)
         self._used.pop(key, None)
         self._used[key] = used
@@ -105,7 +105,7 @@ def _pass_key(values: torch.Tensor) -> tuple[object, ...]:
 
 
 _SCALES = Scales(ScaleRanges(saturated_energy=SATURATED_ENERGY))
-"""Rule by which a tensor of a layer in torch is astray."""
+"""Rule that says when the exponent of a tensor in torch is too far off (``Scales.is_astray``)."""
 
 
 def _is_hidden(values: torch.Tensor) -> bool:
@@ -129,14 +129,14 @@ class _Quantiser(torch.nn.Module):
     kind = TensorClass.INTERMEDIATE
     place = "output"
     slack = 0
-    """Words beyond the largest one that count as the largest."""
+    """Quantisation steps by which values beyond the largest word do not count as saturated yet."""
 
     def __init__(self, fmt: Format, *, underflow: str = "zero", owner: str = "a layer") -> None:
         super().__init__()
         self.fmt, self.underflow, self.owner = fmt, underflow, owner
         self._health = TensorHealth()
         self._zero_passes = 0
-        # Floats, whose averages are those of an AveragedModel: torch cuts means of integers off.
+        # Floats, because AveragedModel averages buffers, and torch truncates means of integers.
         self.register_buffer("exponent", torch.zeros(()))
         self.register_buffer("calibrated", torch.zeros(()))
         self._passes = RecentPasses[int]()
@@ -210,7 +210,7 @@ class _Quantiser(torch.nn.Module):
             format=self.fmt,
             exponent=exponent,
             floor=LEAST,
-            # Coded words grow slowly with values: zeros would hide that the others saturate.
+            # Coded words grow slowly with values, so many zeros would hide that the rest saturate.
             count=max(1, int(values.count_nonzero()) if self.fmt.coded else values.numel()),
             total=int(words.clamp(least, greatest).abs().sum(dtype=torch.float64)),
             saturations=int(outside.sum()),
@@ -223,9 +223,9 @@ class _Quantiser(torch.nn.Module):
             warnings.warn(message, LostTensorWarning, stacklevel=2)
 
     def _are_zeros(self, name: str, values: torch.Tensor, exponent: int) -> bool:
-        """Return whether all ``values`` are 0; warn where those of the latest passes all were.
+        """Return whether all ``values`` are 0; warn if they were in each of the latest passes.
 
-        Rounding makes no zeros here, and some are right: the first state of a recurrent layer is 0.
+        Zeros before rounding can be right: the first state of a recurrent layer is 0.
         """
         if bool(values.any()):
             self._zero_passes = 0
@@ -332,7 +332,10 @@ class InputQuantiser(_Quantiser):
         return rounded(values, exponent, self.fmt, underflow=self.underflow)
 
     def unrounded(self, values: torch.Tensor) -> torch.Tensor:
-        """Return ``values`` for a measurement of other losses, rounded if their own was named."""
+        """Return ``values``, rounded if a warning named their loss.
+
+        A layer that measures what rounding its outputs loses then does not count this loss again.
+        """
         named = self._reported or self._health.reported
         return self._held(values, self.present) if named else values
 
@@ -349,7 +352,7 @@ class InputQuantiser(_Quantiser):
         self._first_columns = None
         held, least = self._held(columns, exponent), max(LEAST_NONZERO, SPARSE_SHARE * len(columns))
         lost = (columns.count_nonzero(0) >= least) & ~held.any(0)
-        # A column far from 0, such as one of years, may lose its differences alone.
+        # A column far from 0, such as one of years, keeps its mean but may lose its differences.
         differs = (columns != columns.median(0).values).sum(0) >= least
         spread = columns.double().std(0)
         differs &= spread > ROUNDING_ERROR * columns.abs().amax(0)
@@ -412,7 +415,7 @@ class InputQuantiser(_Quantiser):
             return wanted
         raised = max(exponent, min(wanted, exponent + RAISE))
         if raised < wanted and not self.fmt.coded:
-            # Up to here the median value keeps its bits.
+            # A rise up to this exponent leaves the median value MEDIAN_STEPS steps.
             median = float(values[values != 0].abs().median())
             raised = max(raised, min(wanted, frexp(median / MEDIAN_STEPS)[1] - 1))
         while raised < wanted and self._saturates(values, raised):
@@ -581,16 +584,18 @@ CLIPPED_SHARE = 1 / 16
 which the factor gets the exponent that loses least. Steps of optimisers clip less; weights that
 were doubled from outside lost 69 % of the outputs of two layers."""
 FAINT_STEPS = 4
-"""Steps at 4 bits below which the largest value must be for the error to be measured: to save time.
-It is 4 where a deviation of 1.1 steps has over a thousand values."""
+"""Quantisation steps below which the largest value of a factor must be for its error to be
+measured: to save time. A faint factor has a deviation of at most 1.1 steps, and the largest of a
+thousand such values is about 4 steps."""
 
 
 def factor_exponent(values: torch.Tensor, exponent: int, fmt: Format) -> int:
     """Return the exponent of a factor of ``values``: ``exponent`` unless that loses the factor.
 
-    A factor keeps the exponent it began with, as in the trainer. It is lost where over a quarter
-    of its values lie beyond the words, or rounding takes that of its norm, or clipping a sixteenth:
-    the exponent then changes to the one that loses least, and in the first case by at least 1.
+    A factor keeps the exponent that it began with, as in the trainer, unless the factor is lost:
+    over a quarter of its values are clipped, or clipping takes over a sixteenth of its norm, or
+    rounding takes over a quarter of its norm. The exponent then changes to the one that loses
+    least, and in the first case rises by at least 1.
     """
     greatest = largest(values)
     if not greatest or not greatest < float("inf"):

@@ -39,8 +39,8 @@ class _Step(torch.autograd.Function):
     ) -> tuple[torch.Tensor, ...]:  # fmt: skip
         ctx.set_materialize_grads(False)
         ctx.segment, ctx.devices = segment, [values.device for values in (x, *parameters)]
-        # torch frees saved tensors after a backward pass, and raises where a second one asks for
-        # them; the call itself would give a gradient again.
+        # Save an empty tensor only so that torch raises its usual error in a second backward pass:
+        # torch frees saved tensors after the first one, but knows nothing of ``ctx.call``.
         ctx.save_for_backward(torch.empty(0))
         with segment.machine.lock:
             outputs, ctx.call = segment.forward(CallSamples(x, masks), whole)

@@ -39,7 +39,7 @@ SHIFT, WORD = "shift", "word"
 FIELDS = (*STORED, SHIFT, WORD)
 """Side rows in the scratchpad: ``words_kernel`` writes the last two."""
 COST = "cost"
-"""Row that ``renew_kernel`` reads of a bond."""
+"""Stream of the costs of a bond's columns, which ``renew_kernel`` reads."""
 LOW_WIDTH = 15
 """Bits of a sum in its first word."""
 SUM_WIDTH = 2 * LOW_WIDTH + 1
@@ -54,7 +54,7 @@ MOST_WORD = (1 << LOW_WIDTH) - 1
 SQUARES = Register(4, 0, MOST_SUM)
 """Sum of squares of a thread's rows."""
 RIGHT = Register(5, 0, MOST_SUM)
-"""Sum of squares of all groups of a thread's rows."""
+"""Sum of squares of all rows of a thread so far: each group of rows adds its SQUARES."""
 SUMS = SQUARES, RIGHT
 WEIGHT = Register(5, 0, (1 << 15) - 1)
 """Weight of the prior in this step, from the schedule."""

@@ -16,8 +16,9 @@ _ITERATIONS = 60
 """Most iterations with a low-precision factor; then the factorisation is repeated in float64."""
 _EPSILON = 2.0**-53
 _TINY_BITS = 10
-"""Binary orders by which a basic column must be smaller than a free one for rounding errors of S
-between the two to count as 0: below, those of float64 leave 12 digits of the shortest x."""
+"""Binary orders by which a basic column must be smaller than a free one for small entries of S
+between the two to count as 0 (``_shortest`` defines S). If columns differ by less, the errors of
+float64 in S leave 12 decimal digits of the shortest x."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,10 +178,11 @@ def _shortest(
 ) -> torch.Tensor:
     """Return y = 2^power x of the shortest x with upper y = b, ``upper`` (rank, n) of full rank.
 
-    Basic unknowns follow from the free ones: y1 = y0 - S y2. S up to the
-    threshold is rounding of columns that depend on each other: times the large unknown of a tiny
-    column it would outweigh all other unknowns. S between columns of about one size is kept:
-    without it x would not solve the equations. The free unknowns minimise the length of x.
+    The basic unknowns y1 follow from the free unknowns y2: y1 = y0 - S y2. The free unknowns
+    minimise the length of x. Entries of S up to the threshold are rounding errors of columns that
+    depend on each other. Between a tiny and a large column such an entry is set to 0, because times
+    the large unknown of the tiny column it would outweigh all other unknowns. Between columns of
+    about one size it stays, because without it x would not solve the equations.
     """
     rank, n = upper.shape
     start, shared = (
@@ -190,15 +192,16 @@ def _shortest(
     shared[noise & _outgrows(power[:rank], power[rank:])] = 0
     order = _exchanged(start, shared, power, threshold)
     power = power[order]
-    ways = torch.cat([-shared, torch.eye(n - rank, dtype=upper.dtype, device=upper.device)])
+    # Columns of ``directions`` span the changes of y that leave upper y as it is.
+    directions = torch.cat([-shared, torch.eye(n - rank, dtype=upper.dtype, device=upper.device)])
     start = torch.cat([start, b.new_zeros(n - rank, b.shape[1])])
-    (tall, steps), (wide, sizes) = (_with_rows(t, -power) for t in (ways, start))
+    (tall, steps), (wide, sizes) = (_with_rows(t, -power) for t in (directions, start))
     rows = _falling(tall)
     inner = pivoted_qr(tall[rows])
     right = inner.apply(wide[rows], transposed=True)[: n - rank]
     free = torch.linalg.solve_triangular(inner.R[: n - rank], right, upper=True)
     free = scale_by_power(-free[inner.order.argsort()], sizes - steps.unsqueeze(1))
-    return (start + ways @ free)[order.argsort()]
+    return (start + directions @ free)[order.argsort()]
 
 
 def _outgrows(basic: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
@@ -209,11 +212,13 @@ def _outgrows(basic: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
 def _exchanged(
     start: torch.Tensor, shared: torch.Tensor, power: torch.Tensor, threshold: float
 ) -> torch.Tensor:
-    """Exchange basic and free unknowns, in place, until no basic one outgrows the free; the order.
+    """Exchange basic and free unknowns until none is far larger than those that it follows from.
 
-    A basic unknown of a tiny column would be the small difference of large terms where the column
-    depends on larger ones. Each step takes the largest entry of S in units of x, as Gaussian
-    elimination with complete pivoting does; 4 is near enough to 1 to end soon.
+    Changes ``start`` and ``shared`` (S) in place, and returns the order of the unknowns. The
+    unknown of a tiny column that depends on larger columns must be free: as a basic unknown it
+    would be the small difference of large terms. Each step exchanges the unknowns of the largest
+    entry of S in units of x, as Gaussian elimination with complete pivoting does. It ends when all
+    entries are about 4 or less: a limit of 1 would take many more steps and gain little.
     """
     rank, free = shared.shape
     order = torch.arange(rank + free, device=shared.device)
@@ -221,12 +226,12 @@ def _exchanged(
         sizes = exponent_of(shared.abs()) + power[order[rank:]].mT - power[order[:rank]]
         sizes = torch.where(shared == 0, torch.iinfo(sizes.dtype).min, sizes)
         i, j = divmod(int(sizes.argmax()), free)
-        if int(sizes[i, j]) <= 2:
+        if int(sizes[i, j]) <= 2:  # exponents of base 2: entries of about 4
             break
         pivot, column, before = shared[i, j].clone(), shared[:, j].clone(), shared.abs()
         row, rest = shared[i] / pivot, start[i] / pivot
         shared -= column.unsqueeze(1) * row
-        noise = shared.abs() <= threshold * before  # what cancels is rounding
+        noise = shared.abs() <= threshold * before  # almost all of the entry cancelled
         shared[noise & _outgrows(power[order[:rank]], power[order[rank:]])] = 0
         start -= column.unsqueeze(1) * rest
         shared[:, j], shared[i], start[i] = -column / pivot, row, rest
@@ -275,7 +280,11 @@ def _iterated(
 def _conjugate_gradients(
     a: torch.Tensor, upper: torch.Tensor, rest: torch.Tensor
 ) -> tuple[torch.Tensor | None, int]:
-    """Run CGLS on A R^-1 until the gradient is 2^-52 of ||A R^-1||_F ||r||; return R^-1 z."""
+    """Run CGLS on A R^-1 until the gradient is 2^-51 of ||A R^-1||_F ||r||; return R^-1 z.
+
+    Columns of A R^-1 have lengths of about 1, so the square root of their number stands for its
+    norm.
+    """
 
     def solve(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.solve_triangular(upper, x, upper=True)

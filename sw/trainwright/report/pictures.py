@@ -17,7 +17,7 @@ from trainwright.train.history import History, ScaleRecord
 
 _TRAIN, _TEST = COLOURS[:2]
 SMOOTHED = 20
-"""Steps of the running mean: fewer follow the noise, more hide the first steps."""
+"""Steps of the running mean: fewer steps follow the noise, more steps hide the first ones."""
 _SIZE = 5.2, 3.2
 """Inches: 570 points wide, so that text of 10 points is read in a column of 400 points too."""
 
@@ -265,7 +265,7 @@ def has_photos(data: DataSet) -> bool:
 
 
 def draw_samples(evaluation: Evaluation, data: DataSet, names: Sequence[str]) -> bytes:
-    """Test images with their predicted classes: the first mistakes, then the first others."""
+    """Draw test images with their predicted classes, the first mistakes before right answers."""
     columns = 6
     wrong = np.flatnonzero(evaluation.predictions != evaluation.labels)[:columns]
     right = np.flatnonzero(evaluation.predictions == evaluation.labels)
@@ -310,7 +310,7 @@ def draw_all(
 
 
 EVALUATION_PICTURES = "confusion.png", "predictions.png", "samples.png"
-"""Files that an evaluation can have: those of an earlier one with other samples are removed."""
+"""Files that an evaluation may write. Files of an earlier evaluation are removed before."""
 
 
 def draw_evaluation(

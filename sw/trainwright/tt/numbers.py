@@ -79,7 +79,7 @@ class Numbers:
     def near_one(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
         """Return ``x`` over 2^e, stored, and e; the largest element is about 1 (``tt.scaling``).
 
-        Without a gradient: factorisations give none, and a part of a gradient would mislead.
+        The result has no gradient: factorisations give none, and a partial gradient would mislead.
         """
         scaled, exponent = near_one(widened(x.detach()))
         return self.store(scaled), exponent

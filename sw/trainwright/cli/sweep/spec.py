@@ -156,7 +156,10 @@ _MOST_NAME = 80
 
 @dataclass(frozen=True)
 class Spec:
-    """``train``: what all trials have; ``axes``: what they differ in. By the names of ``axes``."""
+    """Content of a sweep's file, with names of axes in the spelling of ``known``.
+
+    ``train`` has the options of all trials, ``axes`` the values of each axis.
+    """
 
     path: Path
     train: Mapping[str, Any]
@@ -173,7 +176,7 @@ class Point(Trial):
     @property
     def run(self) -> tuple[Any, ...]:
         """Network, options, settings and accelerator: equal ones are one run."""
-        new = self.asked  # whatever its options call the sizes of the accelerator
+        new = self.asked  # options spell the same accelerator in several ways: compare the result
         return new.network, replace(new.options, accelerator=()), new.settings, new.accelerator
 
 
@@ -249,6 +252,7 @@ def _check_distinct(spec: Spec, axis: str, trials: Sequence[Point]) -> None:
     for trial in trials:
         values = dict(trial.values)
         value, run = values.pop(axis), trial.run
+        # One value of every other axis is enough to compare: skip trials with further values.
         if any(values[other] is not spec.axes[other][0] for other in values):
             continue
         for known_value, known_run in before:

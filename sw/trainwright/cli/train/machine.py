@@ -37,10 +37,10 @@ def _of_host(open_driver: DriverFactory) -> Machine:
 
 @contextmanager
 def _told_of_host() -> Iterator[None]:
-    """Name the host as a remedy, where no accelerator trains a network alone."""
+    """Add the remedy of loss and update by the host to every ``CompileError``."""
     try:
         yield
-    except ResourceError:  # has its remedies, and the step itself may be what does not fit
+    except ResourceError:  # names remedies itself; the step may not fit with the host, either
         raise
     except CompileError as error:
         raise CompileError(
@@ -74,18 +74,18 @@ def open_machine(job: Job) -> Iterator[Machine]:
         opened(options.backend, parameters, options.memory, options.engine) as accelerator,
         _told_of_host() if alone else nullcontext(),
     ):
-        to, p = counted(accelerator), accelerator.parameters
+        counting, p = counted(accelerator), accelerator.parameters
         if chip:
             tell_update_place(p, network)
         plan = plan_of_loop(network, p, options.plan) if chip else options.plan
 
         def open_driver(network: Network) -> Driver:
-            return Driver(to, network, batch, plan=plan)
+            return Driver(counting, network, batch, plan=plan)
 
         verifier = make_verifier(accelerator, batch=batch, plan=plan) if options.verify else None
         steps: StepEngine = HostEngine(open_driver, verifier, options.verify)
         if alone:
-            steps = ResidentEngine(to, plan=options.plan)
+            steps = ResidentEngine(counting, plan=options.plan)
         yield Machine(steps, open_driver)
 
 

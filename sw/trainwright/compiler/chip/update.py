@@ -128,7 +128,11 @@ def _scalars(update: PartUpdate, part: WeightPart, slots: ExponentSlots) -> tupl
 
 
 class _PartJob:
-    """Part in the scratchpad: state, factors and gradients, in the order of the layout."""
+    """Part in the scratchpad: state, factors and gradients, in the order of the layout.
+
+    A part is stored index by index of its first axis. A *line* holds the elements along the lanes:
+    one row of the scratchpad, or several if there are more elements than lanes.
+    """
 
     def __init__(
         self, work: Passes, number: int, rule: UpdateRule, prior: Prior | None,
@@ -140,12 +144,14 @@ class _PartJob:
         rows. ``gradient`` is the first row of the gradient, where it is in the scratchpad.
         """
         self.ready = gradient
+        """First row of the gradient if it is in the scratchpad already; None: load it."""
         self.work, self.prior, self._avoid = work, prior, avoid
         self.part: WeightPart = work.memory.layout.parts[number]
         self.what = rule.of(self.part, work.memory)
         self.place = work.memory.place_of(self.part)
         self.live = work.memory.live(self.part)
         self.per = self.part.rows // self.part.blocks
+        """Rows of an index of the first axis in the state."""
         self.left_per = self.per // self.part.line_rows * self.live.line_rows
         """Rows of an index of the first axis as the programs have it."""
         self._used = len(self.live.left) * self.left_per
@@ -237,10 +243,11 @@ class _PartJob:
         return self.work.constant(name).start
 
     def _bring_together(self) -> None:
-        """Compute the factor without the columns that were cut, and its words if it is coded."""
+        """Gather the factor without its cut columns, and encode its words if it is coded."""
         work, code = self.work, self.part.code
         rounding: dict[str, Any] = code.fields(work.p.format_number(code.format)) if code else {}
-        # A gathered word is a factor's still: it takes a product of its own to encode it.
+        # A product either gathers words or encodes them: both need two products, one after the
+        # other.
         once = not (code and self.live.select)
         select = work.constant(CODES).start if code and once else self.select()
         lines = self.part.line_rows, self.live.line_rows
@@ -259,7 +266,10 @@ class _PartJob:
         self, source: int, select: int, to: int, count: int, lines: tuple[int, int], tensor: str,
         **rounding: Any,
     ) -> None:  # fmt: skip
-        """Move the words of ``count`` lines to other lanes; ``lines``: rows of a line, and then."""
+        """Move the words of ``count`` lines to other lanes.
+
+        ``lines``: rows of a line before and after. ``select``: first of the rows that choose words.
+        """
         if not self.live.select:  # no word changes its lane
             count, lines = count * lines[0], (1, 1)
         (rows, rows_then), lanes = lines, self.part.lanes
@@ -309,6 +319,7 @@ class _Chunk:
         # puts every word back to the lane of its column.
         if job.live.select:
             lines = job.live.line_rows, job.part.line_rows
+            # Rows that scatter follow the rows that gather (``live.select_rows``).
             scatter = job.select() + lines[0] * lines[1] * job.part.lanes
             to = job.gradient + self.place * job.per
             job.move(job.compact + first, scatter, to, rows // lines[0], lines, name)

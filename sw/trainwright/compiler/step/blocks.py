@@ -86,7 +86,7 @@ class _Body:
 
 
 class _Rated(NamedTuple):
-    """Body with its cycles a sample, and its number: of equal ones the first found is the least."""
+    """Body with its cycles a sample. ``number`` breaks ties, so that bodies are never compared."""
 
     cycles: float
     number: int

@@ -1,13 +1,13 @@
 /* Exact sums of products, rounded once: what a float64 sum cannot decide. See trainwright.posit.exact. */
 
 enum {
-    LIMBS = 66,       /* of 32 bits: 4 S + 32 + 60 + 32 bits for S = 480 */
+    LIMBS = 66,       /* of 32 bits: places up to 4 S = 1920, a product of 62 bits, carries, sign */
     SIGNIFICAND = 31, /* bits kept of a significand: posits have at most 30 */
     UNIT = 2 * (SIGNIFICAND - 1) /* a product's last bit is this far below its scale */
 };
 #define LOW 0xFFFFFFFFll
 
-/* Signed significand of 31 bits and scale; 0 and 0 for 0. */
+/* Return the signed significand of 31 bits, and the scale; 0 and 0 for 0. */
 static inline int64_t parts(double x, int *scale) {
     const int64_t bits = bits_of(x), size = bits & MAGNITUDE;
     if (size == 0) {
@@ -20,7 +20,8 @@ static inline int64_t parts(double x, int *scale) {
     return bits < 0 ? -s : s;
 }
 
-/* Add term 2^place, |term| below 2^62. */
+/* Add term 2^place, |term| below 2^62. Limbs are signed and have 64 bits, so carries may wait: settle
+   moves them. */
 static inline void deposit(int64_t *limbs, int64_t term, int place) {
     const int64_t sign = term < 0 ? -1 : 1, size = sign * term;
     const int first = place >> 5, shift = place & 31;
@@ -37,7 +38,8 @@ static void settle(int64_t *limbs) {
     }
 }
 
-/* The sum times 2^-unit, rounded to odd at 33 digits or more. */
+/* Return the sum times 2^-unit, rounded to odd at 33 digits or more. A second rounding, to the at
+   most 30 digits of a posit, then gives the same posit as one rounding of the exact sum. */
 static double leave(int64_t *limbs, int unit) {
     settle(limbs);
     const int negative = limbs[LIMBS - 1] < 0;
@@ -49,6 +51,7 @@ static double leave(int64_t *limbs, int unit) {
     while (top > 2 && limbs[top] == 0) top--;
     int64_t rest = 0;
     for (int i = 0; i < top - 1; i++) rest |= limbs[i];
+    /* A window of 33 to 52 bits, which a double holds: the upper limb, and bits of the next one. */
     const int few = limbs[top] < 1 << 20, kept = few ? 32 : 20;
     const int64_t window = limbs[top] << kept | limbs[top - 1] >> (32 - kept);
     rest |= limbs[top - 1] & ((1ll << (32 - kept)) - 1);
@@ -56,7 +59,8 @@ static double leave(int64_t *limbs, int unit) {
     return negative ? -value : value;
 }
 
-/* start + sum of x y, values of the format and no NaN, rounded to it; S is its largest scale. */
+/* Return start + sum of x y, rounded once to the format. Operands are values of the format and no NaN;
+   largest is the largest scale S of the format. */
 static double exact(double start, const double *x, int64_t step_x, const double *y, int64_t step_y,
                     int64_t depth, int largest, grid g) {
     int64_t limbs[LIMBS] = {0};
@@ -70,8 +74,8 @@ static double exact(double start, const double *x, int64_t step_x, const double 
     return rounded(leave(limbs, 2 * largest + UNIT), g);
 }
 
-/* The exponent of a power of two of which all values from |x| on are multiples: the last digit's
-   weight there. size is |x|'s pattern; MAGNITUDE, for no value, is taken as maxpos. */
+/* Return the exponent of the last digit of a posit x. All posits of magnitude |x| or more are multiples
+   of this power of two. size is the bit pattern of |x|; MAGNITUDE, for no value, stands for maxpos. */
 static int64_t last_of(int64_t size, int n, int es, int largest) {
     const int scale = size == MAGNITUDE ? largest : (int)(size >> FRACTION) - 1023;
     const int k = scale >> es, digits = n - 1 - (k < 0 ? -k : k + 1) - es;
@@ -79,7 +83,7 @@ static int64_t last_of(int64_t size, int n, int es, int largest) {
     return last < -largest ? -largest : last;
 }
 
-/* Add one value to the square of a length and to the smallest magnitude but 0, as a pattern. */
+/* Add the square of a value to length, and keep the smallest magnitude other than 0 as a bit pattern. */
 static inline void look(double v, double *length, int64_t *least) {
     const int64_t size = bits_of(v) & MAGNITUDE, other = size == 0 ? MAGNITUDE : size;
     *length += v * v;
@@ -87,7 +91,7 @@ static inline void look(double v, double *length, int64_t *least) {
 }
 
 /* Euclidean length of each of count rows, and the pattern of its smallest magnitude but 0
-   (MAGNITUDE if there is none). Sixteen lanes, as the sum of one does not vectorise. */
+   (MAGNITUDE if there is none). Sixteen partial sums, because a single sum does not vectorise. */
 static void survey_rows(const double *restrict x, int64_t count, int64_t depth,
                         double *restrict length, int64_t *restrict least) {
     enum { LANES = 16 };
@@ -108,7 +112,7 @@ static void survey_rows(const double *restrict x, int64_t count, int64_t depth,
     }
 }
 
-/* Survey count columns, whose rows are pace apart, as survey_rows does rows. */
+/* Survey count columns like the rows of survey_rows; neighbours in a column are pace apart. */
 static void survey_columns(const double *restrict x, int64_t count, int64_t depth, int64_t pace,
                            double *restrict length, int64_t *restrict least) {
     for (int64_t i = 0; i < count; i++) length[i] = 0, least[i] = MAGNITUDE;
@@ -119,14 +123,17 @@ static void survey_columns(const double *restrict x, int64_t count, int64_t dept
 
 /* Bounds of the sums of one row: see intervals. */
 typedef struct {
-    double more, part; /* factors of lengths: their own error, and the sum's */
+    double more; /* factor above 1 that covers the errors of the lengths themselves */
+    double part; /* bound of the sum's error, as a share of the product of lengths */
     int n, es, largest;
     grid g;
     single_grid s;
 } bound;
 
-/* Ends of the intervals that hold the exact sums of one row. from: what the sums start from, if
-   with_start. Without branches, so that all take vector instructions. */
+/* Write the ends of intervals that hold the exact sums of one row. By Cauchy and Schwarz no partial sum
+   exceeds the product of both lengths, and every term is a multiple of 2^unit. Below 2^(unit + 53) all
+   partial sums are therefore exact, and the interval is a point. from has the start of each sum, if
+   with_start. There are no branches, so that the loop takes vector instructions. */
 static inline void intervals(const double *restrict sums, const double *restrict from,
                              const int with_start, double length, int64_t least,
                              const double *restrict lengths, const int64_t *restrict leasts,
@@ -148,8 +155,8 @@ static inline void intervals(const double *restrict sums, const double *restrict
     }
 }
 
-/* Round the low ends, to out or if that is NULL to wide; mark the sums whose other end may round
-   elsewhere, and return whether there is one. */
+/* Round the low ends, to out or, if out is NULL, to wide. Mark in open the sums whose high end may round
+   to another posit, and return whether there are any. */
 static inline int settle_row(const double *restrict low, const double *restrict high,
                              double *restrict wide, single *restrict out, int64_t count,
                              const bound *b, int *restrict open) {
@@ -170,10 +177,10 @@ static inline int settle_row(const double *restrict low, const double *restrict 
     return any;
 }
 
-/* Round total (m, columns), a float64 start + a b in whatever order, as the exact one: to out, or in
-   place if out is NULL, as it must be unless posits and midpoints between them are normal floats. Rows
-   of b are pace apart; start is NULL for 0; length and least have m + columns elements. The bound is
-   that of trainwright.posit.products. */
+/* Round total (m, columns), which is start + a b summed in float64 in any order, as if the sums were
+   exact. Write to out, or to total if out is NULL. out, of float, is only for formats whose posits and
+   midpoints between posits are normal floats. Rows of b are pace apart; start is NULL for 0; length and
+   least have m + columns elements. trainwright.posit.products derives the bound. */
 static void decide(const double *a, const double *b, const double *start, double *total, single *out,
                    int64_t m, int64_t depth, int64_t columns, int64_t pace, double *length,
                    int64_t *least, int n, int es) {
@@ -211,7 +218,7 @@ static void decide(const double *a, const double *b, const double *start, double
         }
 }
 
-/* A batch of them; a stride of 0 repeats an operand. */
+/* Call decide for each product of a batch; a stride of 0 repeats an operand. */
 void posit_decide(const double *a, int64_t step_a, const double *b, int64_t step_b,
                   const double *start, double *total, single *out, int64_t batch, int64_t m,
                   int64_t depth, int64_t columns, double *length, int64_t *least, int64_t n,

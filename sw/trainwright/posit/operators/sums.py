@@ -273,7 +273,8 @@ def addmm(
     mode = get_accumulation()
     if isinstance(start, FloatMask):
         return start.hide(scaled(products.matmul(a, b, fmt, mode), alpha, fmt), fmt)
-    start = scaled(start, beta, fmt) if beta else torch.zeros_like(start)  # not even NaR counts
+    # A beta of 0 drops even NaR, as in torch.
+    start = scaled(start, beta, fmt) if beta else torch.zeros_like(start)
     if alpha == 1:
         return products.matmul(a, b, fmt, mode, start)
     return grid.add(start, scaled(products.matmul(a, b, fmt, mode), alpha, fmt), fmt)

@@ -95,7 +95,10 @@ class BuildLog:
 
 
 def _output(process: subprocess.Popen[str]) -> str:
-    """Return what a process prints until it ends, seeing each signal (``result_of``)."""
+    """Return what a process prints until it ends.
+
+    Wait in short intervals, so that Python handles signals in between (see ``result_of``).
+    """
     while True:
         with suppress(subprocess.TimeoutExpired):
             return process.communicate(timeout=LOOK_SECONDS)[0]
