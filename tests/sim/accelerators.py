@@ -29,6 +29,7 @@ NARROW_SIZES = {
 }  # fmt: skip
 NARROW = AcceleratorParameters(**NARROW_SIZES)
 """Words of a byte, which wide tensors have several of."""
+SHARED = BUSY, ALONE, NARROW
 
 
 class Untraced:

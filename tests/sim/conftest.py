@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import fast_pysim
@@ -11,15 +12,16 @@ import pytest
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Halt, Program, Set
 from trainwright_hw.external.sdram.timing import SdramTiming
-from trainwright_sim import build, copier, engines
+from trainwright_sim import build, copier
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.board import SDRAM_CLOCK_HZ, SimulatedLine, open_line
+from trainwright_sim.library import Simulator
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parent.parent / "sw"))
 
-from accelerators import BOARD
-from quick_engine import COMPILE, QUICK
+from accelerators import BOARD, SHARED
+from quick_engine import QUICK, quick_builds
 
 fast_pysim.install()
 
@@ -42,12 +44,21 @@ def one_compiler():
         yield
 
 
-@pytest.fixture(scope="module")
-def few_cycles():
-    """Build simulators sooner, which run longer: for files that simulate few cycles of a design."""
+@pytest.fixture(scope="session", autouse=True)
+def shared_simulators():
+    """Build simulators of the accelerators that files share sooner, as these simulate few cycles.
+
+    All others, that of the default accelerator first, are built as users build them.
+    """
+    open_as_users_do = RtlAccelerator._open
+
+    def open_quickly(self: RtlAccelerator, rtlil: str) -> Simulator:
+        is_shared = self.parameters in SHARED and self._engine == QUICK.name
+        with quick_builds() if is_shared else nullcontext():
+            return open_as_users_do(self, rtlil)
+
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(build, "COMPILE", COMPILE)
-        patched.setitem(engines.ENGINES, QUICK.name, QUICK)
+        patched.setattr(RtlAccelerator, "_open", open_quickly)
         yield
 
 
@@ -82,6 +93,7 @@ def copying(request, parameters) -> Iterator[RtlAccelerator]:
 @pytest.fixture(scope="session")
 def sdram_line() -> Iterator[SimulatedLine]:
     """Open a line to a simulated board with an SDRAM, whose chip stays as tests leave it."""
-    line = open_line(BOARD, timing=SdramTiming(), clock_hz=SDRAM_CLOCK_HZ)
+    with quick_builds():
+        line = open_line(BOARD, timing=SdramTiming(), clock_hz=SDRAM_CLOCK_HZ)
     yield line
     line.close()

@@ -3,8 +3,12 @@
 For designs of which a test simulates thousands of cycles, not millions.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+
+import pytest
 
 from trainwright_sim import build, engines
 
@@ -17,3 +21,12 @@ QUICK = replace(
     options=(PASSES, *engines.VERILATOR_OPTIONS),
 )
 COMPILE = tuple("-O1" if option == "-O2" else option for option in build.COMPILE)
+
+
+@contextmanager
+def quick_builds() -> Iterator[None]:
+    """Let Verilator build what it builds in here with fewer passes."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(build, "COMPILE", COMPILE)
+        patched.setitem(engines.ENGINES, QUICK.name, QUICK)
+        yield

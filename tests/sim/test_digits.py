@@ -26,7 +26,7 @@ STALLS = MemoryModel(read_latency=90, write_latency=9, bandwidth=0.4, stall=0.6,
 
 
 @pytest.fixture(scope="module")
-def rtl(few_cycles) -> Iterator[RtlAccelerator]:
+def rtl() -> Iterator[RtlAccelerator]:
     with RtlAccelerator(NARROW, memory_bytes=1 << 22) as accelerator:
         yield accelerator
 

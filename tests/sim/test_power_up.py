@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from accelerators import Untraced
-from quick_engine import PASSES, QUICK
+from quick_engine import PASSES, QUICK, quick_builds
 
 from trainwright.check.training import check_training
 from trainwright.network import load_network
@@ -20,7 +20,7 @@ from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.build import build
 from trainwright_sim.library import Simulator
 
-pytestmark = pytest.mark.usefixtures("first_programs", "few_cycles")
+pytestmark = pytest.mark.usefixtures("first_programs")
 
 P = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, vector_engine=1, engine_lanes=1, exponents=64, sample_loads=1,
@@ -54,7 +54,8 @@ class PoweredUp(RtlAccelerator):
     def _open(self, rtlil: str) -> Simulator:
         registers = re.sub(r"^ *attribute \\init .*\n", "", rtlil, flags=re.MULTILINE)
         assert registers != rtlil
-        library = build(registers, engine=ENGINE.name)
+        with quick_builds():
+            library = build(registers, engine=ENGINE.name)
         ctypes.CDLL(str(library)).trainwright_power_up(self._seed)
         return Simulator(library, self._bytes)
 
