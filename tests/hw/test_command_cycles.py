@@ -1,9 +1,10 @@
 """Cycles of a command that is alone, with and without posits: the cycle model beside the arrays."""
 
 from dataclasses import replace
+from itertools import product
 from random import Random
 
-import pytest
+from slowly import mostly_slow
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
@@ -24,12 +25,14 @@ CASES = {Operation.PE4: [(2, 1), (9, 2)], Operation.PE3: [(2, 1), (9, 2)], Opera
 DESIGNS = {designs.pe1: [Operation.PE4], designs.pe2: [Operation.PE3, Operation.BIAS]}
 
 
-@pytest.mark.parametrize("make", DESIGNS, ids=["pe1", "pe2"])
-@pytest.mark.parametrize(
-    # The last ones have the sizes of the first, whose commands the next two have.
-    "p",
-    [pytest.param(FIXED, marks=pytest.mark.slow), *ACCELERATORS[1:]],
-)
+# The last ones have the sizes of the first, whose commands the next two have.
+QUICK = [
+    *((p, designs.pe1) for p in (ACCELERATORS[1], ACCELERATORS[3])),
+    *((p, designs.pe2) for p in (ACCELERATORS[1], ACCELERATORS[2], ACCELERATORS[4])),
+]
+
+
+@mostly_slow("p, make", product(ACCELERATORS, DESIGNS), QUICK)
 def test_command_alone_takes_cycles_of_model(engines, p, make):
     """Tiles of few and of many steps, of all and of fewer rows; decoders by tables and shifts."""
     for operation in DESIGNS[make]:  # by one simulator, which takes longer to build than to run

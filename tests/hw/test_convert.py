@@ -187,7 +187,7 @@ def memory_bits(parameters: AcceleratorParameters, *, trace: bool = False) -> in
     return sum(int(width) * int(size) for width, size in cells)
 
 
-QUICK = {("most", ""), ("digits", ""), ("least", "posit(10,0)"), ("resident", "")}
+QUICK = {("most", ""), ("digits", ""), ("least", "posit(10,0)")}
 """Corners that the default suite has, and their formats."""
 
 

@@ -9,6 +9,7 @@ import pytest
 from amaranth.sim import Simulator
 from format_kinds import BYTES, sums_near
 from kept import Inputs
+from slowly import mostly_slow
 
 from trainwright.formats import Fixed, Format, Posit, parse_format
 from trainwright_hw.arith.encoder import LANE_CYCLES, Encoder, check_encoder
@@ -25,8 +26,8 @@ SETS = {
     "a sample of each class": tuple(formats[0] for formats in BYTES.values()),
 }
 SAMPLES = {kind for kind in SETS if kind.startswith("samples of")}
-LARGE = {"of 18 bits", "whole"} | SAMPLES
-"""Sets of the slow tests."""
+LARGE = {"of 18 bits", "whole", "the accelerator's"} | SAMPLES
+"""Sets whose words are slow tests: random sums of the first three are in the default suite."""
 WIDTHS = {"whole": 44}
 SHIFTS = {"the accelerator's": (0, 1, 7), "of 18 bits": (3,), "a sample of each class": (2,)}
 
@@ -103,10 +104,7 @@ def run(dut: Encoder, commands: Sequence[tuple[int, Format, int, bool, list[int]
     simulator.run()
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[pytest.mark.slow] if kind in LARGE else []) for kind in SETS],
-)
+@mostly_slow("kind", SETS, lambda kind: kind not in LARGE)
 def test_words_ties_and_neighbours(kind):
     formats, width = SETS[kind], WIDTHS.get(kind, 40)
     commands = [
@@ -137,10 +135,7 @@ def test_posit_encoder_rounds_at_every_shift(width):
     run(Encoder(lanes=LANES, value_width=width, formats=formats), commands)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[pytest.mark.slow] if kind in SAMPLES else []) for kind in SETS],
-)
+@mostly_slow("kind", SETS, lambda kind: kind not in SAMPLES | {"ends at a power of two"})
 def test_posit_encoder_rounds_random_sums(kind):
     formats, width = SETS[kind], WIDTHS.get(kind, 40)
     random = np.random.default_rng(len(kind))

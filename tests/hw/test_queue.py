@@ -1,20 +1,24 @@
 """The registered queue and the arbiter behave as what they stand for, cycle by cycle."""
 
 import random
+from itertools import product
 
 import pytest
 from amaranth.hdl import ClockDomain, Module
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.sim import Simulator
+from slowly import mostly_slow
 
 from trainwright_hw.stream.block_queue import BlockQueue
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 from trainwright_hw.stream.round_robin import RoundRobin
 
 
-@pytest.mark.parametrize("counted", [False, True])
-@pytest.mark.parametrize("flags", [0, 3])
-@pytest.mark.parametrize("depth", [2, 3, 8, pytest.param(16, marks=pytest.mark.slow)])
+@mostly_slow(
+    "depth, flags, counted",
+    product((2, 3, 8, 16), (0, 3), (False, True)),
+    lambda depth, flags, counted: depth < 16 and counted == (flags > 0),
+)
 @pytest.mark.parametrize("write, read", [(0.5, 0.5), (0.9, 0.3), (0.3, 0.9), (1.0, 1.0)])
 def test_registered_queue_behaves_as_sync_fifo(depth, write, read, flags, counted):
     m = Module()

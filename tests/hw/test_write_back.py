@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from amaranth.hdl import Elaboratable, Module, ResetInserter, Signal
 from kept import Inputs, simulated
+from slowly import mostly_slow
 
 from trainwright.fixed.random_bits import mixed, unit_bytes
 from trainwright.parameters import AcceleratorParameters
@@ -393,14 +394,16 @@ def sources_of(dut, random, p, counts, eager) -> list[Source]:
 EAGER, STALLS = ((1, 1), (0.3, 1), (1, 0.3), (0.1, 0.1)), (0, 0.5, 0.9)
 LARGE = {"8x8", "16x8"}
 """Sizes of the slow tests."""
+PLAIN = {"4x4", "8x4"}
+"""Sizes whose random commands are slow tests: sizes with more options have theirs."""
 QUICK = ((1, 0.3), 0), ((1, 1), 0.9), ((0.1, 0.1), 0.5), ((0.3, 1), 0.5)
-"""Pairs that the default suite has: sizes take turns, so each pair has two sizes."""
+"""Pairs that the default suite has: sizes take turns."""
 
 
 def is_quick(name: str, pair: tuple) -> bool:
     """Return whether the default suite has a size with a pair: each size has one pair."""
     sizes = [size for size in PARAMETERS if size not in LARGE]
-    return name in sizes and pair == QUICK[sizes.index(name) % len(QUICK)]
+    return name in {*sizes} - PLAIN and pair == QUICK[sizes.index(name) % len(QUICK)]
 
 
 @pytest.mark.parametrize(
@@ -431,10 +434,11 @@ def test_write_back_keeps_order_on_random_commands(engines, name, eager, stall):
     top.run(testbench)
 
 
-@pytest.mark.parametrize(
-    "name", (pytest.param("8x8", marks=pytest.mark.slow), "8x4-posits", "8x4-digits")
+@mostly_slow(
+    "cycles, name",
+    product((40, 77, 130), ("8x8", "8x4-posits", "8x4-digits")),
+    quick=[(40, "8x4-posits"), (130, "8x4-digits")],
 )
-@pytest.mark.parametrize("cycles", (40, pytest.param(77, marks=pytest.mark.slow), 130))
 def test_reset_in_the_middle_of_work(engines, cycles, name):
     """Nothing of what was on its way is left."""
     p = PARAMETERS[name]
@@ -458,10 +462,10 @@ def test_reset_in_the_middle_of_work(engines, cycles, name):
     top.run(testbench)
 
 
-@pytest.mark.parametrize("kept", (True, False), ids=("tiles", "rows"))
-@pytest.mark.parametrize("stall", (pytest.param(0, marks=pytest.mark.slow), 0.5))
-@pytest.mark.parametrize(
-    "name", ("4x2", *(pytest.param(n, marks=pytest.mark.slow) for n in sorted(LARGE)), "8x4-posits")
+@mostly_slow(
+    "name, stall, kept",
+    product(("4x2", *sorted(LARGE), "8x4-posits"), (0, 0.5), (True, False)),
+    quick=[("4x2", 0.5, True), ("4x2", 0.5, False), ("8x4-posits", 0.5, True)],
 )
 def test_neither_engine_starves(engines, name, stall, kept):
     """Both ask for as much as they can.
@@ -536,20 +540,15 @@ def test_write_back_of_one_engine_sustains_full_rate(engines, name, engine):
     assert starts[-1] - starts[1] == (p.lanes, p.pe2_rows)[engine] * (count - 2)
 
 
-SHUT = product(
-    ("8x4-posits", "4x2", "8x4-digits"), {"pe1": (1, 0), "pe2": (0, 1), "both": (1, 1)}.items()
-)
+QUICK_SHUT = ("8x4-posits", (1, 1)), ("8x4-digits", (1, 0))
 
 
-@pytest.mark.parametrize(
+@mostly_slow(
     "name, busy",
-    [
-        # PE2 alone has the bounds of both, for which the sizes differ in nothing else
-        pytest.param(name, busy, id=f"{name}-{engines}",
-                     marks=[pytest.mark.slow] if engines == "pe2" and name != "4x2" else [])
-        for name, (engines, busy) in SHUT
-    ],
-)  # fmt: skip
+    product(("8x4-posits", "4x2", "8x4-digits"), ((1, 0), (0, 1), (1, 1))),
+    # PE2 alone has the bounds of both, for which the sizes differ in nothing else.
+    lambda name, busy: name == "4x2" or (name, busy) in QUICK_SHUT,
+)
 def test_write_back_keeps_rows_while_port_is_shut(engines, name, busy):
     """Both fill the queue as far as there is credit, and no further; nothing is lost."""
     p = PARAMETERS[name]

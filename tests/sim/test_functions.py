@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from accelerators import ALONE
+from slowly import mostly_slow
 
 from trainwright.check.step import check_step
 from trainwright_sim.backend import RtlAccelerator
@@ -32,9 +33,7 @@ def rtl():
         yield accelerator
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(n, marks=[] if n in (1, 4) else [pytest.mark.slow]) for n in range(12)]
-)
+@mostly_slow("seed", range(12), quick=[1])
 def test_random_networks_with_functions_are_exact_on_rtl(rtl, seed):
     rtl.memory = MemoryModel(read_latency=5 + 9 * seed, bandwidth=0.5, stall=0.3, seed=seed + 1)
     network, batch = colour_network(seed) if seed % 3 == 1 else graph_network(seed, windows=False)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from graph_cases import colour_network, deep_network, graph_network, odd_network
+from slowly import mostly_slow
 
 from trainwright.check.step import StepCheck, check_step
 from trainwright.network import Network, network_from_dict
@@ -71,12 +72,7 @@ def exact(rtl: RtlAccelerator, network: Network, batch: int, seed: int) -> StepC
     return result
 
 
-SEEDS = [
-    pytest.param(seed, marks=[] if seed in (2, 6) else [pytest.mark.slow]) for seed in range(60)
-]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@mostly_slow("seed", range(60), quick=[6])
 def test_random_graphs_and_memories(default, seed):
     default.memory = any_memory(seed)
     network, batch = any_graph(seed)

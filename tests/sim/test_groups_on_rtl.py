@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from accelerators import ALONE
+from slowly import mostly_slow
 
 from trainwright.check.step import check_step
 from trainwright.timing import predict
@@ -38,9 +39,7 @@ def test_group_kernel_between_contractions_is_exact_on_rtl(rtl, name):
         assert predicted == pytest.approx(ran.run.counters.cycles, rel=NEAR, abs=FEW)
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(n, marks=[] if n < 2 else [pytest.mark.slow]) for n in range(24)]
-)
+@mostly_slow("seed", range(24), quick=range(2))
 def test_random_group_kernels_are_exact_on_rtl(rtl, seed):
     rtl.memory = MemoryModel(read_latency=5 + 9 * (seed % 7), bandwidth=0.5, stall=0.3, seed=seed)
     require_exact(compiled(random_case(seed), ALONE), rtl, seed)
@@ -49,7 +48,7 @@ def test_random_group_kernels_are_exact_on_rtl(rtl, seed):
 @pytest.mark.parametrize(
     ("network", "batch"),
     (
-        (small_encoder(), 1),
+        pytest.param(small_encoder(), 1, marks=pytest.mark.slow),
         (dropping_classifier(), 2),
         pytest.param(decoder(padding=True), 2, marks=pytest.mark.slow),
     ),

@@ -9,6 +9,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from serial_lines import FaultyLine
+from slowly import mostly_slow
 
 from trainwright.accelerator import AcceleratorError, AcceleratorReset, open_accelerator, registers
 from trainwright.link.backend import LinkAccelerator
@@ -140,7 +141,7 @@ DAMAGE = [{"flip": 0.002}, {"lose": 0.002}, {"noise": 0.002}, {"flip": 1e-3, "lo
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=str)
-@pytest.mark.parametrize("seed", range(3))
+@mostly_slow("seed", range(3), quick=[0])
 def test_damage_is_mended(line, damage, seed):
     faulty = FaultyLine(line, seed=seed, **damage)
     link = Link(faulty, patience=PATIENCE, attempts=40)

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from slowly import mostly_slow
 
 from trainwright.accelerator import backend_names
 from trainwright.cli.core import main
@@ -24,7 +25,8 @@ def test_readme_other_commands_are_known():
     assert COMMANDS
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+# tests/hw/test_cli.py has `verilog` in the default suite.
+@mostly_slow("command", COMMANDS, lambda command: command[0] != "verilog", ids=" ".join)
 def test_readme_command_succeeds(command, capsys, tmp_path, monkeypatch):
     if "rtl" not in backend_names():
         pytest.skip("trainwright is not installed: no back ends are registered")

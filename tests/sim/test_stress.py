@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from accelerators import BUSY
+from slowly import mostly_slow
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.compiler.base.hazards import Hazards
@@ -142,10 +143,7 @@ def random_memory(rng: random.Random) -> MemoryModel:
     )
 
 
-SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 20 else []) for seed in range(300)]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@mostly_slow("seed", range(300), quick=range(12))
 def test_nothing_hangs_and_every_bit_is_right(rtl, seed):
     """Rows in the order of writing, statistics and memory, against the literal interpreter."""
     rng = random.Random(f"stress {seed}")

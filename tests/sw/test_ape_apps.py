@@ -46,12 +46,18 @@ def test_circuits_need_more_than_float16():
 
 
 @pytest.mark.parametrize("dtype", ["fp32-f", pytest.param("fp32-b", marks=pytest.mark.slow)])
-def test_pca_neighbours_and_a_transformer_block(dtype):
+def test_pca_and_a_transformer_block(dtype):
     pytest.importorskip("sklearn")
     errors = values(applications.run_pca(dtype))
     assert errors["error of the variances"] < 2e-5 and errors["error of the projections"] < 2e-5
     block = values(applications.run_transformer(dtype))
     assert block["error of the output"] < 2e-6 and block["error of the gradients"] < 5e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["fp32-f", "fp32-b"])
+def test_neighbours_are_those_of_float64(dtype):
+    pytest.importorskip("sklearn")
     near = values(applications.run_neighbours(dtype))
     assert near["answers other than float64's"] <= 2 and near["accuracy"] > 0.97
     assert near["samples grouped otherwise"] <= 2

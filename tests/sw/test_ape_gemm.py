@@ -3,6 +3,7 @@
 import ape_reference as reference
 import pytest
 import torch
+from slowly import mostly_slow
 
 from trainwright import ape
 from trainwright.ape.accumulate import accumulated
@@ -18,7 +19,7 @@ def spread(shape, random, low, high):
     return torch.exp2(exponents) * (torch.rand(shape, generator=random) - 0.5).sign()
 
 
-@pytest.mark.parametrize("block", [1, 4, 16, 100])
+@mostly_slow("block", [1, 4, 16, 100], quick=(1, 4, 100))
 @pytest.mark.parametrize("rounding", ["nearest", "zero"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_ape_gemm_scheme_to_the_last_bit(dtype, rounding, block):

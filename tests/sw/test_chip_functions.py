@@ -221,7 +221,7 @@ def test_training_alone_of_other_inputs_equals_the_host_and_writes_nothing(netwo
     assert str(alone.state.history.evaluations) == str(expected.history.evaluations)
 
 
-@pytest.mark.parametrize("batch", (1, 8))
+@mostly_slow("batch", (1, 8), quick=[1])
 def test_training_of_padded_sequences_with_dropout_equals_the_host(batch, tmp_path):
     """With a batch of 1 there is no axis of sequences."""
     network, whole = attention(), lines_of_text(tmp_path)

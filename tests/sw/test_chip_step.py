@@ -54,7 +54,11 @@ def only(state, kept):
     state.compiled = state.kept
 
 
-@pytest.mark.parametrize("kept", [((1, 2, 5), (0, 1, 2, 3)), (range(16), (2,)), ((0,), (0, 7))])
+@mostly_slow(
+    "kept",
+    [((1, 2, 5), (0, 1, 2, 3)), (range(16), (2,)), ((0,), (0, 7))],
+    quick=[((1, 2, 5), (0, 1, 2, 3)), (range(16), (2,))],
+)
 def test_columns_that_are_left(kept):
     state = weakened(random_state(DIGITS, 4))
     only(state, kept)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from format_kinds import KINDS, SAMPLES
+from slowly import mostly_slow
 from test_chip_functions import (
     ALONE,
     SETTINGS,
@@ -140,12 +141,12 @@ def test_digits_trained_on_the_chip_in_coded_formats_are_recognised(tmp_path, fo
     assert result["test_accuracy"] > 0.8
 
 
-def test_command_line_checks_a_step_on_the_chip_with_cuts_in_coded_formats(capsys):
+@mostly_slow("formats", (FLOATS, WIDE), quick=[WIDE])
+def test_command_line_checks_a_step_on_the_chip_with_cuts_in_coded_formats(formats, capsys):
     arguments = ["check", "--network", "digits", "--update", "chip", "--backend", "golden"]
-    for formats in (FLOATS, WIDE):
-        assert main([*arguments, "--formats", formats, "--steps", "2", "--json"]) == 0
-        out = capsys.readouterr().out
-        assert '"mismatches": 0' in out and '"columns_cut": 0' not in out
+    assert main([*arguments, "--formats", formats, "--steps", "2", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert '"mismatches": 0' in out and '"columns_cut": 0' not in out
 
 
 def test_job_of_coded_formats_names_them_in_its_command(tmp_path, capsys):

@@ -6,12 +6,14 @@ import io
 import json
 import math
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
+from slowly import mostly_slow
 
 import trainwright.nn as tnn
 from trainwright import compile
@@ -614,9 +616,12 @@ def _by_torch(state):
     return torch.load(file, weights_only=True)
 
 
-@pytest.mark.parametrize("training", (True, False))
 @pytest.mark.parametrize("compiled", (True, False))
-@pytest.mark.parametrize("kept_by", (_by_torch, dict, _plain, _averaged))
+@mostly_slow(
+    "kept_by, training",
+    product((_by_torch, dict, _plain, _averaged), (True, False)),
+    lambda kept_by, training: training or kept_by is _by_torch,
+)
 @pytest.mark.parametrize("before, bits, allowed", ((8, 16, 0.002), (16, 8, 0.1)))
 def test_state_dict_of_other_bits_loads_with_the_precision_of_the_own_bits(
     before, bits, allowed, kept_by, compiled, training

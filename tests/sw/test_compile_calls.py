@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from slowly import mostly_slow
 
 import trainwright.nn as tnn
 from trainwright import compile, from_torch
@@ -244,7 +245,7 @@ def _encoder_layer():
     return from_torch(dense, rank=4)
 
 
-@pytest.mark.parametrize("stacked", [False, True])
+@mostly_slow("stacked", [False, True], quick=[True])
 def test_compiled_torch_transformer_follows_its_padding(stacked):
     module = _encoder_layer()
     if stacked:

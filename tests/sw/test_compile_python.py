@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from slowly import mostly_slow
 from torch.nn.utils import prune
 
 import trainwright.nn as tnn
@@ -294,7 +295,7 @@ def _watched(place, how):
     return module, seen
 
 
-@pytest.mark.parametrize("place", [None, 0, 1, 2])
+@mostly_slow("place", [None, 0, 1, 2], quick=(None, 1))
 @pytest.mark.parametrize("how", ["watches", "replaces", "pre", "backward", "backward pre"])
 def test_hooks_of_parts_run_and_their_results_count(place, how):
     plain, wanted = _watched(place, how)

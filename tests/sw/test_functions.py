@@ -26,6 +26,7 @@ from function_networks import (
     with_functions,
 )
 from graph_cases import deep_network, graph_network
+from slowly import mostly_slow
 from test_lowering import checked
 
 import trainwright
@@ -1018,9 +1019,7 @@ def test_kernel_over_channels_of_images_is_exact(registered):
     checked(network_from_dict({"classes": 4, "image": [8, 8], "layers": layers}), 16, ENGINE)
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(n, marks=[] if n < 6 else [pytest.mark.slow]) for n in range(40)]
-)
+@mostly_slow("seed", range(40), quick=range(4))
 def test_random_kernel_of_a_user_is_exact(registered, seed):
     """Compare every word of both programs with the graph, evaluated without instructions."""
     over = ("", "features", "", "channels", "rows", "")[seed % 6]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from slowly import mostly_slow
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.cli import main
@@ -131,7 +132,7 @@ def test_parallel_one_micro_batch_is_the_driver_itself(digits):
     same_bits(train_alone(digits, CUTTING), plain)
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@mostly_slow("count", [2, 4], quick=[2])
 def test_any_number_of_workers_ends_in_the_same_bits(digits, count):
     settings = replace(CUTTING, micro_batches=4)
     alone = train_alone(digits, settings)

@@ -7,6 +7,7 @@ import torch
 
 from trainwright import cli
 from trainwright.posit import native
+from trainwright.posit.experiments import speed
 
 PEER = """
 #include <stdint.h>
@@ -20,6 +21,12 @@ static inline quire_2_t qX2_fdp_add(quire_2_t q, posit_2_t a, posit_2_t b) { ret
 static inline posit_2_t qX2_to_pX2(quire_2_t q, int width) { return (posit_2_t){HALF}; }
 """
 ADD = '#include "softposit.h"\nposit_2_t pX2_add(posit_2_t a, posit_2_t b, int w) { return b; }\n'
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Measure no training steps, which take most of the time."""
+    monkeypatch.setattr(speed, "run_training", lambda *_, **__: [])
 
 
 @pytest.fixture
@@ -56,6 +63,7 @@ def test_rows_of_every_way_and_of_a_peer(peer, capsys):
     assert rows["lenet-5 step, an image of 1", "float32"]["seconds"] > 0
 
 
+@pytest.mark.usefixtures("untrained")
 def test_posit_bench_peer_whose_results_are_others_is_told_apart(peer, capsys):
     if not native.usable(torch.zeros(1)):
         pytest.skip("no C compiler")
@@ -65,6 +73,7 @@ def test_posit_bench_peer_whose_results_are_others_is_told_apart(peer, capsys):
             assert row["differing"] > 0
 
 
+@pytest.mark.usefixtures("untrained")
 def test_without_a_peer(capsys):
     assert cli.main([*SMALL[:-1], "--format", "8,0"]) == 0
     table = capsys.readouterr().out

@@ -1,9 +1,11 @@
 """The experiments in small: Table 3, bounds over conditions, clustering, and their commands."""
 
 import json
+from itertools import product
 
 import pytest
 import torch
+from slowly import mostly_slow
 
 from trainwright.cli import main
 from trainwright.qr.experiments import clustering, conditions, dots, speed
@@ -19,9 +21,10 @@ def test_qr_experiments_table_2_matches_paper():
     ]
 
 
-@pytest.mark.parametrize("distribution", dots.PRINTED)
-@pytest.mark.parametrize(
-    "vectors", [60_000, pytest.param(2_000_000, marks=pytest.mark.slow)], ids=["few", "all"]
+@mostly_slow(
+    "vectors, distribution",
+    product((60_000, 2_000_000), dots.PRINTED),
+    quick=[(60_000, "normal")],
 )
 def test_table_3_within_3_percent(distribution, vectors):
     errors = dots.dot_errors(distribution, vectors)

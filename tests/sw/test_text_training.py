@@ -191,7 +191,9 @@ def test_text_classifier_trains_resumes_and_classifies(
     "changes",
     (
         ("--numbers", "float32", "--batch", "16", "--lr", "0.004"),
-        ("--micro-batches", "2", "--batch", "16", "--lr", "0.004"),
+        pytest.param(
+            ("--micro-batches", "2", "--batch", "16", "--lr", "0.004"), marks=pytest.mark.slow
+        ),
         ("--update", "chip", "--batch", "8", "--lr", "0.1"),
     ),
     ids=("float32", "micro-batches", "chip"),

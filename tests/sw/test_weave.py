@@ -62,7 +62,10 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module",
+    params=["digits", pytest.param("fashion", marks=pytest.mark.slow), "no cuts"],
+)
 def woven(request):
     """Return the driver of a step with samples and a prior."""
     network, batch, cuts = CASES[request.param]
