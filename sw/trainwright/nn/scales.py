@@ -52,6 +52,10 @@ ROUNDED_SHARE = 0.5
 FROZEN_SHARE = 0.2
 """Error of rounding and clipping, as a share of a tensor's norm, above which evaluation names the
 tensor: its exponent will not follow."""
+FROZEN_CLIPPED = 1 / 16
+"""Error of clipping alone, as a share of a tensor's norm, above which evaluation names the tensor:
+clipping falls on the largest samples and adds up over layers. New data of the training's kind are
+below, unless one value is as large as all others, as in Student's t with 3 degrees of freedom."""
 LEAST_NONZERO = 8
 """Samples in which a column of inputs must not be 0 before its loss in rounding is reported: at 8
 bits the chance that 8 numbers of a normal distribution all round to 0 is 10^-16."""
@@ -238,13 +242,25 @@ class _Quantiser(torch.nn.Module):
 
     def watch_frozen(self, values: torch.Tensor, exponent: int, name: str = "") -> None:
         """Warn at once where evaluation loses most of ``values``: its exponents do not follow."""
-        greatest = largest(values)
-        if not greatest or exponent == self.suited(exponent, values):
-            return
+        loss, greatest = None, largest(values)
+        if greatest and exponent != self.suited(exponent, values):
+            loss = self._loss(values, self.counted(values, exponent), FROZEN_SHARE)
+        limit = self.fmt.most * 2.0**exponent
+        if loss is None and limit < greatest < float("inf"):
+            clipped = self._clipped(values, exponent)
+            is_large = _share(values.clamp(-limit, limit) - values, values) > FROZEN_CLIPPED
+            loss = clipped if is_large else None
         name = name or f"{self.place} of {self.owner}"
-        loss = self._loss(values, self.counted(values, exponent), FROZEN_SHARE)
         for message in self._health.at_once(name, exponent, loss):
             warnings.warn(message, LostTensorWarning, stacklevel=2)
+
+    def _clipped(self, values: torch.Tensor, exponent: int, *, times: int = 1) -> LossReason | None:
+        """Describe the values beyond ``times`` times the greatest word; None without any."""
+        limit, greatest = self.fmt.most * 2.0**exponent, largest(values)
+        if greatest <= times * limit:
+            return None
+        count = amount(int((values.abs() > times * limit).sum()), "value")
+        return LossReason(f"clipped at {limit:.3g} in {count} (the largest is {greatest:.3g})", FEW)
 
     def _loss(
         self, values: torch.Tensor, counted: TensorStatistics, most: float = ROUNDED_SHARE
@@ -388,14 +404,6 @@ class InputQuantiser(_Quantiser):
                 f"up to {largest(values):.3g}: scale samples alike, such as each "
                 "by its norm, or take logarithms",
             )
-
-    def _clipped(self, values: torch.Tensor, exponent: int, *, times: int = 1) -> LossReason | None:
-        """Describe the values beyond ``times`` times the greatest word; None without any."""
-        limit, greatest = self.fmt.most * 2.0**exponent, largest(values)
-        if greatest <= times * limit:
-            return None
-        count = amount(int((values.abs() > times * limit).sum()), "value")
-        return LossReason(f"clipped at {limit:.3g} in {count} (the largest is {greatest:.3g})", FEW)
 
     def _loss(
         self, values: torch.Tensor, counted: TensorStatistics, most: float = ROUNDED_SHARE
