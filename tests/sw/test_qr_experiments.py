@@ -100,6 +100,10 @@ def test_reproduce_leaves_tables_and_pictures(capsys, tmp_path):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
     results = json.loads((out / "results.json").read_text())
     assert len(results["dots"]["table_3"]) == 4
+    (out / "own.png").write_text("a user's")
+    again = ["reproduce", "qr", "--vectors", "3000", "--experiment", "dots", "--out", str(out)]
+    assert main(again) == 0  # its tables have nothing of the experiment whose pictures go
+    assert {path.name for path in out.glob("*.png")} == {"dots.png", "own.png"}
     assert main(["reproduce", "qr", "--rows", "3", "--columns", "8"]) == 2
     with pytest.raises(SystemExit):
         main(["reproduce"])

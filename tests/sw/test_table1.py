@@ -81,6 +81,18 @@ def test_finished_runs_are_kept(done, folder, capsys):
     assert (done / "float" / "seed-0" / "result.json").stat().st_mtime_ns == before
 
 
+def test_rows_that_are_not_asked_for_again_leave_no_picture(done, folder, tmp_path):
+    out = shutil.copytree(done, tmp_path / "again")
+    with in_this_process():
+        assert main(options(folder, out, rows=("float",))) == 0
+    assert list(json.loads((out / "results.json").read_text())) == ["float"]
+    assert {path.name for path in out.glob("*.png")} == {
+        "accuracy.png",
+        "ranks.png",
+        "frontier.png",
+    }
+
+
 def test_another_choice_is_not_mixed_in(done, folder, capsys):
     assert main(options(folder, done, epochs="9")) == 2
     error = capsys.readouterr().err

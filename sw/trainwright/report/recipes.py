@@ -26,6 +26,11 @@ class Recipe:
     epochs: int | None = None
     """Epochs where fewer are better than those asked for: training without prior overfits."""
 
+    @property
+    def scales_picture(self) -> str:
+        """Name of the picture of a run's exponents."""
+        return f"scales-{self.name}.png"
+
 
 def read(row: Mapping[str, Any]) -> Recipe:
     """Return the recipe of a table of a TOML file, whose options are one text."""

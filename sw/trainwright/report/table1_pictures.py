@@ -23,7 +23,7 @@ def draw_all(runs: Runs, outcomes: Mapping[Recipe, Means]) -> dict[str, bytes]:
         records = [dict(record) for record in group[0].history("scale")]
         scales = [ScaleRecord(**record) for record in records if record.pop("kind")]
         if scales:
-            pictures[f"scales-{row.name}.png"] = draw_scales(scales, row.title)
+            pictures[row.scales_picture] = draw_scales(scales, row.title)
     return pictures
 
 

@@ -61,3 +61,5 @@ EXPERIMENTS: dict[str, Experiment] = {
     "figure-8": _crossover,
     "applications": _applications,
 }
+PICTURES = ("figure-14.png", "figure-15.png", "figure-8.png")
+"""Files that findings can have: those of experiments that do not run again are removed."""

@@ -52,17 +52,18 @@ def command_of(
         require_packages("matplotlib", *needed)
         check_results(Path(options.out))
         torch.set_num_threads(options.threads)
-        run_by = import_module(f"trainwright.{library}.experiments.findings").EXPERIMENTS
+        findings = import_module(f"trainwright.{library}.experiments.findings")
         results: dict[str, Any] = {}
         files: dict[str, bytes | str] = {}
         text = ""
         for name in chosen:
-            outcome = run_by[name](options, teller)
+            outcome = findings.EXPERIMENTS[name](options, teller)
+            assert {*outcome.pictures} <= {*findings.PICTURES}
             results[name] = outcome.results
             text += outcome.text + "\n"
             files |= {**outcome.pictures, "tables.md": text[:-1]}
             files["results.json"] = to_json(results) + "\n"
-            write_results(Path(options.out), files)
+            write_results(Path(options.out), files, findings.PICTURES)
         return show(options.json, results, f"{text}pictures and tables: {options.out}")
 
     def add_arguments(parser: ArgumentParser) -> None:

@@ -102,7 +102,8 @@ def recipe_command(
             return 130
         results, text, pictures = combine(done)
         files = {**pictures, "table.md": text, "results.json": to_json(results) + "\n"}
-        write_results(out, files)
+        every = [row.scales_picture for group in groups.values() for row in group]
+        write_results(out, files, every)
         show(options.json, results, f"{text}\npictures and tables: {out}")
         return 130 if failures is None else 0
 

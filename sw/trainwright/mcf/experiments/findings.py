@@ -98,3 +98,5 @@ EXPERIMENTS: dict[str, Experiment] = {
     **{name: partial(_learning, name) for name in TABLES},
     "table-3": _embedding,
 }
+PICTURES = ("figure-8.png", "figure-9.png", "table-3.png", *(f"{name}.png" for name in TABLES))
+"""Files that findings can have: those of experiments that do not run again are removed."""

@@ -67,3 +67,5 @@ EXPERIMENTS: dict[str, Experiment] = {
     "figure-8": partial(_training, "figure-8", "mnist"),
     "figure-9": partial(_training, "figure-9", "fashion-mnist"),
 }
+PICTURES = ("figure-2.png", "figure-8.png", "figure-9.png")
+"""Files that findings can have: those of experiments that do not run again are removed."""

@@ -80,3 +80,5 @@ EXPERIMENTS: dict[str, Experiment] = {
     "conditions": _conditions,
     "clustering": _clustering,
 }
+PICTURES = ("dots.png", "conditions.png", "sizes.png", "clustering.png")
+"""Files that findings can have: those of experiments that do not run again are removed."""
