@@ -286,3 +286,17 @@ def test_undefined_function_is_called_by_its_own_name(function):
     operands = (x, x) if function is torch.outer else (x,)
     with pytest.raises(TypeError, match=f"^{function.__name__} is not defined for MCTensor"):
         function(*operands)
+
+
+@pytest.mark.filterwarnings("ignore:Tensor.(mT|mH|H)")
+@pytest.mark.parametrize("name", ["mT", "mH", "H"])
+def test_mcf_transposed_has_the_shapes_and_errors_of_torch(name):
+    for shape in ((), (2,), (2, 3), (2, 3, 4)):
+        plain = torch.arange(math.prod(shape), dtype=torch.float64).reshape(shape)
+        try:
+            wanted = getattr(plain, name)
+        except RuntimeError:
+            with pytest.raises(RuntimeError, match=name):
+                getattr(mcf.tensor(plain), name)
+        else:
+            assert torch.equal(getattr(mcf.tensor(plain), name).fc, wanted)

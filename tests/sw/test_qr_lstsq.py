@@ -152,6 +152,9 @@ def test_lstsq_falls_back_where_low_precision_cannot_tell_the_rank():
     c, f, b = _integers((30, 5), 13), _integers((5, 8), 14), _integers((30, 1), 15)
     solution = lstsq(c @ f, b, low="fp16")
     assert solution.iterations == 0 and int(solution.rank) == 5
+    both = torch.stack([c @ f, _integers((30, 8), 16)])
+    assert lstsq(both[1:], b[None], low="fp16").iterations > 0
+    assert lstsq(both, b.expand(2, 30, 1), low="fp16").iterations == 0
     assert _apart(solution.x, _shortest(c, f, b)) <= 1e-13
 
 

@@ -167,9 +167,18 @@ def _property(name: str, compute: Callable[[Tensor, int], Tensor]) -> None:
 
 _property("T", lambda c, dims: c.permute(*reversed(range(dims)), dims))
 _property("real", lambda c, dims: c)
-_property("mT", _swapped)
-_property("mH", _swapped)
-_property("H", _turned)
+
+
+def _transposed(name: str) -> None:
+    def compute(c: Tensor, dims: int) -> Tensor:
+        getattr(c[..., 0], name)  # raises as torch does: a vector has none
+        return c.transpose(dims - 2, dims - 1) if dims else c
+
+    _property(name, compute)
+
+
+for _name in ("mT", "mH", "H"):
+    _transposed(_name)
 
 
 def _joined(name: str) -> None:
