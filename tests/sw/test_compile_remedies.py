@@ -10,6 +10,7 @@ from sequence_networks import classifier
 
 import trainwright.nn as tnn
 from trainwright import compile
+from trainwright.cli import main
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.base.progress import CompileProgress, count, followed, is_spent
@@ -61,11 +62,30 @@ def test_remedies_are_the_first_trials_that_do_not_raise():
             raise DoesNotFitError("too large", "")
 
     error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 96, P, fits)
-    assert error.reason == "l1.x is large"
+    assert error.reason == "l1.x is large" and error.batch == 24
+    assert pickle.loads(pickle.dumps(error)).batch == 24
     assert error.remedy == (
         "use a batch of 24, which fits; an accelerator with scratchpad_rows=512 fits; "
         "preset zu3eg fits"
     )
+
+
+@pytest.mark.parametrize(("batch", "part"), [(64, 16), (72, 18), (70, 17)])
+def test_training_that_does_not_fit_names_micro_batches_that_were_compiled(
+    monkeypatch, tmp_path, capsys, batch, part
+):
+    def fits(network, samples, p, **_):
+        if samples > 18 or p.scratchpad_rows > 2048:
+            raise DoesNotFitError("too large", "")
+
+    monkeypatch.setattr("trainwright.compiler.step.stored.compile_network", fits)
+    sizes = ["--accelerator", "scratchpad_rows=2048"]
+    argv = ["train", "--network", "digits", "--batch", str(batch), "--out", str(tmp_path / "run")]
+    assert main([*argv, *sizes]) == 2
+    remedy = f"use a batch of {part}, which fits"
+    if batch % part == 0:
+        remedy += f"; --micro-batches 4 trains the batch of {batch} in parts of {part}"
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"too large; {remedy}")
 
 
 @pytest.mark.parametrize("network", (classifier(), NETWORK))

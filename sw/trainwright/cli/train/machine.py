@@ -20,6 +20,7 @@ from trainwright.train.host_engine import HostEngine
 from trainwright.train.interfaces import DriverFactory
 from trainwright.train.parallel import ParallelDriver
 from trainwright.train.resident import ResidentEngine
+from trainwright.train.settings import TrainSettings
 from trainwright.train.workers import Workers
 
 
@@ -46,6 +47,20 @@ def _told_of_host() -> Iterator[None]:
         raise CompileError(
             f"{error}; or leave loss and update to the host: --accelerator exponents=0"
         ) from error
+
+
+@contextmanager
+def _told_of_micro_batches(settings: TrainSettings) -> Iterator[None]:
+    """Name ``--micro-batches`` where a smaller batch fits that divides the batch, which stays."""
+    try:
+        yield
+    except ResourceError as error:
+        part, batch = error.batch, settings.batch
+        if not part or batch % part:
+            raise
+        raise error.with_remedy(
+            f"--micro-batches {batch // part} trains the batch of {batch} in parts of {part}"
+        ) from None
 
 
 @contextmanager
@@ -79,8 +94,12 @@ def open_machine(job: Job) -> Iterator[Machine]:
             tell_update_place(p, network)
         plan = plan_of_loop(network, p, options.plan) if chip else options.plan
 
+        # Neither an accelerator that trains alone nor a comparison of steps takes parts of batches.
+        takes_parts = not (alone or options.verify)
+
         def open_driver(network: Network) -> Driver:
-            return Driver(counting, network, batch, plan=plan)
+            with _told_of_micro_batches(settings) if takes_parts else nullcontext():
+                return Driver(counting, network, batch, plan=plan)
 
         verifier = make_verifier(accelerator, batch=batch, plan=plan) if options.verify else None
         steps: StepEngine = HostEngine(open_driver, verifier, options.verify)

@@ -32,21 +32,28 @@ class ResourceError(CompileError):
     """Need of a program that exceeds what the accelerator has (``compiler.base.limits``).
 
     The message is ``reason`` and the remedy. A reason that begins with a tensor is written with the
-    user's name of the tensor where ``names`` are given.
+    user's name of the tensor where ``names`` are given. ``batch`` is a smaller batch that was
+    compiled and fits, 0 without any.
     """
 
-    def __init__(self, reason: str, remedy: str, names: "UserNames | None" = None):
+    def __init__(
+        self, reason: str, remedy: str, names: "UserNames | None" = None, batch: int = 0
+    ) -> None:
         self._parts = reason, remedy
-        self._names = names
+        self._names, self.batch = names, batch
         super().__init__(f"{self.reason}; {remedy}")
 
     def __reduce__(self) -> tuple[type["ResourceError"], tuple[object, ...]]:
         """Rebuild from the parts: exceptions are pickled by their one message otherwise."""
-        return type(self), (*self._parts, self._names)
+        return type(self), (*self._parts, self._names, self.batch)
 
     def named(self, names: "UserNames") -> Self:
         """Return the error with the user's names of layers."""
-        return type(self)(*self._parts, names)
+        return type(self)(*self._parts, names, self.batch)
+
+    def with_remedy(self, remedy: str) -> Self:
+        """Return the error with another remedy after its own."""
+        return type(self)(self._parts[0], f"{self._parts[1]}; {remedy}", self._names, self.batch)
 
     @property
     def reason(self) -> str:

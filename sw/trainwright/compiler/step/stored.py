@@ -85,12 +85,15 @@ def with_remedies(
         return False
 
     # Each search yields the best remedy so far after a trial that fits, and "" after another.
+    fitting = 0
+
     def batches() -> Iterator[str]:
+        nonlocal fitting
         # Small batches first: they take less to compile, and a larger one is tried if they fit.
         for tried in _batches(batch):
             remedy, samples = "", 0
             for samples in takewhile(lambda n: fits(n, p), tried):
-                remedy = f"use a batch of {samples}, which fits"
+                fitting, remedy = samples, f"use a batch of {samples}, which fits"
                 yield remedy
             if remedy:
                 # The trial of a long search may leave no effort for another batch.
@@ -130,7 +133,7 @@ def with_remedies(
     remedy = (
         "; ".join(remedies) or "use smaller layers or ranks: no smaller batch that was tried fits"
     )
-    return DoesNotFitError(error.reason, remedy)
+    return DoesNotFitError(error.reason, remedy, batch=fitting)
 
 
 @cache
