@@ -10,8 +10,8 @@ from trainwright_hw.link.uart import divisor
 
 BAUDS = (3_000_000, 2_500_000, 2_000_000, 1_500_000, 1_000_000, 921_600, 460_800, 115_200)
 """Serial rates that are proposed, the fastest first: those that USB bridges are used at."""
-MOST_MHZ = 250
-"""Fastest clock that is proposed; no design was routed for more than half of it."""
+MOST_MHZ = 100
+"""Fastest clock that is proposed: designs were routed for up to 102 MHz, and PLLs make 250."""
 
 
 def running_hz(board: Board, asked_hz: int, baud: int, memory: str) -> int:
@@ -73,4 +73,7 @@ def _alternatives(board: Board, asked_hz: int, baud: int, memory: str) -> str:
             continue
     if bauds:
         remedies.append(f"--baud {' or '.join(bauds[:2])}")
-    return f"choose {', or '.join(remedies)}"
+    # PLLs make faster clocks, which no design keeps up with.
+    is_most = asked_mhz > MOST_MHZ and below is not None and below[0] == MOST_MHZ
+    why = "designs were routed for up to 102 MHz: " if is_most else ""
+    return f"{why}choose {', or '.join(remedies)}"
