@@ -140,7 +140,7 @@ class _Logic:
         return not nets or cell["connections"][SELECT[cell["type"]]][0] not in nets
 
     def whole(self, name: str) -> tuple[frozenset[str], tuple[Any, ...]]:
-        """Return a cell with those of its slices that drive it, and the nets that they read."""
+        """Return a cell with the cells of its slices that drive it, and the nets that they read."""
         if name not in self._whole:
             cell = self.cells[name]
             pins = cell["connections"]

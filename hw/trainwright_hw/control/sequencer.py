@@ -586,9 +586,8 @@ class Sequencer(wiring.Component):
             begin = begin | self._again
         arrays = [getattr(self, COMMANDS[engine][0]) for engine in ARRAYS]
         taken = Cat(command.valid & command.ready for command in arrays)
-        value = Signal(
-            REGISTER_WIDTH, name="of_stream", reset_less=True
-        )  # 0 at the begin of each run
+        # 0 when a run begins
+        value = Signal(REGISTER_WIDTH, name="of_stream", reset_less=True)
         m.d.comb += self.stream.eq(value)
         with m.If(begin):
             m.d.sync += value.eq(0)
@@ -638,10 +637,8 @@ class Sequencer(wiring.Component):
         ]
 
         def fail(code: Error) -> None:
-            m.d.sync += [
-                error.eq(code),
-                number.eq(number),
-            ]  # keep the number of the faulty descriptor
+            # Keep the number of the faulty descriptor.
+            m.d.sync += [error.eq(code), number.eq(number)]
             m.next = "DRAIN"
 
         with m.If(~clear & (error != Error.NONE)):

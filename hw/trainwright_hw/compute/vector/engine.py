@@ -79,6 +79,7 @@ class _Copy:
     is_code: Signal
     """Whether instructions are copied, and not streams."""
     count: Signal
+    """Words copied so far. DRAIN counts its cycles in the same register."""
     copying: Signal
     start: Signal
     """High in the cycle in which a pass starts."""
@@ -111,10 +112,8 @@ class VectorEngine(wiring.Component):
         self._stages = Stages(parameters.engine_parts)
         # Rows of several parts leave time for one walker to serve reads and writes in turn.
         self._sides = 1 if parameters.engine_parts == 1 else 2
-        self._puts, self._put_stream = (
-            Signal(),
-            Signal(STREAM_WIDTH),
-        )  # a row leaves, of that stream
+        # a row leaves, and the stream that it belongs to
+        self._puts, self._put_stream = Signal(), Signal(STREAM_WIDTH)
         self._puts_next = Signal()  # a row leaves in the next cycle
         self._address = Signal(LOCAL_WIDTH)  # destination of the row
         self._value = Signal(signed(WIDTH), reset_less=True)  # lane 0's result
