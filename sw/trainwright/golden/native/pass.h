@@ -24,7 +24,9 @@ static inline void take_code(Instruction *code, const Code *d)
         code[d->first + n] = unpacked_instruction((uint64_t)d->word[n]);
 }
 
-/* Return the mask of registers that an instruction reads. */
+/* Return the mask of registers that an instruction reads. A conditional instruction also reads d, whose
+ * old values it keeps in some lanes.
+ */
 static inline int reads_registers(const Instruction *i)
 {
     const int second = i->kind == KIND_PRODUCT || i->kind == KIND_MAXIMUM || i->kind == KIND_MINIMUM || i->kind == KIND_AND;
@@ -81,7 +83,8 @@ static int pass_scalars(Block *b)
 
 static inline void block_random(const Block *b, int number, int64_t *out)
 {
-    const int rows = MOST_LANES / b->lanes; /* rows that share a key */
+    /* With fewer lanes several rows make up a row of 16 words, which has one key at any number of lanes. */
+    const int rows = MOST_LANES / b->lanes;
     for (int t = 0; t < b->threads; t++) {
         const int64_t place = b->d->key + b->first + t;
         uint32_t words[4];
@@ -102,11 +105,11 @@ static inline void along(const Block *b, int greatest, const int64_t *a, int64_t
 {
     for (int t = 0; t < b->threads; t++) {
         const int64_t *row = a + t * b->lanes;
-        int64_t found = row[0];
+        int64_t result = row[0];
         for (int l = 1; l < b->lanes; l++)
-            found = !greatest ? found + row[l] : row[l] > found ? row[l] : found;
+            result = !greatest ? result + row[l] : row[l] > result ? row[l] : result;
         for (int l = 0; l < b->lanes; l++)
-            x[t * b->lanes + l] = wrapped(found, WIDTH);
+            x[t * b->lanes + l] = wrapped(result, WIDTH);
     }
 }
 
@@ -162,7 +165,7 @@ static void pass_value(const Block *b, const Instruction *i, const int64_t *a, i
         for (int e = 0; e < n; e++)
             value[e] = a[e] & s[e];
         break;
-    default:
+    default: /* KIND_LANE */
         for (int e = 0; e < n; e++)
             value[e] = e % b->lanes;
     }
@@ -187,16 +190,17 @@ static void pass_round(const Block *b, const Instruction *i, int64_t *value)
             value[e] >>= shift[e];
         break;
     case ROUNDING_EVEN: /* beyond WIDTH + 1 all shifts give 0 */
+        /* Add a half, less 1 if the floor is even: a tie then goes to the even value. A shift of 0 adds 0. */
         for (int e = 0; e < n; e++) {
             const int64_t s = shift[e] > WIDTH + 1 ? WIDTH + 1 : shift[e], odd = s != 0;
             value[e] = (value[e] + ((int64_t)1 << s >> 1) - odd + (value[e] >> s & odd)) >> s;
         }
         break;
-    case ROUNDING_UP:
+    case ROUNDING_UP: /* keep a bit below the point, and add a half */
         for (int e = 0; e < n; e++)
             value[e] = ((2 * value[e] >> shift[e]) + 1) >> 1;
         break;
-    default:
+    default: /* add (2 random + 1) / 2^9, after a cut to 9 bits below the point */
         block_random(b, i->rounding - ROUNDING_RANDOM, random);
         for (int e = 0; e < n; e++) {
             const int64_t first = shift[e] > 9 ? shift[e] - 9 : 0, then = shift[e] - first;
@@ -242,7 +246,7 @@ static void pass_write(Machine *m, const Block *b, int stream, const int64_t *q)
     }
 }
 
-/* Execute an instruction on a block: read all operands before any result is written. */
+/* Copy the rows of all streams that a pass reads, before the pass writes any result. */
 static int read_streams(Machine *m, const Vector *d, Block *b)
 {
     const int64_t rows = d->rows, size = rows * b->lanes;

@@ -39,6 +39,8 @@ static inline int64_t narrow_limit(const Requantiser *rq)
         rq->saturations += saturations; \
     } while (0)
 
+/* Round half to even: add a little less than a half, and 1 if the floor is odd, then cut. ``odd`` is the
+   mask of that last bit; a shift of 0 adds nothing. */
 static inline void requantise_narrow(Requantiser *rq, const int32_t *sums, int lanes, int16_t *out)
 {
     const int32_t shift = rq->shift, odd = shift != 0, below = shift ? (1 << (shift - 1)) - 1 : 0;
@@ -57,7 +59,8 @@ static inline void requantise_wide(Requantiser *rq, const int64_t *sums, int lan
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 #define WHOLE_ROWS
 
-/* Round sums and limit them to the width; ``outside`` gathers bits that no value of the width has. */
+/* Round sums to words of 16 bits, which the caller limits to the width. v - least is from 0 to 2 half - 1
+   for values of the width: higher bits, which ``outside`` gathers, mean that a value saturates. */
 static INLINE __m256i rounded_words(const Requantiser *rq, Sums v, Sums *outside)
 {
     const int half = 1 << (rq->width - 1);
@@ -94,6 +97,7 @@ static INLINE __m256i rounded_words(const Requantiser *rq, Sums v, Sums *outside
 {
     __m256i low = rounded_half(rq, v.low, &outside->low);
     __m256i high = rounded_half(rq, v.high, &outside->high);
+    /* packs interleaves the halves of both registers: put the quarters in order. */
     return _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
 }
 
@@ -108,6 +112,8 @@ static INLINE int any(Sums a)
 /* Round rows of 16 sums, none larger than narrow_limit(), and write row i to ``to`` + i * step. */
 #if defined(WHOLE_ROWS)
 
+/* Count the saturated values of rows again, one by one: few rows have any. Keep the total, which already
+   includes these rows. */
 static __attribute__((noinline, cold)) void count_saturated(Requantiser *rq, const Sums *sums,
                                                             int rows)
 {
@@ -132,6 +138,7 @@ static INLINE void requantise_sums(Requantiser *rq, const Sums *sums, int rows, 
         __m256i q = rounded_words(rq, sums[i], &outside);
         q = _mm256_max_epi16(_mm256_min_epi16(q, most), least);
         _mm256_storeu_si256((__m256i *)(to + i * step), q);
+        /* Times 1 or -1, and added in pairs: sums of |q|. */
         __m256i sign = _mm256_or_si256(_mm256_srai_epi16(q, 15), _mm256_set1_epi16(1));
         total = _mm256_add_epi32(total, _mm256_madd_epi16(q, sign));
     }

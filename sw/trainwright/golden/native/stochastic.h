@@ -88,7 +88,7 @@ static inline void random_tile(const Requantiser *rq, const Compute *d, int64_t 
         random_rows(rq, z + r * d->z_row_stride, d->z_row_stride, rows, lanes, random);
 }
 
-/* Round sums no larger than narrow_limit(). */
+/* Round sums no larger than narrow_limit(): add (2 random + 1) / 2^9 of the last place, then cut. */
 static inline void requantise_narrow_random(Requantiser *rq, const int32_t *sums, const int32_t *random,
                                             int lanes, int16_t *out)
 {
@@ -97,6 +97,7 @@ static inline void requantise_narrow_random(Requantiser *rq, const int32_t *sums
     PUT_ROUNDED(int32_t, (sums[l] + ((2 * random[l] + 1) << up >> down)) >> shift);
 }
 
+/* Do the same for wide sums: cut to 9 bits below the point first, so that no sum overflows. */
 static inline void requantise_wide_random(Requantiser *rq, const int64_t *sums, const int32_t *random,
                                           int lanes, int16_t *out)
 {

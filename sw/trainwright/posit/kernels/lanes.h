@@ -33,8 +33,8 @@ static inline REAL real_of(INT bits) {
 /* Constants of a format for rounding. */
 typedef struct {
     INT least, most; /* patterns of minpos, and next below maxpos, which rounds to it */
-    INT shift;       /* added to a pattern, so that a regime starts at a multiple of 2^es, */
-    INT zero;        /* with this number in front where the regime is 0; see grid_of */
+    INT shift;       /* added to a pattern, so that a regime starts at a multiple of 2^es */
+    INT zero;        /* bits above those of ``regime`` in the shifted pattern, for regime 0; see grid_of */
     INT regime;      /* bits below the regime: fraction and es */
     INT base;        /* bits lost at regime 0 or -1 */
 } grid;
@@ -46,21 +46,23 @@ static grid grid_of(int n, int es) {
     g.least = (bias - top) << FRACTION;
     g.most = ((bias + top) << FRACTION) - 1;
     g.regime = FRACTION + es;
-    /* If no bit of exponent and fraction is left, the last bit kept is that of the regime: 0 in
-       the uppermost regime but one, n - 3, and 1 in the lowest, 2 - n. So is the parity of the
-       number in front, one being added for even n. */
+    /* Ties go to the even word, so the last bit that rounding keeps must be the last bit of the word.
+       A word without exponent and fraction ends with its regime: with 0 in regime n - 3, the
+       uppermost but one, and with 1 in regime 2 - n, the lowest. Rounding then keeps the parity of
+       regime + zero. Adding 1 for even n gives this sum the parity of the word. */
     g.shift = EXPONENT_ONE + (n % 2 ? 0 : (INT)1 << g.regime);
     g.zero = ((bias + 1) >> es) + (n % 2 ? 0 : 1);
     g.base = g.regime + (n > 2 ? 3 - n : 0);
     return g;
 }
 
-/* The nearest value of the format, ties to the even word; NaN for NaN and infinities. */
+/* Return the nearest value of the format, ties to the even word; NaN for NaN and infinities. */
 static inline REAL rounded(REAL x, grid g) {
     const INT bits = bits_of(x), size = bits & MAGNITUDE;
     INT s = size > g.most ? g.most : size;
     s = (s < g.least ? g.least : s) + g.shift;
     const INT k = (s >> g.regime) - g.zero;
+    /* Regime k takes k bits more than regime 0, or -k - 1 more than regime -1: XOR with the sign. */
     const INT lost = (k ^ (k >> (BITS - 1))) + g.base;
     const INT unit = (INT)1 << lost, odd = (s >> lost) & 1;
     s = ((s + (unit >> 1) - 1 + odd) & -unit) - g.shift;

@@ -1,7 +1,8 @@
-/* Operations rounded to odd, where one more rounding must not be one too many, and then rounded.
-   In double; fma() is exact with or without an instruction for it. */
+/* Operations in double that are rounded to odd, and then to the format: a rounding to odd does not change
+   the result of the second rounding. fma() is exact with or without an instruction for it. */
 
-/* result, beside the exact result + rest, with its last bit odd unless rest is 0 or NaN */
+/* Round the exact value result + rest to odd: unless rest is 0 or NaN, the last bit becomes 1. An even
+   pattern moves by 1 towards the exact value; + 1 is away from 0. */
 static inline double to_odd(double result, double rest) {
     const int64_t bits = bits_of(result);
     const int64_t away = (rest > 0) == (result > 0) ? 1 : -1;
@@ -15,7 +16,7 @@ static inline double product_to_odd(double x, double y) {
 }
 
 static inline double quotient_to_odd(double x, double y) {
-    const double q = x / y, rest = fma(-q, y, x);
+    const double q = x / y, rest = fma(-q, y, x); /* x / y = q + rest / y */
     return to_odd(q, y < 0 ? -rest : rest);
 }
 
