@@ -600,8 +600,8 @@ def _require_reduced(kernel: FunctionKernel, body: "Body") -> None:
     result = evaluate(body, {"x0": words}, constants=constants).rows["z"]
     if (result != result[:, :1]).any():
         raise KernelError(
-            "the result has another value for each value of a group, where one is kept: return "
-            "k.sum(v) or k.greatest(v), or what is computed of these alone"
+            "the result differs within a group, which has only one result: return k.sum(v) or "
+            "k.greatest(v), or a value computed from these alone"
         )
 
 
@@ -657,9 +657,9 @@ def _require_constants(kernel: FunctionKernel, body: "Body") -> None:
     for number, line in body.asked.items():
         if number >= len(constants):
             raise KernelError(
-                f"{line}: k.given({number}, ..) is a constant that the rule (scale= or "
-                "gradient_scale=) returns for each exponent, and none does: write the number, or "
-                "k.scaled(x, n) for an operand in units of 2^-n"
+                f"{line}: k.given({number}, ..) asks for a constant that no rule (scale= or "
+                "gradient_scale=) returns: write the number, or k.scaled(x, n) for an operand in "
+                "units of 2^-n"
             )
 
 

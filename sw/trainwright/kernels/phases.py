@@ -362,7 +362,7 @@ class _Cut:
             for effect in self.effects
             if effect.counted
         ]
-        """Sums of the sizes of what lanes write: 16 of them fit a register, too."""
+        """Sums of |result| of each lane, for statistics: a sum of 16 lanes fits a register, too."""
         # The host binds a program by its first constants, which all passes of a kernel share.
         self.reserved = body.reserved
         needed = _closure(body, (effect.value for effect in self.effects))

@@ -253,8 +253,8 @@ def measure_loss(
 ) -> None:
     """Measure what rounding takes of outputs ``y``, made by the layer at ``place`` of a program.
 
-    ``exact`` is None where nothing tells the outputs without rounding, as dropout draws. Other
-    options are those of ``OutputLoss.measure``.
+    ``exact`` is None if outputs without rounding cannot be computed: dropout would draw other
+    masks. Other options are those of ``OutputLoss.measure``.
     """
     layer = layers[place]
     total = 0.0 if layer.training else sum(each.require_finite() for each in layers)
@@ -268,7 +268,7 @@ def measure_loss(
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """A program that a call is expected to run, and the operations it stands for."""
+    """Program that a call is expected to run, with the operations that it computes."""
 
     region: Found
     chain: Chain
@@ -403,7 +403,7 @@ class ProgramRun:
         )
 
     def following(self, operation: Operation, operands: Sequence[Any]) -> torch.Tensor | None:
-        """Return what an operation makes of values of the program; None where it has no such."""
+        """Return the result of an operation, or None if the program has no such operation."""
         mask = None
         if operation[0] == "attention" and operation[-1]:
             *operands, mask = operands
@@ -415,6 +415,8 @@ class ProgramRun:
         given = [node for node in read if node is not None]
         if len(set(given)) != len(read):
             return None
+        # The program may have a masked attention where this call is causal: give it a causal mask.
+        # It may also have a causal attention where this call is not: torch then computes.
         if operation[0] == "attention" and _key(operation, given) not in self.route.nodes:
             kind, heads, causal, _ = operation
             other = kind, heads, not causal, causal

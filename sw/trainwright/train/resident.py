@@ -36,7 +36,7 @@ from trainwright.train.state import scale_ranges
 
 
 def require_programs(settings: TrainSettings) -> None:
-    """Raise ``ValueError`` for what the programs of an accelerator that trains alone lack."""
+    """Raise ``ValueError`` for settings that an accelerator that trains alone cannot follow."""
     # Such a program sets streams of random bits for masks and update alone: forward and backward
     # pass would draw the same bits in every step.
     if settings.rounding != "nearest":
@@ -138,11 +138,10 @@ class ResidentEngine:
         self._resets = -1  # count of the accelerator's resets when the data sets were written
         self._test_records = np.zeros((0, 0), np.uint8)
         self._test: SampleRecords | None = None
-        # Programs classify whole batches; the fillers' labels match no class, so they count
-        # nothing.
         # The chip counts correct samples, of which a regression has none.
         if model.network.is_regression:
             return
+        # Programs classify whole batches: blank records fill up the last one, and count nothing.
         stored = stored_records(model, task.data, pixels, step, task.test)
         stored = filled_records(step, stored)
         if stored.size <= self._data.address:
@@ -327,7 +326,7 @@ class ResidentEngine:
         if self.unattended and not attended:
             task.save()
         task.begun()
-        self._begun = -1  # what is abandoned begins again
+        self._begun = -1  # a run that is interrupted begins again
         done, self._attended = self._attended, None
         if done is None:
             done = driver.run_steps(count, step=step)
