@@ -723,6 +723,9 @@ DECLARED = {
     "(calls=[max])": r"own.py:3: calls of own must be names of functions, not \[<built-in",
     "(attributes={'x': 1})": r"own.py:3: attributes of own must be a mapping of names to names",
     "(gain=float('nan'))": r"own.py:3: gain of own must be a number above 0, not nan",
+    "(calls='own', attributes={'a': 'alpha'})": r"attributes of own .* \(there is none\), not {'a'",
+    "(attributes={'a': 'alpha'})": r"own.py:3: attributes of own needs torch_class or calls",
+    "(real_gradient=abs)": r"own.py:3: real_gradient of own needs real: add it, or omit it",
 }
 
 
@@ -730,6 +733,51 @@ def test_kernel_with_one_call_as_text_is_not_known_by_its_letters(registered):
     for calls in ("own_call", ["own_call"]):
         definition = trainwright.kernel(name="own", calls=calls)(lambda k, x: x)
         assert definition.calls == ("own_call",)
+
+
+def test_kernel_without_torchs_name_of_a_parameter_is_refused(registered):
+    """Torch's default stood in for the parameter: ``own.module(0.3)`` had a slope of 0.01."""
+    with pytest.raises(FunctionError, match=r"torch's name of each parameter \(slope\), not {}"):
+        trainwright.kernel(name="own", torch_class="LeakyReLU")(lambda k, x, slope=0.5: x)
+
+
+@pytest.mark.parametrize("gradient", [None, "straight-through"])
+def test_kernel_gradient_scale_without_a_gradient_is_refused(registered, gradient):
+    with pytest.raises(FunctionError, match="gradient_scale of own needs a function as its grad"):
+        trainwright.kernel(name="own", gradient=gradient, gradient_scale=Scale(max))(lambda k, x: x)
+
+
+def test_kernel_parameters_reach_torch_by_name_in_any_order(registered):
+    names = {"high": "max_val", "low": "min_val"}
+    own = trainwright.kernel(name="own", torch_class="Hardtanh", attributes=names)(
+        lambda k, x, low=-1.0, high=1.0: x
+    )
+    module = own.module(-0.25, 0.5)
+    assert (module.min_val, module.max_val) == (-0.25, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_own"),
+    [
+        (torch.nn.Hardtanh(), True),
+        (torch.nn.Hardtanh(inplace=True), True),
+        (torch.nn.Hardtanh(-2.0, 2.0), False),
+        (torch.nn.functional.hardtanh, True),
+        (lambda x: torch.nn.functional.hardtanh(x, -2.0, 2.0), False),
+        (lambda x: torch.nn.functional.hardtanh(x, max_val=0.5), False),
+    ],
+)
+def test_torch_function_with_options_that_a_kernel_lacks_stays_in_torch(
+    registered, function, is_own
+):
+    @trainwright.kernel(
+        torch_class="Hardtanh", calls="hardtanh", gradient="straight-through", whole_bits=0
+    )
+    def own(k, x):
+        return k.fixed(k.scaled(x, 12), 12)
+
+    model = trainwright.compile(module_of(function), batch=32, accelerator=ENGINE)
+    assert len(model.chains) == (1 if is_own else 2)
 
 
 def test_kernel_of_no_function_of_python_is_one_error(registered):

@@ -287,7 +287,8 @@ class Function:
         entry = self.definition
         if entry.torch_class is None:
             return KernelModule(self)
-        keys = dict(zip(entry.attributes.values(), self.given, strict=False))
+        given = dict(zip(entry.defaults, self.given, strict=True))
+        keys = {name: given[ours] for ours, name in entry.attributes.items()}
         return getattr(torch.nn, entry.torch_class)(**keys)
 
     @property

@@ -144,6 +144,7 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
             "and a function as its gradient"
         )
     _check_parameters(body, name, gradient, own=own)
+    _check_unread(place, name, arguments_of(body)[1], options)
     before = _DEFINITIONS.get(name)
     if before is not None and not own and before.is_library:
         raise FunctionError(f"{place}: trainwright has a function {name}: choose another name")
@@ -212,6 +213,32 @@ def _check_parameters(body: Callable[..., Any], name: str, gradient: object, *, 
                 f"{place_of(gradient)}: the gradient of {name} takes the parameter {strange}, "
                 f"which {name} does not have"
             )
+
+
+def _check_unread(
+    place: str, name: str, parameters: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    """Raise ``FunctionError`` for options that nothing would read next to the others.
+
+    A parameter without a name in torch would silently have its default there.
+    """
+    named, of_torch = (
+        options.get("attributes") or {},
+        options.get("torch_class") or options.get("calls"),
+    )
+    if of_torch and named.keys() != parameters.keys():
+        raise FunctionError(
+            f"{place}: attributes of {name} must have torch's name of each parameter "
+            f"({', '.join(parameters) or 'there is none'}), not {shown(dict(named))}"
+        )
+    unread = {
+        "attributes": (named and not of_torch, "torch_class or calls"),
+        "real_gradient": (options.get("real") is None, "real"),
+        "gradient_scale": (not callable(options.get("gradient")), "a function as its gradient"),
+    }
+    for option, (is_unread, missing) in unread.items():
+        if options.get(option) is not None and is_unread:
+            raise FunctionError(f"{place}: {option} of {name} needs {missing}: add it, or omit it")
 
 
 def _require_operands(body: Callable[..., Any], name: str, counts: tuple[int, ...]) -> None:

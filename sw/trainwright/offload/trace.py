@@ -615,8 +615,11 @@ def _function_called(
     )
     if entry is None or not args:
         return None
-    names = entry.attributes.values()
-    return _made(entry, {**kwargs, **dict(zip(names, args[1:], strict=False))})
+    usual = _defaults_of(function)
+    names = list(usual)[1:] or list(entry.attributes.values())
+    if len(args) > 1 + len(names):
+        return None
+    return _made(entry, {**kwargs, **dict(zip(names, args[1:], strict=False))}, usual)
 
 
 def _computes(function: Any, name: str) -> bool:
@@ -630,9 +633,26 @@ def _computes(function: Any, name: str) -> bool:
     return any(function == getattr(owner, name, None) for owner in owners)
 
 
-def _made(entry: Any, given: Mapping[str, Any]) -> Function | None:
-    """Return the function of an entry with the parameters that torch gives it."""
-    names = entry.attributes.items()
+def _defaults_of(function: Any) -> dict[str, Any]:
+    """Return the parameters of a function or class with their defaults; none of builtins."""
+    try:
+        return {n: p.default for n, p in inspect.signature(function).parameters.items()}
+    except (TypeError, ValueError):
+        return {}
+
+
+_WITHOUT_EFFECT = "inplace", "approximate"
+"""Options of torch's functions that change no result, or as little as tables of GELU do."""
+
+
+def _made(entry: Any, given: Mapping[str, Any], usual: Mapping[str, Any]) -> Function | None:
+    """Return the function of an entry with the parameters that torch gives it.
+
+    None where torch is given another option that is not as ``usual``: the entry has none.
+    """
+    names, known = entry.attributes.items(), {*entry.attributes.values(), *_WITHOUT_EFFECT}
+    if any(given[name] != usual.get(name) for name in given.keys() - known):
+        return None
     try:
         return entry.make(**{ours: given[name] for ours, name in names if name in given})
     except (TypeError, ValueError):  # a parameter that the accelerator's function does not take
@@ -664,7 +684,9 @@ def operation_at(node: fx.Node, module: torch.nn.Module) -> Operation | None:
         part = module.get_submodule(str(node.target))
         entry = next((e for e in entries() if type(part) is _module_class(e)), None)
         if entry is not None and not is_changed(part):
-            element = _made(entry, vars(part))
+            usual = _defaults_of(type(part))
+            options = {name: value for name, value in vars(part).items() if name in usual}
+            element = _made(entry, options, usual)
             return None if element is None else ("function", element)
         kind = _MODULES.get(type(part))
         if kind is None or is_changed(part):
