@@ -518,3 +518,22 @@ def test_calibrate_without_a_loss_function_is_one_error(loss_of, message):
     model = compile(torch.nn.Sequential(tnn.TTLinear(16, 8, rank=2)), batch=4)
     with pytest.raises(TypeError, match=message):
         model.calibrate(torch.rand(4, 16), loss_of)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, ValueError])
+def test_calibrate_that_an_error_ends_leaves_all_exponents(error):
+    model, x = (
+        compile(torch.nn.Sequential(tnn.TTLinear(64, 10, rank=4)), batch=8),
+        torch.rand(8, 64),
+    )
+    model(x).square().sum().backward()
+    before = copy.deepcopy(model.state_dict())
+
+    def loss_of(y):
+        raise error
+
+    with pytest.raises(error):
+        model.calibrate(50 * x, loss_of)
+    after = model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())

@@ -6,6 +6,7 @@ Silent before: flags such as "False", which counted as True, and values that one
 import io
 import json
 import math
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
@@ -102,6 +103,24 @@ def test_cut_ranks_with_a_misspelt_form_raises_and_cuts_nothing(owner):
 def test_cut_ranks_of_other_objects_raises_before_there_is_a_cut(name):
     with pytest.raises(TypeError, match=f"{name} must be a "):
         tnn.TTLinear(64, 16, rank=4).cut_ranks(1e-6, **{name: "adam"})
+
+
+def test_cut_ranks_of_an_average_of_other_ranks_cuts_no_layer():
+    model = torch.nn.Sequential(_weak_layer(), _weak_layer())
+    averaged, ranks = deepcopy(model), model[0].ranks
+    assert averaged[1].cut_ranks()
+    with pytest.raises(ValueError, match="averaged has ranks"):
+        tnn.cut_ranks(model, averaged=averaged)
+    assert model[0].ranks == averaged[0].ranks == ranks
+
+
+def test_adam_refuses_a_sparse_gradient_before_it_moves_a_parameter():
+    first, second = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    first.grad, second.grad = torch.ones(2), torch.ones(2).to_sparse()
+    optimizer = tnn.Adam([first, second])
+    with pytest.raises(TypeError, match="with a sparse gradient"):
+        optimizer.step()
+    assert torch.equal(first, torch.ones(2)) and not optimizer.state
 
 
 @pytest.mark.parametrize("seed", [True, 1.0, "1", torch.tensor(1), None])

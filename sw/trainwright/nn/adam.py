@@ -37,15 +37,21 @@ class Adam(ClosureOptimizer):
             for value in group["params"]:
                 value.grad = None
 
+    def update_all(self) -> None:
+        """Update every parameter that has a gradient; ``TypeError`` before the first update."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        for p in parameters:
+            if p.grad is not None and (p.is_complex() or p.grad.layout is not torch.strided):
+                what = "complex" if p.is_complex() else "with a sparse gradient"
+                raise TypeError(
+                    f"Adam updates dense real parameters, not one of {tuple(p.shape)} {what}: "
+                    "choose an optimizer of torch.optim for it"
+                )
+        super().update_all()
+
     def update(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
         """Update a parameter by a step of Adam."""
         assert parameter.grad is not None
-        if parameter.is_complex() or parameter.grad.layout is not torch.strided:
-            what = "complex" if parameter.is_complex() else "with a sparse gradient"
-            raise TypeError(
-                f"Adam updates dense real parameters, not one of {tuple(parameter.shape)} {what}: "
-                "choose an optimizer of torch.optim for it"
-            )
         state = self.state[parameter]
         if not state:
             state |= {"step": 0, "first": torch.zeros_like(parameter)}

@@ -66,6 +66,9 @@ def cut_ranks(
             f"averaged has {len(followers)} tensor-train layers, the model has {len(layers)}: "
             "give the AveragedModel of this model"
         )
+    for layer, follower in zip(layers, followers, strict=True):
+        if follower is not None:  # all are compared before the first is cut
+            layer.require_average(follower)
     return any([
         layer.cut_ranks(threshold, form=form, optimizer=optimizer, averaged=follower)
         for layer, follower in zip(layers, followers, strict=True)

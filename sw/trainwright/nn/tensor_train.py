@@ -749,12 +749,7 @@ class TensorTrain(torch.nn.Module):
         if optimizer is not None:
             require_kind("optimizer", optimizer, torch.optim.Optimizer)
         if averaged is not None:
-            require_kind("averaged", averaged, TensorTrain)
-        if averaged is not None and averaged.ranks != self.ranks:
-            raise ValueError(
-                f"averaged has ranks {averaged.ranks}, this layer {self.ranks}: give each cut its "
-                "averaged model"
-            )
+            self.require_average(averaged)
         cut = False
         for bond, (left, right) in enumerate(pairwise(self.factors)):
             if not (left.requires_grad and right.requires_grad):
@@ -770,6 +765,16 @@ class TensorTrain(torch.nn.Module):
                 cut_state(averaged.factors[bond + 1], 0, kept, None)
             cut = True
         return cut
+
+    def require_average(self, averaged: object) -> None:
+        """Raise ``TypeError`` or ``ValueError`` unless a layer has the ranks of this one."""
+        require_kind("averaged", averaged, TensorTrain)
+        other: Any = averaged
+        if other.ranks != self.ranks:
+            raise ValueError(
+                f"averaged has ranks {other.ranks}, this layer {self.ranks}: give each cut its "
+                "averaged model"
+            )
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool

@@ -369,15 +369,17 @@ class Segment:
     @contextmanager
     def unchanged_if_refused(self) -> Generator[None]:
         """Restore all exponents where an error ends the context."""
-        quantiser, own = self._quantiser, self.scales.exponents
+        quantiser = self._quantiser
         before = {name: value.clone() for name, value in quantiser.named_buffers()}
-        kept = dict(own)
+        tables = self.scales.exponents, self.scales.held, self._ends, self._numbers
+        kept = [dict(table) for table in tables]
         try:
             yield
-        except ValueError:
+        except BaseException:
             quantiser.load_state_dict(before)
-            own.clear()
-            own.update(kept)
+            for table, values in zip(tables, kept, strict=True):
+                table.clear()
+                table.update(values)
             raise
 
     def _pass(
