@@ -195,6 +195,7 @@ def test_pads_of_an_sdram_are_registers(clock_hz, output, tmp_path):
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+@pytest.mark.usefixtures("first_program")
 def test_board_memory_holds_step_of_digits(board):
     from trainwright.compiler import compile_step
 

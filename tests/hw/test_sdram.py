@@ -198,7 +198,7 @@ def apply(memory: bytearray, beat: int, bursts) -> None:
     "lanes, clock_hz, stall, seed",
     [
         pytest.param(8, 45e6, 0.0, 1, marks=pytest.mark.slow),
-        (8, 45e6, 0.3, 2),
+        pytest.param(8, 45e6, 0.3, 2, marks=pytest.mark.slow),
         pytest.param(8, 100e6, 0.1, 3, marks=pytest.mark.slow),
         pytest.param(4, 66e6, 0.2, 4, marks=pytest.mark.slow),
         (16, 130e6, 0.1, 5),

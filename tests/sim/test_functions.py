@@ -27,6 +27,9 @@ NEAR = 0.05
 """Part of the measured cycles by which the cycle model may be wrong."""
 
 
+pytestmark = pytest.mark.usefixtures("first_program")
+
+
 @pytest.fixture(scope="module")
 def rtl():
     with RtlAccelerator(ALONE, memory_bytes=1 << 22) as accelerator:

@@ -73,6 +73,7 @@ def exact(rtl: RtlAccelerator, network: Network, batch: int, seed: int) -> StepC
 
 
 @mostly_slow("seed", range(60), quick=[6])
+@pytest.mark.usefixtures("first_program")
 def test_random_graphs_and_memories(default, seed):
     default.memory = any_memory(seed)
     network, batch = any_graph(seed)

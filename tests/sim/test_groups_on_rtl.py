@@ -23,6 +23,9 @@ NEAR, FEW = 0.05, 200
 little but the starts of passes."""
 
 
+pytestmark = pytest.mark.usefixtures("first_program")
+
+
 @pytest.fixture(scope="module")
 def rtl():
     with RtlAccelerator(ALONE, memory_bytes=1 << 22) as accelerator:

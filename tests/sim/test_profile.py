@@ -99,6 +99,7 @@ def test_commands_of_a_traced_run():
         assert abs(len(covered) - getattr(run.counters, busy)) <= len(own)
 
 
+@pytest.mark.usefixtures("first_program")
 def test_profile_of_chip_step_has_cycles_of_check_and_every_pass():
     """The simulated hardware records the vector engine's commands as those of PE2."""
     network, p = load_network("digits"), ALONE

@@ -88,8 +88,8 @@ def test_compiled_mask_of_each_sample_follows_samples_that_are_measured(shape):
     model, x = Attending(), torch.randn(*shape, TOKENS, SIZE)
     padding = torch.arange(TOKENS) >= torch.randint(1, TOKENS + 1, (*shape, 1))
     compiled = trainwright.compile(model, batch=32 * TOKENS)
-    own = gradients(compiled, x, 4, padding=padding)[:2]
-    for mine, other in zip(own, gradients(model, x, 4, padding=padding)[:2], strict=True):
+    own = gradients(compiled, x, 2, padding=padding)[:2]
+    for mine, other in zip(own, gradients(model, x, 2, padding=padding)[:2], strict=True):
         assert (mine - other).norm() < 0.01 * other.norm()
 
 

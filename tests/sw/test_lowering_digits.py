@@ -25,6 +25,8 @@ from trainwright.graph.ir import Graph
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 
+pytestmark = pytest.mark.usefixtures("first_program")
+
 P = AcceleratorParameters(word_width=8, factor_width=8, wide_tensors=True)
 SMALL = replace(P, lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=8192)
 FLAT = replace(P, lanes=8, pe1_rows=4, pe2_rows=8, nest_levels=7)

@@ -61,7 +61,7 @@ def worst(model, x, loss_of):
     return max(relative(outputs, wanted.detach()), *(relative(p.grad, q.grad) for p, q in pairs))
 
 
-@pytest.mark.parametrize("scale", [1e3, 1e6, 1e-6])
+@mostly_slow("scale", [1e3, 1e6, 1e-6], quick=(1e6, 1e-6))
 @pytest.mark.parametrize("formats", [None, POSITS], ids=["fixed", "posit"])
 def test_gradient_after_jump_of_loss_equals_torch_in_same_step(scale, formats):
     model, x, bound = network(formats=formats), torch.randn(16, 20), 0.2 if formats else 0.02
@@ -128,7 +128,7 @@ def test_step_after_jump_of_some_times_has_all_gradients(factor, compiled, place
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
-@pytest.mark.parametrize("factor", [3, 4, 6, 8, 16])
+@mostly_slow("factor", [3, 4, 6, 8, 16], quick=(3, 8))
 def test_evaluation_that_clips_a_fifth_of_inputs_names_them(factor, compiled):
     """Watch data that evaluation clips after passes of the training's scale."""
     model, x = network(compiled=compiled, numbers="fixed"), torch.randn(16, 20)

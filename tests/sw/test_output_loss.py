@@ -2,9 +2,11 @@
 
 import copy
 import warnings
+from itertools import product
 
 import pytest
 import torch
+from slowly import mostly_slow
 
 import trainwright
 import trainwright.nn as tnn
@@ -246,8 +248,11 @@ def test_factors_of_zeros_that_never_learn_are_named_once(zeros, compiled):
     assert all("reset_parameters()" in message for message in messages)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("training", [False, True])
+@mostly_slow(
+    "training, compiled",
+    product((False, True), (False, True)),
+    quick=[(False, False), (True, False), (False, True)],
+)
 def test_sequences_of_like_tokens_count_as_one_sample_each(training, compiled):
     for offset, is_lost in ((0.0, False), (5003.0, True)):
         layer = tnn.TTLinear(64, 8, rank=4, relu=False)

@@ -5,13 +5,15 @@ import random
 from fractions import Fraction
 
 import pytest
+from slowly import mostly_slow
 
 from trainwright import cli
 from trainwright.posit import PositError
 from trainwright.posit.explain import explain, explain_code, nearest, parse_format
 from trainwright.posit.takum import TakumFormat, fields, round_exact, value
 
-WIDTHS = pytest.mark.parametrize("n", [2, 3, 5, 6, 8, 11, 12, 16])
+SIZES = [2, 3, 5, 6, 8, 11, 12, 16]
+WIDTHS = pytest.mark.parametrize("n", SIZES)
 
 
 def defined(code, n):
@@ -36,7 +38,7 @@ def rounded(x, n):
     return best
 
 
-@WIDTHS
+@mostly_slow("n", SIZES, lambda n: n < 16)
 def test_takum_values_of_every_word_are_those_of_the_definition(n):
     fmt = TakumFormat(n)
     values = [value(code, fmt) for code in range(1 << n)]

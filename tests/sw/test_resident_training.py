@@ -65,7 +65,7 @@ def trainer(state, data, *, memory_bytes=1 << 20, plan="auto", **options):
 @pytest.mark.parametrize(
     "chosen",
     [
-        settings(steps=2 * EPOCH + 3),
+        pytest.param(settings(steps=2 * EPOCH + 3), marks=pytest.mark.slow),
         settings(steps=30, scales="frozen", chip=ChipSettings(pixels=4)),
         replace(SETTINGS, steps=2 * EPOCH + 3),  # with cuts, of which some leave gaps
         FITTED,
@@ -115,7 +115,7 @@ def test_resident_training_run_has_the_bits_of_the_definitions(data, chosen):
 @pytest.mark.parametrize(
     "chosen",
     [
-        settings(steps=2 * EPOCH + 5),
+        pytest.param(settings(steps=2 * EPOCH + 5), marks=pytest.mark.slow),
         replace(SETTINGS, steps=49),
         pytest.param(replace(FITTED, steps=49), marks=pytest.mark.slow),  # bits: above
     ],

@@ -166,7 +166,7 @@ def test_text_classifier_trains_resumes_and_classifies(
 ):
     """Interrupt a run and resume it to the same bits; classify held-out and unlabelled lines."""
     options = ("--network", network, "--data", lines, "--batch", "8", "--lr", "0.004")
-    options = (*options, "--steps", "100", "--no-prior")
+    options = (*options, "--steps", "60", "--no-prior")
     whole = command(capsys, "train", *options, "--out", tmp_path / "whole")[1]
     assert whole["test_accuracy"] > 0.9 and whole["dataset"] == "text"
     with monkeypatch.context() as patched:
