@@ -5,8 +5,10 @@
 #define CARRIED
 #endif
 
+/* Up to three floats are carried in a double, or in a pair of doubles. */
 #ifdef CARRIED
 
+/* Add n components in double, the smallest first. */
 IN double join(const float *x, int n) {
     if (n == 1) return x[0];
     double tail = x[n - 1];
@@ -14,6 +16,7 @@ IN double join(const float *x, int n) {
     return x[0] + tail;
 }
 
+/* Split a double into NC floats, each the rounding of the rest. */
 IN void part(double high, float *terms) {
     ALL (int k = 0; k < NC; k++) {
         terms[k] = (float)high;
@@ -21,6 +24,7 @@ IN void part(double high, float *terms) {
     }
 }
 
+/* Add n components to a pair of doubles. */
 IN void join_pair(const float *x, int n, double *high, double *low) {
     double lead = x[0], rest = 0;
     ALL (int k = 1; k < n; k++) {
@@ -32,6 +36,7 @@ IN void join_pair(const float *x, int n, double *high, double *low) {
     FAST_TWO_SUM(lead, rest, *high, *low);
 }
 
+/* Split a pair of doubles into NC floats, each the rounding of the rest. */
 IN void part_pair(double high, double low, float *terms) {
     ALL (int k = 0; k < NC; k++) {
         terms[k] = (float)high;
@@ -70,8 +75,8 @@ IN void add(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
         REAL s, e;
         const REAL a = x[k], b = y[k];
         TWO_SUM(a, b, s, e);
-        terms[k ? 2 * k : 0] = s;
-        terms[k == NC - 1 ? 2 * NC - 1 : 2 * k + 1] = e;
+        terms[2 * k] = s;
+        terms[2 * k + 1] = e;
     }
     distil(terms, 2 * NC, NC);
     finish(terms, plain, z);
@@ -81,7 +86,7 @@ IN void add(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
 
 #if NC == 2 && !defined(DOUBLE)
 
-/* In float, which needs no conversions: six of them would take longer than all of this. */
+/* Multiply by a float, in float: conversions to double and back would take longer than all of this. */
 IN void scale(const float *x, float v, float *z) {
     const float p = x[0] * v, q = x[1] * v;
     const float lost_p = fmaf(x[0], v, -p), lost_q = fmaf(x[1], v, -q);
@@ -137,7 +142,7 @@ IN void divide(const float *x, int nx, const float *y, int ny, float *z) {
 
 #else
 
-/* Exact partial products above the last rank, by rank; those of the last rank, added up. */
+/* Multiply: list exact partial products by rank, down to the last rank, and add up those of the last. */
 IN void mul(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
     const REAL *a = nx < ny ? y : x, *b = nx < ny ? x : y;
     const int few = nx < ny ? nx : ny;
@@ -162,8 +167,8 @@ IN void mul(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
     finish(terms, x[0] * y[0], z);
 }
 
-/* NC terms in order times 2^up. A component that becomes subnormal is rounded: what is lost joins the
-   next one, so that the leading one is the rounding of the whole. */
+/* Multiply NC terms in order by 2^up. A component that becomes subnormal is rounded; its error is added to
+   the next component, so that the leading component is the rounding of the whole. */
 IN void scale(REAL *terms, int up) {
     /* In two steps, either of which is a normal power. */
     const int first = up > BIAS ? BIAS : up < 1 - BIAS ? 1 - BIAS : up;
@@ -185,7 +190,7 @@ IN void scale(REAL *terms, int up) {
     distil(terms, NC, 1);
 }
 
-/* NC + 1 quotients of leading components; the remainder is normalised after each. */
+/* Write NC + 1 quotients of leading components; normalise the remainder after each. */
 IN void long_division(const REAL *x, int nx, const REAL *y, int ny, REAL *quotients) {
     REAL rest[NC];
     ALL (int k = 0; k < NC; k++) rest[k] = k < nx ? x[k] + 0 : 0;
@@ -199,7 +204,7 @@ IN void long_division(const REAL *x, int nx, const REAL *y, int ny, REAL *quotie
         ALL (int k = 0; k < NC; k++) {
             /* by rank: the remainder's component, the error from the rank before, the product */
             terms[k == 0 ? 0 : ny == 1 ? k + 1 + (k > 1) : 3 * k - 1] = rest[k];
-            if (k < ny) terms[k ? 3 * k + 1 : 1] = p[k];
+            if (k < ny) terms[3 * k + 1] = p[k];
             if (k < ny) terms[k + 1 < NC ? 3 * k + 3 : 3 * k + 2] = e[k];
         }
         distil(terms, ny == NC ? 3 * NC : NC + 2, NC + 1);

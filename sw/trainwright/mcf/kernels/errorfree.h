@@ -22,7 +22,8 @@
         e = (b) - (s - (a));      \
     } while (0)
 
-/* p, and what its rounding lost, rounded once where that is subnormal; 0 where p is not finite. */
+/* Return p = a b, rounded, and write the error of this rounding to lost: exact, or rounded once if it is
+   subnormal; 0 if p is not finite. */
 IN REAL product(REAL a, REAL b, REAL *lost) {
     const REAL p = a * b;
 #ifdef DOUBLE
@@ -44,6 +45,7 @@ IN void vec_sum(REAL *terms, int n) {
     }
 }
 
+/* Make components of n terms: after error-free passes, leave in each term the rounding of the rest. */
 IN void distil(REAL *terms, int n, int passes) {
     ALL (int pass = 0; pass < passes; pass++) vec_sum(terms, n);
     ALL (int k = 0; k < n - 1; k++) {
@@ -52,7 +54,7 @@ IN void distil(REAL *terms, int n, int passes) {
     }
 }
 
-/* Exponent of a float, at least that of normal numbers, and powers of two of a normal exponent. */
+/* Fraction bits and exponent bias of REAL. */
 #ifdef DOUBLE
 typedef int64_t BITS_OF_REAL;
 #define DIGITS 52
@@ -63,6 +65,7 @@ typedef int32_t BITS_OF_REAL;
 #define BIAS 127
 #endif
 
+/* Return the exponent of a float; for subnormal numbers that of the least normal number. */
 IN int exponent_of(REAL x) {
     union { REAL real; BITS_OF_REAL bits; } u = {x};
     const int field = (int)((u.bits >> DIGITS) & (2 * BIAS + 1));
@@ -70,12 +73,14 @@ IN int exponent_of(REAL x) {
     return field == 0 ? 1 - BIAS : field > 2 * BIAS ? 0 : field - BIAS;
 }
 
+/* Return 2^exponent, for exponents of normal numbers. */
 IN REAL power_of_two(int exponent) {
     union { BITS_OF_REAL bits; REAL real; } u = {(BITS_OF_REAL)(exponent + BIAS) << DIGITS};
     return u.real;
 }
 
-/* IEEE where floats are special: plain is the operation on the leading components. */
+/* Write the components of a result. Infinities, NaN and signs of zeros are those of plain, the operation on
+   the leading components, as IEEE defines it. */
 IN void finish(const REAL *terms, REAL plain, REAL *z) {
     const REAL lead = terms[0];
     const int special = !(REAL_ABS(lead) <= REAL_MAX);

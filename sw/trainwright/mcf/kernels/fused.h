@@ -9,7 +9,7 @@
 typedef void Binary(const REAL *restrict, int64_t, int64_t, const REAL *restrict, int64_t, int64_t,
                     REAL *restrict, int64_t, int64_t);
 
-/* Ignores x, which is there because all operations have one form. */
+/* Write -y. Ignore x, which is there because all operations have one form. */
 void mcf_negate(const REAL *restrict x, int64_t plane_x, int64_t step_x, const REAL *restrict y,
                 int64_t plane_y, int64_t step_y, REAL *restrict out, int64_t plane, int64_t count) {
     (void)x, (void)plane_x, (void)step_x;
@@ -17,7 +17,7 @@ void mcf_negate(const REAL *restrict x, int64_t plane_x, int64_t step_x, const R
         for (int64_t i = 0; i < count; i++) out[k * plane + i] = -y[k * plane_y + i * step_y];
 }
 
-/* In the order of _OPERATIONS in expressions.py. */
+/* Keep the order of _OPERATIONS in expressions.py. */
 static Binary *const BINARIES[] = {mcf_add, mcf_add_plain, mcf_mul, mcf_mul_plain,
                                    mcf_div, mcf_div_plain, mcf_plain_div, mcf_negate};
 
