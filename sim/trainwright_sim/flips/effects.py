@@ -146,6 +146,7 @@ def step_effects(task: Task, memory: str, flips: int, *, warm: int, seed: int) -
     size = float(wanted[case.forward.logits.numel() :].norm())
     harmless, noticed, off = 0, 0, []
     for _ in range(flips):
+        # A step runs two programs, forward and backward: one of them gets the flip.
         runs = iter(random.choice(((1, 0), (0, 1))))
         flipping.count = lambda runs=runs: next(runs, 0)
         try:
