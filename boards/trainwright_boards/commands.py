@@ -244,8 +244,8 @@ def _wiring_arguments(parser: argparse.ArgumentParser) -> None:
         "--clock",
         type=number,
         metavar="MHZ",
-        help="what the board runs at, and place and route work for (default: the board's own); "
-        "where its PLL makes another clock within 1 %%, that one counts",
+        help="clock of the board, which place and route work for (default: the board's own); if "
+        "its PLL only makes another clock within 1 %%, that clock counts",
     )
     parser.add_argument(
         "--baud",
@@ -291,13 +291,13 @@ def _route_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-check",
         action="store_true",
-        help="do not prove that what each change of the netlist leaves is the same machine",
+        help="do not prove that each change of the netlist leaves the same machine",
     )
 
 
 def _append_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--append", type=Path, metavar="FILE", help="add a line of the figures to it, as JSON"
+        "--append", type=Path, metavar="FILE", help="add a line of JSON with the figures to it"
     )
     parser.add_argument(
         "--label", default="", metavar="TEXT", help="text in that line, such as a commit"
@@ -427,9 +427,7 @@ def _build(args: argparse.Namespace) -> int:
     check_reached(find_board(args.board), args.until or (SYNTH if args.seeds is None else ROUTE))
     job = _job(args)
     if args.clock is not None and round(args.clock * 1e6) != job.clock_hz:
-        tell(
-            f"--clock {args.clock:g}: the PLL makes {job.clock_hz / 1e6:g} MHz, which is built for"
-        )
+        tell(f"--clock {args.clock:g}: the PLL makes {job.clock_hz / 1e6:g} MHz, used by the build")
     if args.seeds is not None:
         figures = seeds(job, args.seeds, tell, at_once=args.jobs)
         text = "\n".join(
@@ -558,7 +556,7 @@ def _fit(args: argparse.Namespace) -> int:
     from trainwright_boards import fit
 
     if args.by_count and args.out is not None:
-        raise OptionError("--out is for netlists, which --by-count does not make: omit one of both")
+        raise OptionError("--out is for netlists, which --by-count does not make: omit one of them")
     target = fit.target_of(args.board)
     memory = args.memory or max(target.memories, key=lambda name: target.memories[name])
     if memory not in target.memories:
@@ -730,15 +728,16 @@ def _export_for(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _as_base_error(base: int) -> Iterator[None]:
-    """Raise a base of the memory that no port has as an error of its option.
+    """Name the option in errors of the memory's base; print the size of memory that a base allows.
 
-    Print the size of the memory that a base leaves, which no file of an export knows.
+    No file of an export has this size.
     """
     try:
         yield
     except ValueError as error:
         raise OptionError(f"--memory-base: {error}") from None
-    if base:  # whose bits are set in every address: a larger memory would be written twice
+    # The bits of the base are set in every address, so a larger memory would overlap itself.
+    if base:
         tell(f"--memory-base {base:#x}: the memory has at most {base & -base:,} bytes")
 
 

@@ -158,7 +158,7 @@ def changed(row, cells):
         (GOOD, "price,y", {"target": "prize"}, "did you mean 'price'?"),
         (GOOD, "x,y", {"ignore": ("x",)}, "has no column next to the target 'y'"),
         (GOOD, "x,y", {"ignore": ("w",)}, "--ignore: "),
-        (GOOD, "x,y", {"image_size": (8, 8)}, "--image-size is of pictures"),
+        (GOOD, "x,y", {"image_size": (8, 8)}, "--image-size only applies to pictures"),
         (GOOD, "x,x", {}, "two columns called 'x'"),
         (GOOD, "x,", {}, "a column without a name"),
         (GOOD, "1,2", {}, "the first line must name the columns"),
@@ -432,7 +432,7 @@ def test_trained_table_is_known_by_eval_resume_and_new_rows(tmp_path, capsys, mo
 
 def test_train_option_for_tables_beside_a_known_data_set_is_refused(tmp_path, capsys):
     assert main(["train", "--target", "y", "--out", str(tmp_path / "r")]) == 2
-    assert "--target, --ignore, --category, --task and --image-size are of" in line(capsys)
+    assert "--task and --image-size only apply to tables and pictures" in line(capsys)
     assert main(["train", "--data", str(tmp_path / "no.csv"), "--out", str(tmp_path / "r")]) == 2
     assert f"cannot read {tmp_path / 'no.csv'}" in line(capsys)
     (tmp_path / "a.xlsx").touch()

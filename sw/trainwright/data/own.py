@@ -78,9 +78,8 @@ MOST_NAMED = 24
 MOST_ALIKE = 8
 """Notes of a kind that are shown: a fault of the file, such as another unit, is in every column."""
 LEAST_AMOUNTS = 16
-"""Different numbers in a target column above which those of few rows each make a regression.
-
-Fewer numbers may be the classes of a first try with a few rows."""
+"""Different numbers in a target column above which the task is a regression if each of them has few
+rows (``FEW_ROWS``). Fewer numbers may be the classes of a first try with a few rows."""
 FEW_ROWS = 3
 """Rows for each different number of a target column, on average, below which the task is a
 regression: scikit-learn's diabetes has 2.1 (214 numbers from 25 to 346), its `digits` 180."""
@@ -211,12 +210,12 @@ def load_own(path: Path, options: OwnOptions, kind: str) -> DataSet:
     if kind == "text":
         if options != OwnOptions():
             raise DataError(
-                "--target, --ignore, --category, --task and --image-size are of tables and "
-                f"pictures, {path} has lines of text: leave them out"
+                "--target, --ignore, --category, --task and --image-size only apply to tables and "
+                f"pictures, {path} has lines of text: omit them"
             )
         return load_sentences(path)
     if options.image_size is not None:
-        raise DataError(f"--image-size is of pictures, and {path} is a table: leave it out")
+        raise DataError(f"--image-size only applies to pictures, and {path} is a table: omit it")
     return _table_data(path, options)
 
 
@@ -332,6 +331,7 @@ def _rising(cells: Cells, target: str) -> list[str]:
 
 def _spelled(text: str) -> str:
     """Return one text for equal numbers, so that 3, 3.0 and 003 are one class."""
+    # Numbers end with a digit, or a digit and a point: "true" and "inf" are names.
     value = number(text) if len(text) < _MOST_DIGITS and text.rstrip(".")[-1:].isdigit() else None
     if value is None or not isfinite(value):
         return text

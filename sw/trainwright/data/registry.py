@@ -90,8 +90,8 @@ def load_data_set(
     task = own and own.task
     if own not in (None, OwnOptions(), OwnOptions(task=task) if is_npz(root) else None):
         raise DataError(
-            "--target, --ignore, --category, --task and --image-size are of tables and pictures: "
-            "leave them out, or name a file with --data"
+            "--target, --ignore, --category, --task and --image-size only apply to tables and "
+            "pictures: omit them, or name a file with --data"
         )
     if name == "npz" and not is_npz(root):
         raise DataError(f"data set 'npz' is a file: give --data FILE{NPZ}")
