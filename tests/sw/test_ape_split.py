@@ -68,7 +68,8 @@ def test_ape_split_all_significands_of_a_binade(dtype):
     else:
         assert float(difference.max()) == 2.0**-23  # half of what is stated
         assert float((parts[0].to(torch.float32) - x).abs().max()) <= 2.0**-11
-    assert all(torch.equal(m, -p) for m, p in zip(ape.split(-x, dtype), parts, strict=True))
+    negative = ape.split(-x[::7], dtype)
+    assert all(torch.equal(m, -p[::7]) for m, p in zip(negative, parts, strict=True))
 
 
 def test_ape_split_top_binade_of_float16_saturates():

@@ -185,7 +185,9 @@ def test_parts_of_a_program_are_named_by_the_layers_they_read():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("function", [viewed, permuted, unflattened, over_heads])
+@mostly_slow(
+    "function", [viewed, permuted, unflattened, over_heads], quick=[unflattened, over_heads]
+)
 def test_calls_of_compiled_models_wait_for_no_collection_of_garbage(function, monkeypatch):
     """Values inside of programs are freed as soon as nobody reads them."""
     model, x = trainwright.compile(Written(function), batch=16), torch.randn(2, 8, 32)

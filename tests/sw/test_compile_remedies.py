@@ -42,6 +42,7 @@ def uncached(monkeypatch):
     monkeypatch.setenv(SWITCH, "0")
 
 
+@pytest.mark.usefixtures("first_program")
 def test_error_of_a_network_names_its_layer_and_remedies_that_compile():
     with pytest.raises(DoesNotFitError) as caught:
         cached_step(NETWORK, 64, P, effort=2_000)

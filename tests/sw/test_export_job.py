@@ -21,6 +21,8 @@ from trainwright.cli.options import accelerator_parameters
 from trainwright.job.files import DRIVER
 from trainwright.parameters import AcceleratorParameters
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 MEMORY_BYTES = 1 << 20
 OK, NO_ACCELERATOR, OTHER_PARAMETERS, UNDER_WAY, OTHER_CONTENTS, STOPPED, OTHER_RESULT = range(7)
 ALONE = "--accelerator vector_engine=1 --accelerator exponents=64 --accelerator sample_loads=1"

@@ -9,6 +9,7 @@ from cases import Case, random_case
 from chains import Chains, plain_forward, straight_through
 from operands import calibrated, disturbed, random_batch, random_model, roomy
 from reference import ReferenceAccelerator
+from slowly import mostly_slow
 
 from trainwright.compiler import CompiledStep, compile_step
 from trainwright.driver import Driver
@@ -106,7 +107,7 @@ def test_golden_random_cases_cover_every_size():
     assert {layer.bias for layer in layers} == {layer.relu for layer in layers} == {False, True}
 
 
-@pytest.mark.parametrize("seed", (0, 1, 3, 4, 5, pytest.param(2, marks=pytest.mark.slow)))
+@mostly_slow("seed", range(6), quick=(0, 1, 5))
 def test_decoded_programs_run_the_same(seed):
     """Descriptors decoded from memory, as the hardware decodes them, compute the same."""
     case = with_room(random_case(seed))
@@ -241,7 +242,7 @@ def test_step_equals_rounded_chains(seed):
     assert_equal_chains(case.network, case.batch, case.parameters, seed, choose)
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3, 17])
+@mostly_slow("batch", [1, 2, 3, 17], quick=(1, 17))
 def test_digits_equal_rounded_chains(batch):
     p = AcceleratorParameters()
     assert_equal_chains(load_network("digits"), batch, p, batch, disturbed_scales)

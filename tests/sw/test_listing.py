@@ -31,6 +31,7 @@ def line_of(descriptor) -> str:
 @pytest.mark.parametrize(
     "seed", (0, 1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, *range(4, 10))))
 )
+@pytest.mark.usefixtures("first_program")
 def test_listing_one_numbered_line_a_descriptor(seed):
     case = random_case(seed)
     step = compile_step(case.network, case.batch, case.parameters)

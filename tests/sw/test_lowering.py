@@ -380,6 +380,7 @@ def test_random_graphs_are_exact(windows, seed):
 
 
 @pytest.mark.parametrize("seed", (0, pytest.param(1, marks=pytest.mark.slow)))
+@pytest.mark.usefixtures("first_program")
 def test_images_of_several_channels_are_exact(seed):
     """In a batch of 4 channels lie along the lanes: a layer that reads the image has other axes."""
     network, batch = colour_network(seed)

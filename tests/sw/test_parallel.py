@@ -126,6 +126,7 @@ def same_bits(a, b):
     assert a.history.scales == b.history.scales
 
 
+@pytest.mark.usefixtures("first_program")
 def test_parallel_one_micro_batch_is_the_driver_itself(digits):
     plain = train_alone(digits, CUTTING, lambda network: golden_driver(network, 64))
     assert plain.model.network.ranks != NETWORK.ranks, "no cut"
@@ -133,6 +134,7 @@ def test_parallel_one_micro_batch_is_the_driver_itself(digits):
 
 
 @mostly_slow("count", [2, 4], quick=[2])
+@pytest.mark.usefixtures("first_program")
 def test_any_number_of_workers_ends_in_the_same_bits(digits, count):
     settings = replace(CUTTING, micro_batches=4)
     alone = train_alone(digits, settings)
