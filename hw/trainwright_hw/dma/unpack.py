@@ -142,7 +142,7 @@ class Unpack(wiring.Component):
 
     def _credit(self, m: Module, begun, ended) -> Signal:
         """Return whether another write may begin."""
-        # Bit n: more than n writes may begin. Bit 0 alone is read, a register.
+        # Bit n is set if more than n writes may begin: only bit 0 is read, and it is a register.
         left = Signal(WRITES, init=-1)
         with m.If(begun ^ ended):
             m.d.sync += left.eq(Mux(begun, left >> 1, Cat(1, left)))
