@@ -95,6 +95,7 @@ class _Sum:
         """Round the sum to odd; valid where nothing was lost."""
         if self.f is None:  # s and e come from a single two-sum
             return round_to_odd(self.s, self.e)
+        # Error-free passes leave three floats that do not overlap, the largest first.
         s, e = two_sum(self.s, self.e)
         e, f = two_sum(e, self.f)
         s, e = two_sum(s, e)
@@ -123,6 +124,7 @@ def fraction_to_odd(value: Fraction) -> Tensor:
 
 def _step(acc: Tensor, a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
     """Add a (M, k) @ b (k, N), all finite, to float64 acc (M, N); round once to float32 values."""
+    # Products of two slices have 2 width bits; their sum has log2(k) more, and float64 holds 53.
     width = (53 - (a.shape[1] - 1).bit_length()) // 2
     left, right = _slices(a, width), _slices(b.T, width)
     total = _Sum(*two_sum(acc, left[0][1] @ right[0][1].T))

@@ -135,6 +135,7 @@ static int put_wide(const Contraction *c, const Tile *t, int64_t vector_most, in
 {
     const int64_t unit = by_entries(c->d) ? 8 : 1; /* steps that stay together */
     const int64_t most = vector_most * scalar_most;
+    /* A step adds the two products of a pair of words to a sum of 32 bits. */
     int64_t chunk = most ? INT32_MAX / most / 2 / unit * unit : c->steps;
     const int split = chunk < c->steps && chunk * 2 < LEAST_CHUNK;
     const int32_t *high = t->vectors, *low = NULL;

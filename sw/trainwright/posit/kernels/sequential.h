@@ -23,8 +23,8 @@
 
 #define DEPTH (1 << DEPTH_BITS)
 
-/* Constants for the quick rounding; numbers are twice their value, so that the exponent field of one
-   is a multiple of 2^es, and its top bit says which regimes grow upwards. */
+/* Constants for the quick rounding. It takes doubled numbers: the exponent field of 1 is then a multiple
+   of 2^es, so that its bits above es count regimes, and its top bit is set for regimes from 0 on. */
 typedef struct {
     int es;
     INT regimes;      /* mask of the regime's number in the exponent field */
@@ -40,7 +40,7 @@ typedef struct {
 #endif
 } quick;
 
-/* Fraction bits of a value of this scale; less than 0 where no exponent bit fits. */
+/* Return the fraction bits of a value of this scale; below 0 if not all exponent bits fit. */
 static inline int bits_at(int scale, int n, int es) {
     const int k = scale >> es;
     return n - 1 - es - (k < 0 ? 1 - k : k + 2);
@@ -78,6 +78,8 @@ static quick quick_of(int n, int es) {
     return q;
 }
 
+/* Round x as (x + c) - c. c has the sign of x, and an exponent at which the last digit of a float is the
+   last digit that the word of x keeps: base more than x, and 1 more for each regime away from 0 or -1. */
 static inline REAL quickly(REAL x, quick q) {
     const INT bits = bits_of(x);
     const INT up = (INT)((UINT)bits << 1) >> (BITS - 1); /* -1 from one on */
@@ -87,7 +89,7 @@ static inline REAL quickly(REAL x, quick q) {
     return (x + c) - c;
 }
 
-/* Largest and smallest magnitude other than 0 of count numbers, as patterns: {0, all} if none. */
+/* Largest and smallest magnitude other than 0 of some numbers, as patterns; 0 and MAGNITUDE if none. */
 typedef struct { INT most, least; } extent;
 
 static inline extent extent_of(const REAL *restrict x, int64_t count) {
@@ -104,7 +106,7 @@ static inline extent extent_of(const REAL *restrict x, int64_t count) {
 /* Magnitudes from least to most, as patterns. 0 belongs to every range. */
 typedef struct { INT least, most; } range;
 
-/* Numbers with exponents from lowest to highest. */
+/* Return the range of numbers with exponents from lowest to highest. */
 static range range_of(int lowest, int highest) {
     const int bias = (int)(MAGNITUDE >> (FRACTION + 1));
     if (highest > bias) highest = bias;
@@ -128,7 +130,7 @@ static int highest(const quick *q) { return q->high - 5 - DEPTH_BITS; }
 
 static range sums_for(const quick *q) { return range_of(q->lowest, highest(q)); }
 
-/* Factors whose products with numbers of this extent, which is finite, allow it. */
+/* Return the range of factors whose products with numbers of a finite extent allow the quick rounding. */
 static range factors_for(extent e, const quick *q) {
     const int bias = (int)(MAGNITUDE >> (FRACTION + 1));
     if (e.most == 0) return range_of(-bias, bias);
@@ -194,7 +196,7 @@ static inline int32_t scale_of(float factor) {
     return ((bits >> (FRACTION - 16)) & ~0xffff) - (127 << 16) + (carry << 5);
 }
 
-/* Rounded products of a factor and vector `at` of a panel. */
+/* Return the rounded products of a factor and vector `at` of a panel. */
 static inline __m512 products(const panel *p, int at, float factor, int32_t scale, __m512i low,
                               __m512i high) {
     const __m512 b = _mm512_load_ps(p->values + 16 * at);
@@ -302,7 +304,7 @@ static void any_block(REAL *restrict sums, const REAL *restrict a,
 }
 #undef WAYS
 
-/* c (m, n) += a (m, k) b (k, n), row-major. c holds what the sums start from. */
+/* Add a (m, k) b (k, n) to c (m, n), row-major: sums start from the contents of c. */
 static void product(const REAL *a, const REAL *b, REAL *c, int64_t m, int64_t depth,
                           int64_t columns, int to_odd, grid g, const quick *q) {
     panel p;
@@ -341,7 +343,7 @@ static void product(const REAL *a, const REAL *b, REAL *c, int64_t m, int64_t de
     }
 }
 
-/* A batch of them; a stride of 0 repeats an operand. */
+/* Add the products of a batch; a stride of 0 repeats an operand. */
 void posit_sequential(const REAL *a, int64_t step_a, const REAL *b, int64_t step_b, REAL *c,
                             int64_t batch, int64_t m, int64_t depth, int64_t columns,
                       int64_t to_odd, int64_t n, int64_t es) {
