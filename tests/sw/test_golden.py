@@ -86,10 +86,7 @@ QUICK = {*range(7)} - {2}
 
 
 @pytest.mark.usefixtures("first_program")
-@pytest.mark.parametrize(
-    "seed",
-    [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in range(36)],
-)
+@mostly_slow("seed", range(36), QUICK)
 def test_step_equals_literal_interpreter(seed):
     assert_same_step(with_room(random_case(seed)), seed)
 

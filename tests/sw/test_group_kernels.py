@@ -16,6 +16,7 @@ from group_cases import (
     require_exact,
     softmax,
 )
+from slowly import mostly_slow
 
 import trainwright
 from trainwright.compiler.base.errors import CompileError
@@ -314,9 +315,7 @@ def test_group_kernel_between_contractions_is_exact(name):
         require_exact(step, golden)
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(n, marks=[] if n < 4 else [pytest.mark.slow]) for n in range(24)]
-)
+@mostly_slow("seed", range(24), quick=range(4))
 def test_random_group_kernels_are_exact(seed):
     rows = {} if seed % 3 else {"lanes": 8, "pe1_rows": 2, "pe2_rows": 4}
     p = AcceleratorParameters(vector_engine=1, **rows)

@@ -2,6 +2,7 @@
 
 import pytest
 from cases import random_case
+from slowly import mostly_slow
 
 from trainwright.cli import main
 from trainwright.compiler import compile_step
@@ -28,9 +29,7 @@ def line_of(descriptor) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize(
-    "seed", (0, 1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, *range(4, 10))))
-)
+@mostly_slow("seed", range(10), quick=(0, 1, 3))
 @pytest.mark.usefixtures("first_program")
 def test_listing_one_numbered_line_a_descriptor(seed):
     case = random_case(seed)

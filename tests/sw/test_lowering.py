@@ -17,6 +17,7 @@ from graph_cases import (
 )
 from graph_runner import Runner
 from hazards import check_waits
+from slowly import mostly_slow
 
 from trainwright.check.step import check_step
 from trainwright.compiler import compile_step
@@ -85,13 +86,7 @@ def checked(network, batch, parameters, seed=0, **options):
     return step
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(seed, marks=[] if seed in (1, 2) else [pytest.mark.slow])
-        for seed in (1, 2, 3, 4, 6, 8, 9, 10, 13, 14, 18, 30, 31)
-    ],
-)
+@mostly_slow("seed", (1, 2, 3, 4, 6, 8, 9, 10, 13, 14, 18, 30, 31), quick=(1, 2))
 def test_random_networks_are_exact(seed):
     network, batch = odd_network(seed)
     checked(network, batch, DEFAULT, seed)
@@ -104,10 +99,7 @@ def test_random_networks_on_small_accelerators(name, seed):
     checked(network, batch, preset(name), seed)
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [pytest.param(seed, marks=[] if seed == 9 else [pytest.mark.slow]) for seed in range(14)],
-)
+@mostly_slow("seed", range(14), quick=[9])
 def test_deep_networks_are_exact(seed):
     network, batch = deep_network(seed)
     checked(network, batch, DEFAULT, seed)
@@ -309,10 +301,7 @@ POSITS = {
 }
 
 
-@pytest.mark.parametrize(
-    "underflow",
-    ("gradients", *(pytest.param(rule, marks=pytest.mark.slow) for rule in ("never", "zero"))),
-)
+@mostly_slow("underflow", ("gradients", "never", "zero"), quick=["gradients"])
 def test_posits_are_exact(underflow):
     network = load_network("digits").with_formats({**POSITS, "underflow": underflow})
     formats = tuple(dict.fromkeys(POSITS.values()))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from cases import random_case
 from reference import ReferenceAccelerator
+from slowly import mostly_slow
 
 from trainwright.check.step import random_inputs
 from trainwright.compiler import CompileError, compile_step
@@ -60,14 +61,9 @@ def narrow_case(seed: int, name: str):
     return network, case.batch, p
 
 
-@pytest.mark.parametrize(
-    # factors of 16 bits have the digits of those of 12
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n == "wide")) for n in FORMATS],
-)
-@pytest.mark.parametrize(
-    "seed", (0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 12)))
-)
+# Factors of 16 bits have the digits of those of 12.
+@mostly_slow("name", FORMATS, lambda name: name != "wide")
+@mostly_slow("seed", range(12), quick=[0])
 def test_steps_are_those_of_the_literal_interpreter(seed, name):
     network, batch, p = narrow_case(seed, name)
     with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:

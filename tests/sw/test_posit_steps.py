@@ -10,6 +10,7 @@ import torch
 from cases import random_case
 from operands import random_batch
 from reference import ReferenceAccelerator
+from slowly import mostly_slow
 
 from trainwright.check.step import check_step, random_inputs
 from trainwright.compiler import CompileError, compile_step
@@ -67,7 +68,7 @@ def singled(seed: int):
 
 
 @pytest.mark.parametrize("name", (*FORMATS, "singles"))
-@pytest.mark.parametrize("seed", (0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))))
+@mostly_slow("seed", range(3), quick=[0])
 def test_steps_of_random_networks_are_those_of_the_literal_interpreter(seed, name):
     network, batch, p = singled(seed) if name == "singles" else with_formats(seed, name)
     with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cases import random_case, without_names
 from field_tables import CELL, DOCUMENT, LINE, PICTURES, pictures, tables
+from slowly import mostly_slow
 from vector_cases import random_instruction
 
 from trainwright.compiler import compile_step
@@ -278,9 +279,7 @@ def compiled(seed: int):
 
 
 @pytest.mark.usefixtures("first_program")
-@pytest.mark.parametrize(
-    "seed", (*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 20)))
-)
+@mostly_slow("seed", range(20), quick=range(6))
 def test_compiled_programs_round_trip(seed):
     step = compiled(seed)
     for program in binds(step):

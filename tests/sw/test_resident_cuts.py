@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from chip_models import RANKED, model_of, put_batch
+from slowly import mostly_slow
 from test_resident import DIGITS, MEMORY, Case, P
 from test_resident_prior import states
 
@@ -126,9 +127,7 @@ def test_more_bonds_than_threads():
     assert len(after) == 9 and after[8] < before[8] and after[:8] != before[:8]
 
 
-@pytest.mark.parametrize(
-    "distance", [1, 25, 400_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 6, 13))]
-)
+@mostly_slow("distance", [1, 2, 6, 13, 25, 400_000], quick=(1, 25, 400_000))
 def test_resident_cuts_are_exact_at_every_distance(distance):
     """The distances cut all but the strongest columns, some, only those of zeros, or none."""
     case = Case(SMALL, 16, 6, state=weakened(SMALL, 6))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_sample_images
+from slowly import mostly_slow
 
 import trainwright
 import trainwright.nn as tnn
@@ -146,7 +147,7 @@ def test_torch_accuracy_regression_with_a_second_head():
     assert dense[1] > 0.65 and golden[1] > dense[1] - 0.05, scores
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
+@mostly_slow("seed", range(3), quick=[0])
 def test_torch_accuracy_hybrid_on_pictures_in_colour(seed):
     """Patches of 8 x 8 pixels, signed RGB, of scikit-learn's two photographs: which one is it?
 
@@ -180,9 +181,7 @@ def test_torch_accuracy_hybrid_on_pictures_in_colour(seed):
     assert accuracy["dense"] > 0.85 and accuracy["golden"] > accuracy["dense"] - 0.03, accuracy
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1, 6))]
-)
+@mostly_slow("seed", range(6), quick=[0])
 def test_untrained_mlp_converted_at_rank_two_learns_digits(seed):
     data = load_data_set("digits")
     (x, y), (tx, ty) = (
