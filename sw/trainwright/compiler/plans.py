@@ -8,7 +8,7 @@ from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import require_batch, require_integers
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.step.adapter import compiled
-from trainwright.compiler.step.rows import require_loop
+from trainwright.compiler.step.rows import require_chip
 from trainwright.compiler.step.stored import own_parts
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -48,7 +48,7 @@ def compile_step(
     require_batch(batch)
     require_integers(network)
     if plan in FOLLOWED:
-        require_loop(network, parameters)
+        require_chip(network, parameters, alone=False)
         input_gradients, effort = False, MOST_EFFORT
     definitions = own_parts(network, batch)
     return compiled(network, batch, parameters, plan, input_gradients, effort, definitions)

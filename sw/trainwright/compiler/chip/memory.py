@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from trainwright.compiler.base.compiled import IN_ROWS, CompiledStep
-from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.chip.live import Kept, Live, live_parts, select_name, select_rows, whole
 from trainwright.compiler.chip.prior_rows import PriorRows
@@ -88,10 +87,7 @@ class FactorPlace:
 
 @dataclass(frozen=True)
 class ChipMemory:
-    """Compiled step, layout of its state, and the buffers of both programs.
-
-    Raises ``CompileError`` for what the passes do not take yet, with the remedy.
-    """
+    """Compiled step, layout of its state, and the buffers of both programs."""
 
     step: CompiledStep
     layout: WeightLayout
@@ -104,11 +100,14 @@ class ChipMemory:
     def of(cls, step: CompiledStep, layout: WeightLayout, kept: Kept | None = None) -> "ChipMemory":
         """Lay out the buffers of a loop behind the buffers of ``step``.
 
-        ``kept`` are the columns left of each bond; None stands for all columns. The memory has the
-        ``layout`` in rows of the accelerator.
+        ``kept`` are the columns left of each bond, as many as ``step`` has; None stands for all
+        columns. The memory has the ``layout`` in rows of the accelerator. Raises ``CompileError``
+        for what the passes do not take yet, with the remedy.
         """
+        require_chip(layout.network, step.parameters)
+        # Any other plan has factors in layouts of its own, which the update does not write.
+        assert step.plan in IN_ROWS.values()
         kept = whole(layout) if kept is None else kept
-        _require(step, layout, kept)
         memory, lanes = MemoryMap(top=step.memory_bytes), step.parameters.lanes
         network, layout = step.network, layout.split(lanes)
         for kind in label_kinds(network).values():
@@ -229,17 +228,3 @@ class LabelGrid:
 def gradient_of(part: WeightPart) -> str:
     """Return the name of the tensor that is the gradient of a part."""
     return f"l{part.layer + 1}.db" if part.index < 0 else f"l{part.layer + 1}.dG{part.index + 1}"
-
-
-def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:
-    p, network = step.parameters, step.network
-    what = f"{network.name}: loss and update on the chip"
-    require_chip(layout.network, p)
-    # Any other plan has factors in layouts of its own, which the update does not write.
-    if step.plan not in IN_ROWS.values():
-        raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")
-    if [len(columns) for columns in kept] != [rank for ranks in network.ranks for rank in ranks]:
-        raise CompileError(
-            f"{what} have {[len(columns) for columns in kept]} columns left, not {network.ranks}; "
-            "compile them for these ranks"
-        )

@@ -128,48 +128,40 @@ def whole_rows(graph: Graph, axes: Sequence[str], unit: int) -> Axes:
     return tuple(axes)
 
 
+def _problems(network: Network, p: AcceleratorParameters, *, alone: bool) -> Iterator[str]:
+    """Yield why a loop on the chip does not support a step; ``alone``: or its vector engine."""
+    factor, width = network.format("factor"), network.widths.factor
+    if p.wide_tensors:
+        yield "take fixed point of one word; use --update host"
+    if width > WIDEST:
+        yield f"take factors of up to {WIDEST} bits, not {width}; use --update host"
+    if not alone:
+        return
+    if not p.vector_engine:
+        yield "need a vector engine; use vector_engine=1"
+    if not factor.coded and factor.width < NARROWEST:
+        yield f"take factors of {NARROWEST} bits or more, not {factor.width}; use --update host"
+    if other := ", ".join(name for name, _ in network.singles if ".G" in name):
+        yield (
+            f"take one format of all factors, not others of {other}: leave these out, or use "
+            "--update host"
+        )
+    if network.classes > MOST_OUTPUTS:
+        yield f"take up to {MOST_OUTPUTS} classes, not {network.classes}: use --update host"
+
+
 def plan_of_loop(network: Network, p: AcceleratorParameters, plan: str = AUTO) -> str:
     """Return the plan in rows if a loop on the chip supports the network, else ``plan``.
 
     With a plan in rows, steps have the bits of the loop, also if the host computes loss and update.
     """
-    try:
-        require_loop(network, p)
-    except CompileError:
-        return plan
-    return IN_ROWS.get(plan, plan)
+    return plan if any(_problems(network, p, alone=False)) else IN_ROWS.get(plan, plan)
 
 
-def require_loop(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for a step that a loop on the chip does not support."""
-    what = f"{network.name}: loss and update on the chip"
-    if p.wide_tensors:
-        raise CompileError(f"{what} take fixed point of one word; use --update host")
-    if network.widths.factor > WIDEST:
-        width = network.widths.factor
-        raise CompileError(
-            f"{what} take factors of up to {WIDEST} bits, not {width}; use --update host"
-        )
+def require_chip(network: Network, p: AcceleratorParameters, *, alone: bool = True) -> None:
+    """Raise ``CompileError`` for a step that a loop on the chip does not support.
 
-
-def require_chip(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for a step whose loss and update the vector engine cannot compute."""
-    require_loop(network, p)
-    what = f"{network.name}: loss and update on the chip"
-    if not p.vector_engine:
-        raise CompileError(f"{what} need a vector engine; use vector_engine=1")
-    factor = network.format("factor")
-    if not factor.coded and factor.width < NARROWEST:
-        raise CompileError(
-            f"{what} take factors of {NARROWEST} bits or more, not {factor.width}; use --update "
-            "host"
-        )
-    if other := [name for name, _ in network.singles if ".G" in name]:
-        raise CompileError(
-            f"{what} take one format of all factors, not others of {', '.join(other)}: leave these "
-            "out, or use --update host"
-        )
-    if network.classes > MOST_OUTPUTS:
-        raise CompileError(
-            f"{what} take up to {MOST_OUTPUTS} classes, not {network.classes}: use --update host"
-        )
+    If ``alone``, the vector engine computes loss and update, else the host.
+    """
+    for problem in _problems(network, p, alone=alone):
+        raise CompileError(f"{network.name}: loss and update on the chip {problem}")
