@@ -6,6 +6,7 @@ of the gradient after it, while the engine works on other pieces. With more clas
 sample's classes are a group, as tokens are for a softmax: passes over groups need no transpose.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -64,55 +65,41 @@ def _levels(work: Passes, head: Head, blocks: int) -> tuple[TransferLevel, ...]:
     return (TransferLevel(head.outputs, row_bytes, blocks),)
 
 
-class _Samples:
-    """Rows of a few blocks, a row a sample."""
+def _piece(
+    work: Passes, head: Head, kernel: VectorPass, logits: int, step: int, first: int, stop: int, *,
+    scalars: tuple[Scalar, ...], counting: bool,
+) -> Iterator[None]:  # fmt: skip
+    """Emit the loss of blocks ``first`` to ``stop`` in stages: transpose, pass, and gradient.
 
-    def __init__(
-        self, work: Passes, head: Head, first: int, stop: int, *, counting: bool
-    ) -> None:  # fmt: skip
-        """Allocate rows for blocks ``first`` to ``stop``."""
-        self._work, self._head, self._first, self._counting = work, head, first, counting
-        self._blocks, lanes = stop - first, work.p.lanes
-        self._count = min(lanes * stop, work.memory.step.batch) - lanes * first
-        rows = lanes * self._blocks
-        self._samples, self._results = (
-            work.pad.allocate(name, rows) for name in (SAMPLES, GRADIENTS)
-        )
-        # From the top: the rows at the bottom hold what engines read and write at the same time.
-        self._back = work.pad.allocate(head.gradient, head.outputs * self._blocks, top=True)
-
-    def fetch(self, logits: int, step: int) -> None:
-        """Transpose the logits, whose blocks are in rows from ``logits`` on, ``step`` an output."""
-        levels = (Level(self._blocks, g=1, z=self._work.p.lanes),)
-        to = self._samples.start
-        self._work.transpose(logits, to, levels, source=step, to=1, tensor=SAMPLES)
-
-    def run(self, kernel: VectorPass, scalars: tuple[Scalar, ...]) -> None:
-        """Emit the pass."""
-        work, results = self._work, self._results
-        # Lanes without a sample hold zeros: sums over samples read them.
-        work.clear(results.stop, results.count - self._count)
-        # Only now: nothing before the first pass needs them, and the logits' load goes first.
-        targets = work.constant(self._head.kind.targets, None).start + work.p.lanes * self._first
-        starts = {kernels.LOGITS: self._samples.start, kernels.TARGETS: targets,
-                  kernels.GRADIENT: results.start}  # fmt: skip
-        work.run(
-            kernel, {name: Stream(start, 0, 1) for name, start in starts.items()},
-            inner=self._count, slot=LOSS_SLOT, scalars=scalars,
-            tensor=COUNTS if self._counting else GRADIENTS,
-        )  # fmt: skip
-
-    def leave(self) -> None:
-        """Transpose the gradient to a row an output, store it, and release all rows."""
-        work, head, blocks = self._work, self._head, self._blocks
-        if not self._counting:
-            back, levels = self._back.start, _levels(work, head, blocks)
-            work.transpose(self._results.start, back, (Level(blocks, g=work.p.lanes, z=1),),
-                           source=1, to=blocks, rows=head.outputs,
-                           tensor=head.gradient)  # fmt: skip
-            work.store(head.gradient, back, blocks, levels, first=self._first)
-        for region in (self._samples, self._results, self._back):
-            work.pad.free(region)
+    Their logits are in rows from ``logits`` on, ``step`` rows an output.
+    """
+    blocks, lanes = stop - first, work.p.lanes
+    count = min(lanes * stop, work.memory.step.batch) - lanes * first
+    samples, results = (work.pad.allocate(name, lanes * blocks) for name in (SAMPLES, GRADIENTS))
+    # From the top: the rows at the bottom hold what engines read and write at the same time.
+    back = work.pad.allocate(head.gradient, head.outputs * blocks, top=True)
+    work.transpose(logits, samples.start, (Level(blocks, g=1, z=lanes),), source=step, to=1,
+                   tensor=SAMPLES)  # fmt: skip
+    yield
+    # Lanes without a sample hold zeros: sums over samples read them.
+    work.clear(results.stop, results.count - count)
+    # Only now: nothing before the first pass needs them, and the logits' load goes first.
+    targets = work.constant(head.kind.targets, None).start + lanes * first
+    starts = {kernels.LOGITS: samples.start, kernels.TARGETS: targets,
+              kernels.GRADIENT: results.start}  # fmt: skip
+    work.run(
+        kernel, {name: Stream(start, 0, 1) for name, start in starts.items()}, inner=count,
+        slot=LOSS_SLOT, scalars=scalars, tensor=COUNTS if counting else GRADIENTS,
+    )  # fmt: skip
+    yield
+    if not counting:
+        work.transpose(results.start, back.start, (Level(blocks, g=lanes, z=1),), source=1,
+                       to=blocks, rows=head.outputs, tensor=head.gradient)  # fmt: skip
+        levels = _levels(work, head, blocks)
+        work.store(head.gradient, back.start, blocks, levels, first=first)
+    for region in (samples, results, back):
+        work.pad.free(region)
+    yield
 
 
 def _add_rows(
@@ -133,16 +120,16 @@ def _add_rows(
         # loss and gradient.
         work.clear(logits.stop, (lanes - head.outputs) * step)
         work.load(head.logits, first=first, rows=step, to=logits, levels=_levels(work, head, step))
-        spans = [*pairwise((first, *range(first + 1, stop, MOST_PASS_BLOCKS), stop))]
-        pieces: list[_Samples] = []
-        for number in range(len(spans) + 2):
-            if 1 <= number <= len(spans):
-                pieces[number - 1].run(kernel, scalars)
-            if number < len(spans):
-                pieces.append(_Samples(work, head, *spans[number], counting=counting))
-                pieces[number].fetch(logits.start + spans[number][0] - first, step)
-            if number >= 2:
-                pieces[number - 2].leave()
+        pieces = [
+            _piece(work, head, kernel, logits.start + begin - first, step, begin, end,
+                   scalars=scalars, counting=counting)
+            for begin, end in pairwise((first, *range(first + 1, stop, MOST_PASS_BLOCKS), stop))
+        ]  # fmt: skip
+        for number in range(len(pieces) + 2):
+            # The pass of a piece first: PE1 transposes the next piece and its gradient meanwhile.
+            for n in (number - 1, number, number - 2):
+                if 0 <= n < len(pieces):
+                    next(pieces[n])
         work.pad.free(logits)
 
 
