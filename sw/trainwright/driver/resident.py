@@ -216,10 +216,9 @@ class ResidentDriver(Driver):
         layout = self.memory.layout
         result = np.zeros((layout.rows, layout.lanes), np.int64)
         for part in layout.parts:
-            place = self.memory.place_of(part)
-            blocks = part.blocks if place.name == FACTORS else len(self.memory.live(part).left)
-            last = place.row + blocks * (part.rows // part.blocks)
-            rows = self.rows(place.name)[place.row : last]
+            name, first = self.memory.place_of(part)
+            blocks = part.blocks if name == FACTORS else len(self.memory.live(part).left)
+            rows = self.rows(name)[first : first + blocks * (part.rows // part.blocks)]
             result[part.row : part.row + len(rows)] = rows
         return result.reshape(-1, LANES)
 

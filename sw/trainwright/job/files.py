@@ -338,8 +338,8 @@ def _outcome(job: RecordedJob, start: Start) -> tuple[int, int]:
 
 def _tensor(driver: ResidentDriver, part: WeightPart) -> dict[str, Any]:
     """Return where the values of a factor or a bias are after a run."""
-    place = driver.memory.place_of(part)
-    buffer = driver.memory.everything[place.name]
+    name, row = driver.memory.place_of(part)
+    buffer = driver.memory.everything[name]
     places = (part.places - part.places[0]).reshape(part.shape)
     # Elements of a part are evenly spaced along each axis (`onchip.layout`), so the distance of
     # the first two elements of an axis is its stride.
@@ -351,8 +351,8 @@ def _tensor(driver: ResidentDriver, part: WeightPart) -> dict[str, Any]:
     assert (places == steps.T).all(), part.name
     return {
         "name": part.name,
-        "buffer": place.name,
-        "address": buffer.address + place.row * part.lanes * buffer.element_bytes,
+        "buffer": name,
+        "address": buffer.address + row * part.lanes * buffer.element_bytes,
         "element_bytes": buffer.element_bytes,
         "exponent": part.exponent,
         "shape": list(part.shape),

@@ -78,14 +78,6 @@ class Head:
 
 
 @dataclass(frozen=True)
-class FactorPlace:
-    """Buffer of a part's factors, and the row at which they begin."""
-
-    name: str
-    row: int
-
-
-@dataclass(frozen=True)
 class ChipMemory:
     """Compiled step, layout of its state, and the buffers of both programs."""
 
@@ -180,8 +172,8 @@ class ChipMemory:
             words[DIGITS] = digit_rows(np.append(WEIGHTS_LABEL, none), self.layout.lanes)
         return words
 
-    def place_of(self, part: WeightPart) -> FactorPlace:
-        """Return where the factors of a part are kept.
+    def place_of(self, part: WeightPart) -> tuple[str, int]:
+        """Return the buffer in which the factors of a part are kept, and their first row.
 
         Without gaps that is where the step reads them, so that no copy is needed; else, and where
         the step reads coded words, ``FACTORS``.
@@ -189,7 +181,7 @@ class ChipMemory:
         # Every program that reads a factor in rows of the state names it by an image; if cuts left
         # no gaps, the update may write there directly.
         image = self.factors.get((part.layer, part.index)) if self.live(part).packed else None
-        return FactorPlace(image, 0) if image and not part.code else FactorPlace(FACTORS, part.row)
+        return (image, 0) if image and not part.code else (FACTORS, part.row)
 
 
 def classes_in_rows(network: Network, lanes: int) -> bool:

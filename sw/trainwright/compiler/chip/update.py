@@ -79,13 +79,12 @@ def update_program(
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     # Software pipeline: load of chunk n + 1, pass over chunk n, store of chunk n - 1 are issued
     # together, and work on different banks.
-    chunks[0].load()
-    before: _Chunk | None = None
+    next(chunks[0])
     # Parts whose images are computed but not stored. A store waits for PE1, and the sequencer with
     # it, so it is issued two passes later, when PE1 is ready.
     done: list[_PartJob] = []
     for number, chunk in enumerate(chunks):
-        chunk.run()
+        next(chunk)
         # After the first pass is issued: the identity is not needed before, and would delay its
         # operands.
         if not number and any(job.part.index < 0 or not job.live.packed for job in jobs):
@@ -94,37 +93,20 @@ def update_program(
                 if lanes < work.p.lanes:
                     work.first_lanes(lanes)
         if number + 1 < len(chunks):
-            chunks[number + 1].load()
+            next(chunks[number + 1])
         ready, done = done[:-1], done[-1:]
         for job in ready:
             job.store_images()
             if reuse:
                 job.leave()
-        if before:
-            before.store(done)
-        chunk.sum()  # last, so that the other engines have their commands while it runs
-        before = chunk
-    assert before
-    before.store(done)
-    for job in done:
+        if number:
+            done += next(chunks[number - 1])
+        next(chunk)  # last, so that the other engines have their commands while it runs
+    for job in (*done, *next(chunks[-1])):
         job.store_images()
     if prior:
         prior.store()
     return work.finish("the program of the update")
-
-
-def _scalars(update: PartUpdate, part: WeightPart, slots: ExponentSlots) -> tuple[Scalar, ...]:
-    """Return the moved exponent of a part's pass, and for momentum the shift of its rate."""
-    now, before = slots[gradient_of(part)], slots[moment_name(part.name)]
-    # The moments were stored at the exponent of the last gradient. Where the new gradient has
-    # another one they are shifted by the difference: a multiplication for an exponent that fell, a
-    # shift for one that rose.
-    moved = (
-        Scalar(ScalarKind.POWER, by.MOVED_CONSTANT, before, now),
-        Scalar(ScalarKind.SHIFT, by.MOVED_SHIFT, now, before),
-    )
-    rate = Scalar(ScalarKind.VALUE, by.RATE_CONSTANT, minus=now, offset=momentum_offset(part))
-    return (*moved, rate) if update.momentum else moved
 
 
 class _PartJob:
@@ -157,7 +139,7 @@ class _PartJob:
         self._used = len(self.live.left) * self.left_per
         image = work.memory.factors.get((self.part.layer, self.part.index))
         # Without gaps the factors themselves are kept where the programs read them.
-        self._image = None if image == self.place.name else image
+        self._image = None if image == self.place[0] else image
         self.images: list[tuple[str, int, int]] = []
         """Rows that are to be stored as an image: its name, the first row, and their number."""
         self._held: list[Region] = []
@@ -166,6 +148,23 @@ class _PartJob:
         region = self.work.rows(name, count, bank)
         self._held.append(region)
         return region
+
+    @property
+    def _scalars(self) -> tuple[Scalar, ...]:
+        """Moved exponent of the part's pass, and for momentum the shift of its rate."""
+        slots = self.work.slots
+        assert slots
+        now, before = slots[gradient_of(self.part)], slots[moment_name(self.part.name)]
+        offset = momentum_offset(self.part)
+        # The moments were stored at the exponent of the last gradient. Where the new gradient has
+        # another one they are shifted by the difference: a multiplication for an exponent that
+        # fell, a shift for one that rose.
+        scalars = (
+            Scalar(ScalarKind.POWER, by.MOVED_CONSTANT, before, now),
+            Scalar(ScalarKind.SHIFT, by.MOVED_SHIFT, now, before),
+            Scalar(ScalarKind.VALUE, by.RATE_CONSTANT, minus=now, offset=offset),
+        )
+        return scalars if self.what.momentum else scalars[:2]
 
     def leave(self) -> None:
         """Release the rows of a part that is stored."""
@@ -187,9 +186,76 @@ class _PartJob:
             else lanes for n, outer in outers.items()
         }  # fmt: skip
 
-    def chunks(self) -> list["_Chunk"]:
+    def chunks(self) -> list[Iterator[list["_PartJob"]]]:
         """Return the part as chunks of about ``CHUNK`` rows."""
-        return [_Chunk(self, *run) for run in self.live.runs(max(1, CHUNK // self.per))]
+        return [self._chunk(*run) for run in self.live.runs(max(1, CHUNK // self.per))]
+
+    def _chunk(self, first: int, place: int, blocks: int) -> Iterator[list["_PartJob"]]:
+        """Emit indices of the first axis from ``first`` on in stages: load, pass, sum, store.
+
+        ``place`` is that of the first index among those that are left: gradients have no gaps. The
+        last stage yields the part if it is done.
+        """
+        work, part, last = self.work, self.part, place + blocks == len(self.live.left)
+        if not place:
+            self.begin()
+        state, factors = (STATE, part.row, self.state), (*self.place, self.factors)
+        kept = [
+            (row + first * self.per, Region(name, base + first * self.per, blocks * self.per))
+            for name, row, base in (state, factors)
+        ]
+        for row, to in kept:
+            work.load(to.name, first=row, rows=to.count, to=to)
+        self._load_gradient(place, blocks)
+        yield []
+        self._passes(first, place, blocks)
+        yield []
+        if self.prior and last:
+            self.prior.add(part, self.state, self.factors)
+        yield []
+        for row, rows in kept:
+            work.store(rows.name, rows.start, rows.count, first=row)
+        if last:
+            self.make_images()
+        yield [self] if last else []
+
+    def _load_gradient(self, place: int, blocks: int) -> None:
+        """Load the gradient of a chunk, and bring its words to the lanes of the state."""
+        name, first, rows = gradient_of(self.part), place * self.left_per, blocks * self.left_per
+        if self.ready is None:
+            to = Region(name, self.compact + first, rows)
+            self.work.load(name, first=first, rows=rows, to=to)
+        # The gradient comes without the lanes that were cut; a product with the scattering rows
+        # puts every word back to the lane of its column.
+        if self.live.select:
+            lines = self.live.line_rows, self.part.line_rows
+            # Rows that scatter follow the rows that gather (``live.select_rows``).
+            scatter = self.select() + lines[0] * lines[1] * self.part.lanes
+            row = self.gradient + place * self.per
+            self.move(self.compact + first, scatter, row, rows // lines[0], lines, name)
+
+    def _passes(self, first: int, place: int, blocks: int) -> None:
+        """Emit the pass over a chunk, or a pass for each index if a line has several rows."""
+        part, per, lines = self.part, self.per, self.part.line_rows
+        # Rows of nests: an index, the counts of both levels, and the steps of ``Prior.pulls``.
+        nests = [(n, per // lines, lines, 0, 1) for n in range(blocks)]
+        if lines == 1 or not self.what.right:
+            nests = [(0, blocks, per, 1, 0)]
+        for index, outer, inner, left, right in nests:
+            row = (first + index) * per
+            streams = {
+                by.STATE: Stream(self.state + row, inner, 1),
+                by.FACTOR: Stream(self.factors + row, inner, 1),
+                by.GRADIENT: Stream(self.gradient + (place + index) * per, inner, 1),
+            }
+            if self.prior:
+                streams |= self.prior.pulls(part, first + index, left, right)
+            # Random bits follow from the row of the state, whatever the order of the parts, so that
+            # any order has the same bits.
+            self.work.run(
+                self.what.lowered(), streams, outer=outer, inner=inner, key=part.row + row,
+                tensor=f"{part.name} update", scalars=self._scalars,
+            )  # fmt: skip
 
     def begin(self) -> None:
         """Allocate rows, and load what the first chunk needs in addition to its own."""
@@ -292,87 +358,3 @@ class _PartJob:
                 work.products(spread.start, work.first_lanes(lanes).start, image.start,
                               spread.count, tensor=f"{part.name} in its lanes")  # fmt: skip
             self.images.append((name, image.start, part.size))
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Range of indices of a part's first axis, from ``first`` on."""
-
-    job: _PartJob
-    first: int
-    place: int
-    """Place of the first index among those that are left: gradients have no gaps."""
-    blocks: int
-
-    def load(self) -> None:
-        """Load the operands of the chunk."""
-        job = self.job
-        if not self.place:
-            job.begin()
-        for row, to in self._kept():
-            job.work.load(to.name, first=row, rows=to.count, to=to)
-        name, first = gradient_of(job.part), self.place * job.left_per
-        rows = self.blocks * job.left_per
-        if job.ready is None:
-            job.work.load(name, first=first, rows=rows, to=Region(name, job.compact + first, rows))
-        # The gradient comes without the lanes that were cut; a product with the scattering rows
-        # puts every word back to the lane of its column.
-        if job.live.select:
-            lines = job.live.line_rows, job.part.line_rows
-            # Rows that scatter follow the rows that gather (``live.select_rows``).
-            scatter = job.select() + lines[0] * lines[1] * job.part.lanes
-            to = job.gradient + self.place * job.per
-            job.move(job.compact + first, scatter, to, rows // lines[0], lines, name)
-
-    def _kept(self) -> Iterator[tuple[int, Region]]:
-        """Yield the rows of state and factors, each with its first row in a buffer of its name."""
-        job, first = self.job, self.first * self.job.per
-        for name, row, base in (
-            (STATE, job.part.row, job.state),
-            (job.place.name, job.place.row, job.factors),
-        ):
-            yield row + first, Region(name, base + first, self.blocks * job.per)
-
-    def run(self) -> None:
-        """Emit the pass over the chunk, or a pass for each index if a line has several rows."""
-        job, lines = self.job, self.job.part.line_rows
-        if lines == 1 or not job.what.right:
-            self._pass(0, self.blocks, job.per, left=1, right=0)
-            return
-        for n in range(self.blocks):
-            self._pass(n, job.per // lines, lines, left=0, right=1)
-
-    def _pass(self, index: int, outer: int, inner: int, *, left: int, right: int) -> None:
-        """Emit a pass from an ``index`` of the chunk on; ``left``, ``right`` as `Prior.pulls`."""
-        job, what = self.job, self.job.what
-        part, slots = job.part, job.work.slots
-        assert slots
-        first, place = self.first + index, self.place + index
-        streams = {
-            by.STATE: Stream(job.state + first * job.per, inner, 1),
-            by.FACTOR: Stream(job.factors + first * job.per, inner, 1),
-            by.GRADIENT: Stream(job.gradient + place * job.per, inner, 1),
-        }
-        if job.prior:
-            streams |= job.prior.pulls(part, first, left, right)
-        # Random bits follow from the row of the state, whatever the order of the parts, so that any
-        # order has the same bits.
-        job.work.run(
-            what.lowered(), streams, outer=outer, inner=inner, key=part.row + first * job.per,
-            tensor=f"{part.name} update", scalars=_scalars(what, part, slots),
-        )  # fmt: skip
-
-    def sum(self) -> None:
-        """Sum the squares of the part, if this chunk is its last."""
-        job = self.job
-        if job.prior and self.place + self.blocks == len(job.live.left):
-            job.prior.add(job.part, job.state, job.factors)
-
-    def store(self, done: list[_PartJob]) -> None:
-        """Store state and factors; make images if the part is ``done``."""
-        job = self.job
-        for row, rows in self._kept():
-            job.work.store(rows.name, rows.start, rows.count, first=row)
-        if self.place + self.blocks == len(job.live.left):
-            job.make_images()
-            done.append(job)
