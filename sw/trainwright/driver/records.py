@@ -9,7 +9,7 @@ import torch
 from trainwright.compiler import CompiledStep
 from trainwright.compiler.base.names import SAMPLES_OUTSIDE
 from trainwright.compiler.chip.memory import classes_in_rows, label_kinds
-from trainwright.compiler.chip.records import RecordFormat
+from trainwright.compiler.chip.samples import RecordFormat
 from trainwright.driver.tokens import NO_MASKS, token_words
 from trainwright.network import Input, Network
 from trainwright.onchip.choices import label_bytes, no_label

@@ -16,8 +16,7 @@ from trainwright.accelerator.register_files import c_header
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.names import SAMPLES_OUTSIDE
 from trainwright.compiler.chip.memory import classes_in_rows, label_kinds
-from trainwright.compiler.chip.records import RecordFormat
-from trainwright.compiler.chip.samples import SampleRecords
+from trainwright.compiler.chip.samples import RecordFormat, SampleRecords
 from trainwright.compiler.step.adapter import PackedBuffer
 from trainwright.compiler.step.rows import sample_axis
 from trainwright.data import DataSet

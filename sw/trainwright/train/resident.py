@@ -14,8 +14,7 @@ from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.base.names import SAMPLES_OUTSIDE
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE, Words, classes_in_rows
-from trainwright.compiler.chip.records import PIXELS as RECORD_PIXELS
-from trainwright.compiler.chip.samples import SampleRecords
+from trainwright.compiler.chip.samples import PIXELS, SampleRecords
 from trainwright.compiler.chip.update import UpdateRule
 from trainwright.data import DataSet, Split
 from trainwright.driver import persist
@@ -132,7 +131,7 @@ class ResidentEngine:
         batch, pixels, seed = settings.batch, self._chip.pixels, settings.seed
         images = SAMPLES_OUTSIDE in step.buffers
         self._records = stored_records(model, task.data, pixels, step)
-        width = pixels if images else RECORD_PIXELS
+        width = pixels if images else PIXELS
         self._data = lay_out_data(self._accelerator, self._records, batch, seed, width)
         # -1 is no count of resets: the next start writes the data.
         self._resets = -1  # count of the accelerator's resets when the data sets were written

@@ -1,12 +1,17 @@
 """Compile the samples of the next step: from records of a data set to inputs and targets.
 
-LOAD fetches up to 16 samples at a time, pixels along the lanes: that is the input with a row a
-sample, and is stored. Then a range of pixels of all samples is loaded again, and PE1 transposes it
-to the other order, samples along the lanes. So few rows of the scratchpad will do. Where a whole
-batch fits, the second load is left out.
+SAMPLES fetches up to 16 samples at a time to rows of the scratchpad, and STORE writes the rows of
+each to the buffers of the batch.
+
+The record of an image has its pixels, and its row a sample is one order of the input. A range of
+pixels of all samples is loaded again, and PE1 transposes it to the other order, samples along the
+lanes. So few rows of the scratchpad will do. Where a whole batch fits, the second load is left out.
+
+The record of any other sample contains what the host would write for it: the sample's rows of every
+buffer that depends on it, byte by byte as the programs read them. Nothing is transposed, so every
+buffer needs samples in rows (a sequence of tokens is a sample).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -23,7 +28,9 @@ from trainwright.compiler.chip.memory import (
     label_kinds,
 )
 from trainwright.compiler.chip.passes import Bank, Passes
-from trainwright.compiler.chip.records import PIXELS, RecordFormat
+from trainwright.compiler.forms.layout import RowLevel, joined_levels
+from trainwright.compiler.step.adapter import PackedBuffer
+from trainwright.compiler.step.rows import sample_axis, sample_tensors
 from trainwright.onchip.choices import label_bytes
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Level, Program, Transfer, TransferLevel
@@ -60,6 +67,106 @@ class SampleRecords:
     """Samples of an epoch."""
 
 
+# -- records of samples
+PIXELS = 8
+"""Bits of a value in a record: values are bytes."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """Rows of one tensor, or labels of words, within a record."""
+
+    tensor: str
+    first: int
+    """First beat, counted from the start of the record."""
+    beats: int
+    packed: PackedBuffer | None
+    """Buffer of a batch that keeps the rows of each sample together; None for labels."""
+
+
+@dataclass(frozen=True)
+class RecordField:
+    """Part of a record that STORE writes to one buffer."""
+
+    buffer: str
+    first: int
+    """First beat, counted from the start of the record."""
+    samples: range
+    """Samples of the batch that the buffer holds."""
+    stride: int
+    """Bytes in the buffer from one sample to the next."""
+    beats: int
+    """Consecutive beats in the buffer."""
+    levels: tuple[TransferLevel, ...] = ()
+    """Repetitions of these beats, with steps in the buffer and in the record."""
+    element_bytes: int = 1
+
+
+@dataclass(frozen=True)
+class RecordFormat:
+    """Contents of a record, and the buffers that receive them."""
+
+    beats: int
+    """Beats without the last one, which has the target of the sample."""
+    contents: tuple[Content, ...]
+    fields: tuple[RecordField, ...]
+
+    @classmethod
+    def of(cls, step: CompiledStep) -> "RecordFormat":
+        """Return the format of a step."""
+        contents, fields, beats = dict[tuple[object, ...], Content](), list[RecordField](), 0
+        axis, lanes = sample_axis(step.network), step.parameters.lanes
+        for tensor in sample_tensors(step.network):
+            for name in step.aliases.get(tensor, ()):
+                packed = step.buffers[name]
+                assert isinstance(packed, PackedBuffer)
+                # A batch of one sequence has no axis of sequences: all rows belong to the sample.
+                arranged = packed.of_each(axis) if axis in packed.outer.axes else packed
+                outer = arranged.outer
+                # Buffers that differ only in the place of the sample axis share rows of a record.
+                key = (tensor, outer.layout, outer.element_bytes, tuple(outer.ranges.items()))
+                if key not in contents:
+                    rows = outer.piece.strides.get(axis, outer.piece.rows)
+                    contents[key] = Content(tensor, beats, rows * outer.element_bytes, arranged)
+                    beats += contents[key].beats
+                fields.append(_field(packed, arranged, axis, contents[key], step.batch))
+        network = step.network
+        if (words := network.rows_of(network.main)) > 1:
+            rows = -(-words // lanes)
+            content = Content(TARGETS, beats, rows * label_bytes(network.classes), None)
+            contents[TARGETS,], samples, size = content, range(step.batch), content.beats
+            fields.append(RecordField(TARGETS, content.first, samples, size * lanes, size))
+            beats += size
+        return cls(beats, tuple(contents.values()), tuple(fields))
+
+
+def _field(
+    packed: PackedBuffer, arranged: PackedBuffer, axis: str, content: Content, batch: int
+) -> RecordField:
+    """Return the part of a record that brings a content to one buffer of a step."""
+    outer, size, lanes = packed.outer, packed.element_bytes, packed.outer.piece.width
+    strides, record_strides = outer.piece.strides, arranged.outer.piece.strides
+    rows, each = outer.layout.rows, strides.get(axis, outer.piece.rows) * size
+    levels = [
+        RowLevel(outer.piece.counts[a], (strides[a] * size * lanes, record_strides[a] * size))
+        for a in rows[: rows.index(axis) if axis in rows else 0]
+    ]
+    samples = range(*outer.ranges.get(axis, (0, batch)))
+    nest = tuple(TransferLevel(level.count, *level.steps) for level in joined_levels(levels))
+    return RecordField(packed.name, content.first, samples, each * lanes, each, nest)
+
+
+def _fields(step: CompiledStep) -> tuple[RecordField, ...]:
+    """Return the parts of a record, or the pixels of an image as SAMPLES expands them to rows."""
+    image = step.buffers.get(SAMPLES_OUTSIDE)
+    if image is None:
+        return RecordFormat.of(step).fields
+    each, beats = image.size // step.batch, image.size // step.batch // step.parameters.lanes
+    samples, size = range(step.batch), image.element_bytes
+    return (RecordField(SAMPLES_OUTSIDE, 0, samples, each, beats, element_bytes=size),)
+
+
+# -- the program
 def samples_program(
     memory: ChipMemory, data: SampleRecords, avoid: Sequence[Region] = (), *, whole: bool = False,
     slots: ExponentSlots | None = None,
@@ -80,16 +187,15 @@ def samples_program(
             images.fetch()
             images.transpose(())
     else:
-        _Records(work, data).fetch()
+        _Batch(work, data).fetch()
     return work.finish("the program of the samples")
 
 
 def buffers_written(step: CompiledStep) -> tuple[str, ...]:
     """Return the names of the buffers that the program of the samples writes."""
-    if SAMPLES_OUTSIDE in step.buffers:
-        return SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS
     targets = (kind.targets for kind in label_kinds(step.network).values())
-    return *(field.buffer for field in RecordFormat.of(step).fields), *targets
+    inside = [SAMPLES_INSIDE] if SAMPLES_INSIDE in step.buffers else []
+    return *(field.buffer for field in _fields(step)), *targets, *inside
 
 
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
@@ -110,15 +216,16 @@ def bytes_loaded(d: Descriptor, buffer: Buffer, p: AcceleratorParameters) -> ran
     return range(0)
 
 
-class _Batch(ABC):
+class _Batch:
     """Batch on its way through the scratchpad, to the buffers that steps read."""
-
-    input_bits: int
-    """Bits of a value, without its sign."""
 
     def __init__(self, work: Passes, data: SampleRecords) -> None:
         self.work, self.data, self.lanes = work, data, work.p.lanes
         step = self._step = work.memory.step
+        self._fields = _fields(step)
+        # Bits of a value without its sign. STORE takes the lowest 8 bits of a byte of a record.
+        activation = step.network.widths.activation
+        self._input_bits = activation - 1 if SAMPLES_OUTSIDE in step.buffers else PIXELS
         self._beats = data.record_bytes // self.lanes - 1  # without that of targets
         self._per = self._beats * 8 // data.pixels  # rows of a sample, as they are fetched
         self._numbered = classes_in_rows(step.network, self.lanes)
@@ -151,16 +258,31 @@ class _Batch(ABC):
                     address=data.address, local=place, targets=self._targets.start + first,
                     samples=size, beats=self._beats, stride=data.record_bytes,
                     local_step=self._per, total=data.total, pixels=data.pixels,
-                    input_bits=self.input_bits, drawn=True,
+                    input_bits=self._input_bits, drawn=True,
                     order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
                 )
             )  # fmt: skip
             self._store(place, first, size)
         self._store_targets()
 
-    @abstractmethod
     def _store(self, place: int, first: int, count: int) -> None:
         """Store ``count`` fetched samples, the batch's ``first`` and following."""
+        for field in self._fields:
+            low = max(first, field.samples.start)
+            held = min(first + count, field.samples.stop) - low
+            if held <= 0:
+                continue
+            address = self.work.buffer(field.buffer).address
+            address += (low - field.samples.start) * field.stride
+            local = place + (low - first) * self._per + field.first
+            levels = (TransferLevel(held, field.stride, self._per), *field.levels)
+            self.work.emit(
+                Transfer(
+                    operation=Operation.STORE, beats=field.beats, tensor=field.buffer,
+                    address=address, local=local, element_bytes=field.element_bytes,
+                    levels=tuple(level for level in levels if level.count > 1),
+                )
+            )  # fmt: skip
 
     def _store_targets(self) -> None:
         """Store targets as a row for each sample, or numbers of labels along the lanes by PE1."""
@@ -186,34 +308,6 @@ class _Batch(ABC):
         work.store(kind.targets, rows.start, count)
 
 
-class _Records(_Batch):
-    """Samples that are stored as they are."""
-
-    input_bits = PIXELS  # keeps bytes as they are: STORE takes the lowest 8 bits
-
-    def __init__(self, work: Passes, data: SampleRecords) -> None:
-        super().__init__(work, data)
-        self._fields = RecordFormat.of(self._step).fields
-
-    def _store(self, place: int, first: int, count: int) -> None:
-        for field in self._fields:
-            low = max(first, field.samples.start)
-            held = min(first + count, field.samples.stop) - low
-            if held <= 0:
-                continue
-            address = self.work.buffer(field.buffer).address
-            address += (low - field.samples.start) * field.stride
-            local = place + (low - first) * self._per + field.first
-            levels = (TransferLevel(held, field.stride, self._per), *field.levels)
-            self.work.emit(
-                Transfer(
-                    operation=Operation.STORE, beats=field.beats, tensor=field.buffer,
-                    address=address, local=local, element_bytes=1,
-                    levels=tuple(level for level in levels if level.count > 1),
-                )
-            )  # fmt: skip
-
-
 class _Images(_Batch):
     """Images, which are stored in two orders: pixels and samples along the lanes."""
 
@@ -221,7 +315,6 @@ class _Images(_Batch):
         work.constant(IDENTITY, Bank.SAMPLES)
         super().__init__(work, data)
         step = self._step
-        self.input_bits = step.network.widths.activation - 1
         self._blocks = -(-step.batch // self.lanes)
         # Rows of whole blocks: the transpose of missing samples fills lanes with zeros.
         self._rows = self._blocks * self.lanes
@@ -247,11 +340,6 @@ class _Images(_Batch):
         self.work.clear(places[-1].stop, self._missing * self._per)
         self._fetch(self.lanes, [*chain.from_iterable(groups)])
         return places
-
-    def _store(self, place: int, first: int, count: int) -> None:
-        used = self._sample_bytes // (self.lanes * self.work.buffer(SAMPLES_OUTSIDE).element_bytes)
-        levels = (TransferLevel(count, self._sample_bytes, self._per),)
-        self.work.store(SAMPLES_OUTSIDE, place, used, levels, first=first * used)
 
     def transpose(self, regions: Sequence[Region]) -> None:
         """Transpose ranges of pixels of all samples to ``x.i``.
