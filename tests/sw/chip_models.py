@@ -16,8 +16,8 @@ from trainwright.driver import Driver, QuantisedModel
 from trainwright.driver.resident import ResidentDriver, lay_out_data
 from trainwright.fixed.scale import Scales
 from trainwright.network import Layer, load_network
-from trainwright.onchip.rates import Entry
 from trainwright.onchip.samples import target_rows
+from trainwright.onchip.schedule import Entry
 from trainwright.onchip.state import ChipState
 from trainwright.train.chip_update import ChipModel
 

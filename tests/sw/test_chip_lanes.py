@@ -15,9 +15,8 @@ from trainwright.check.training import check_training, random_state, weakened
 from trainwright.cli import main
 from trainwright.network import Layer, load_network, network_from_dict
 from trainwright.onchip.layout import make_layout
-from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.samples import sample_bytes, target_beats
-from trainwright.onchip.schedule_pass import COLUMNS, RATES, row_of, schedule_words
+from trainwright.onchip.schedule import COLUMNS, RATES, Entry, RateTable, row_of, schedule_words
 from trainwright.parameters import AcceleratorParameters
 
 pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")

@@ -18,7 +18,7 @@ from trainwright.compiler.chip.update import UpdateRule
 from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network, network_from_dict
-from trainwright.onchip.rates import Entry, RateTable
+from trainwright.onchip.schedule import Entry, RateTable
 from trainwright.parameters import AcceleratorParameters
 
 pytestmark = pytest.mark.usefixtures("programs_once", "first_programs")

@@ -14,7 +14,7 @@ from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, Network, load_network
 from trainwright.onchip import samples
-from trainwright.onchip.rates import Entry, digits, make_rates
+from trainwright.onchip.schedule import Entry, digits, make_rates
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import update_memory
 from trainwright.train.batches import ImageQuantiser, chip_batch_indices

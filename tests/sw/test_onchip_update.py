@@ -16,10 +16,10 @@ from trainwright.onchip import prior
 from trainwright.onchip.cut_pass import kept_columns
 from trainwright.onchip.layout import LANES, make_layout, state_rows
 from trainwright.onchip.optimiser import IntegerSGD
-from trainwright.onchip.prior_pass import make_pulls
-from trainwright.onchip.rates import Entry
+from trainwright.onchip.prior import make_pulls
+from trainwright.onchip.schedule import Entry
 from trainwright.onchip.state import ChipState, UpdateStep
-from trainwright.onchip.update_pass import (
+from trainwright.onchip.update import (
     GRADIENT,
     MOMENT,
     WEIGHT,

@@ -21,7 +21,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.onchip.loss import UNITS
-from trainwright.onchip.rates import Entry, RateTable
+from trainwright.onchip.schedule import Entry, RateTable
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Halt
 from trainwright.program.encoding import decode, encode

@@ -16,8 +16,7 @@ from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
 from trainwright.onchip.prior import sums_of_squares
-from trainwright.onchip.rates import Entry, RateTable
-from trainwright.onchip.schedule_pass import LOOK, MOST_STEPS, schedule_words
+from trainwright.onchip.schedule import LOOK, MOST_STEPS, Entry, RateTable, schedule_words
 
 pytestmark = pytest.mark.usefixtures("first_programs")
 

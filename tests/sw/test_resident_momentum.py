@@ -9,7 +9,7 @@ from test_resident_prior import states
 from trainwright.compiler.chip.update import UpdateRule
 from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.onchip.rates import Entry, RateTable
+from trainwright.onchip.schedule import Entry, RateTable
 from trainwright.onchip.state import UpdateStep, rate_shifts
 
 pytestmark = pytest.mark.usefixtures("first_programs")

@@ -12,8 +12,8 @@ from trainwright.compiler.chip.update import UpdateRule
 from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
-from trainwright.onchip.prior_pass import require_cost
-from trainwright.onchip.rates import Entry, RateTable
+from trainwright.onchip.prior import require_cost
+from trainwright.onchip.schedule import Entry, RateTable
 from trainwright.onchip.state import UpdateStep
 
 pytestmark = pytest.mark.usefixtures("first_programs")

@@ -25,10 +25,17 @@ from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.kernels import lower
 from trainwright.network import load_network
-from trainwright.onchip import prior_pass
-from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, Entry, RateTable
+from trainwright.onchip import prior
 from trainwright.onchip.samples import epoch_order, expanded, order_at, records, target_rows
-from trainwright.onchip.schedule_pass import MOST_STEPS, schedule_words
+from trainwright.onchip.schedule import (
+    ENTRIES,
+    MOST_STEPS,
+    RATE,
+    RATE_SHIFT,
+    Entry,
+    RateTable,
+    schedule_words,
+)
 from trainwright.program.errors import ProgramError
 from trainwright.program.samples import Samples
 from trainwright.program.vector import THREADS, Stream
@@ -164,7 +171,7 @@ def test_resident_samples_schedule_goes_through_its_table(steps):
         work = Passes(memory)
         schedule = Schedule(work, table)
         schedule.weights()
-        written(work, prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT)
+        written(work, prior.WEIGHT, prior.WEIGHT_EXPONENT)
         schedule.rates()
         written(work, RATE, RATE_SHIFT)
         program = work.finish("the schedule")

@@ -12,9 +12,9 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.interpreter import Record, executions
 from trainwright.golden.state import MachineState
 from trainwright.kernels import lower
-from trainwright.onchip import cut_pass, prior_pass, schedule_pass
+from trainwright.onchip import cut_pass, prior, schedule
 from trainwright.onchip.loss import KERNELS, batch_loss
-from trainwright.onchip.update_pass import PartUpdate
+from trainwright.onchip.update import PartUpdate
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import End, Halt, Loop, Program, Set, Transfer
 from trainwright.program.encoding import decode, encode
@@ -202,15 +202,15 @@ def test_vector_passes_row_may_be_read_and_written_in_place():
     [
         (KERNELS["cross-entropy"], {"exponent": 0, "counting": False, "main": True}, 33),
         (KERNELS["squared-error"], {"exponent": -3, "counting": False, "main": True}, 15),
-        (prior_pass.renew_kernel, {}, 21),
-        (prior_pass.squares_kernel, {"hidden": 8}, 3),
-        (prior_pass.words_kernel, {"flagged": False}, 9),
-        (prior_pass.words_kernel, {"flagged": True}, 10),
+        (prior.renew_kernel, {}, 21),
+        (prior.squares_kernel, {"hidden": 8}, 3),
+        (prior.words_kernel, {"flagged": False}, 9),
+        (prior.words_kernel, {"flagged": True}, 10),
         (cut_pass.decide_kernel, {"distance": 1, "rows": 2}, 38),
         (cut_pass.cost_kernel, {}, 6),
         (cut_pass.gather_kernel, {}, 3),
         (cut_pass.look_kernel, {"interval": 8}, 7),
-        (schedule_pass.advance_kernel, {"steps": 100, "entries": 5}, 11),
+        (schedule.advance_kernel, {"steps": 100, "entries": 5}, 11),
     ],
 )
 def test_vector_passes_take_no_more_instructions(kernel, options, most):

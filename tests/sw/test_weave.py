@@ -19,7 +19,7 @@ from trainwright.compiler.schedule import weave
 from trainwright.compiler.schedule.weave import EXPONENTS, _ordering
 from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.onchip.rates import Entry, RateTable
+from trainwright.onchip.schedule import Entry, RateTable
 from trainwright.program.descriptors import Set as SetRegisters
 from trainwright.program.descriptors import is_skipped
 from trainwright.program.exponents import Scalar, ScalarKind

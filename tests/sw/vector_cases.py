@@ -10,14 +10,13 @@ from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.kernels import lower
 from trainwright.network import load_network
 from trainwright.onchip import loss as kernels
-from trainwright.onchip import update_pass
+from trainwright.onchip import update
 from trainwright.onchip.layout import LANES, make_layout
-from trainwright.onchip.prior import SIDES, column_costs, pull_words, sums_of_squares
-from trainwright.onchip.prior_pass import make_pulls
-from trainwright.onchip.rates import Entry
+from trainwright.onchip.prior import column_costs, make_pulls, pull_words, sums_of_squares
 from trainwright.onchip.samples import target_rows
-from trainwright.onchip.state import BIAS_RATE_SHIFT, ChipState, UpdateStep
-from trainwright.onchip.update_pass import PartUpdate
+from trainwright.onchip.schedule import Entry
+from trainwright.onchip.state import ChipState, UpdateStep
+from trainwright.onchip.update import BIAS_RATE_SHIFT, SIDES, PartUpdate
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright.program.vector import (
     CODE_WORDS,
@@ -151,9 +150,9 @@ class UpdateCase:
                 return Stream(base + row, per, 1)
 
             streams = {
-                update_pass.STATE: of(state),
-                update_pass.FACTOR: of(factors),
-                update_pass.GRADIENT: of(gradients),
+                update.STATE: of(state),
+                update.FACTOR: of(factors),
+                update.GRADIENT: of(gradients),
             }
             left = Stream(place["s"], 1), Stream(place["c"], 1)
             pulls = *left, Stream(place["sr"]), Stream(place["cr"])

@@ -31,10 +31,9 @@ from trainwright.driver.runner import Occupied
 from trainwright.fixed.scale import ScaleRanges, Scales, TensorStatistics
 from trainwright.onchip.layout import LANES, WeightLayout
 from trainwright.onchip.loss import UNITS, gradient_exponent
-from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
-from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, KEPT
+from trainwright.onchip.prior import COEFFICIENT, EXPONENT, KEPT, Pulls, no_pulls, sums_of_squares
 from trainwright.onchip.samples import first_of, order_at
-from trainwright.onchip.schedule_pass import schedule_words
+from trainwright.onchip.schedule import schedule_words
 from trainwright.onchip.state import ChipState
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors

@@ -18,7 +18,7 @@ from trainwright.kernels.functions import MANTISSA
 from trainwright.kernels.library import any_mantissa, log2_fraction
 from trainwright.kernels.tables import FRACTION
 from trainwright.onchip.layout import Kept, WeightLayout, Words
-from trainwright.onchip.prior_pass import COST, HIGH, KEPT, LOW, LOW_WIDTH, MOST_WORD, read_sum
+from trainwright.onchip.prior import COST, HIGH, KEPT, LOW, LOW_WIDTH, MOST_WORD, read_sum
 from trainwright.program.vector import FACTOR_WIDTH, THREADS, Rounding
 
 CUT_SHIFT = 6

@@ -18,11 +18,10 @@ from trainwright.fixed.quantise import quantise
 from trainwright.fixed.scale import ScaleRange, ScaleRanges, sum_limits
 from trainwright.formats.exponents import followed
 from trainwright.formats.rounding import half_up
+from trainwright.onchip import update
 from trainwright.onchip.choices import OPTIMISERS
 from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WIDEST, Words
-from trainwright.onchip.rates import GREATEST_SHIFT, RATE_WIDTH, digits
-from trainwright.onchip.update import DECAY_SHIFT, random_rows
-from trainwright.onchip.update_pass import GRADIENT, MOMENT, WEIGHT, PartUpdate, updated_rows
+from trainwright.onchip.schedule import GREATEST_SHIFT, RATE_WIDTH, digits
 from trainwright.support.optimizer import ClosureOptimizer
 
 GRADIENT_WIDTH = 16
@@ -84,7 +83,7 @@ class IntegerSGD(ClosureOptimizer):
         parameters = [(p, group) for group in self.param_groups for p in group["params"]]
         rows = [-(-p.numel() // LANES) for p, _ in parameters]
         number = self.param_groups[0].setdefault("steps", 0)
-        bits, first = random_rows(self._seed, number, range(sum(rows))), 0
+        bits, first = update.random_rows(self._seed, number, range(sum(rows))), 0
         for (p, group), count in zip(parameters, rows, strict=True):
             if p.grad is not None:
                 self._update(p, p.grad, group, [stream[first : first + count] for stream in bits])
@@ -104,15 +103,15 @@ class IntegerSGD(ClosureOptimizer):
             state |= self._begun(p, grad, group["width"])
         before, exponent = state["moment_exponent"], state["gradient_exponent"]
         integers = quantise(grad, exponent, GRADIENT_WIDTH)
-        rows = {WEIGHT: _rows(state["weights"]), MOMENT: _rows(state["moments"])}
-        rows[GRADIENT] = _rows(integers)
+        rows = {update.WEIGHT: _rows(state["weights"]), update.MOMENT: _rows(state["moments"])}
+        rows[update.GRADIENT] = _rows(integers)
         rate, rate_exponent = digits(group["lr"], RATE_WIDTH)
         shift = -rate_exponent
         if self._optimiser == "momentum":
-            shift += state["exponent"] - hidden - exponent - DECAY_SHIFT
+            shift += state["exponent"] - hidden - exponent - update.DECAY_SHIFT
         shift = min(max(shift, 0), GREATEST_SHIFT)
-        part = PartUpdate(hidden, rate, shift, exponent - before, left=False, right=False)
-        weights, moments = updated_rows(part, rows, random)
+        part = update.PartUpdate(hidden, rate, shift, exponent - before, left=False, right=False)
+        weights, moments = update.updated_rows(part, rows, random)
         state["weights"], state["moments"] = _like(weights, p), _like(moments, p)
         state["moment_exponent"] = exponent
         lost = not integers.any() and not grad.any()  # true zeros say nothing of the scale

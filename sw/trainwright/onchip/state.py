@@ -8,23 +8,11 @@ import numpy.typing as npt
 
 from trainwright.formats.rounding import clamp, half_up, wrapped
 from trainwright.kernels.trace import WORD_WIDTH
+from trainwright.onchip import prior
+from trainwright.onchip import update as by
 from trainwright.onchip.cut_pass import kept_columns
-from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WeightLayout, WeightPart, Words
-from trainwright.onchip.prior import (
-    INTERVAL,
-    Pulls,
-    column_costs,
-    no_pulls,
-    pull_rows,
-    sums_of_squares,
-)
-from trainwright.onchip.prior_pass import make_pulls
-from trainwright.onchip.rates import GREATEST_SHIFT, Entry
-from trainwright.onchip.update import DECAY_SHIFT, random_rows
-from trainwright.onchip.update_pass import GRADIENT, MOMENT, WEIGHT, PartUpdate, updated_rows
-
-BIAS_RATE_SHIFT = 2
-"""A bias moves at a quarter of the rate."""
+from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WeightLayout, Words
+from trainwright.onchip.schedule import GREATEST_SHIFT, Entry
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,7 @@ class ChipState:
         self.moments = np.zeros_like(weights)
         self.exponents = np.zeros(len(layout.parts), np.int64)
         """Exponent of each part's moments: that of its gradient in the last step."""
-        self.pulls = no_pulls(layout)
+        self.pulls = prior.no_pulls(layout)
         self.kept: list[Words] = [np.arange(bond.left.columns) for bond in layout.bonds]
         """Columns of each bond that are left."""
         self.compiled: list[Words] = list(self.kept)
@@ -74,7 +62,7 @@ class ChipState:
             # Sums over parts of a batch may need more bits; a moment is at its limit long before.
             words.ravel()[part.places[live]] = clamp(gradient, WORD_WIDTH)
         now = np.array(exponents, np.int64)
-        if step.number % INTERVAL == 0:
+        if step.number % prior.INTERVAL == 0:
             self.renew_pulls(step)
         self._update(words, now, step)
         self.exponents = now
@@ -83,22 +71,22 @@ class ChipState:
 
     def renew_pulls(self, step: UpdateStep) -> None:
         """Compute the prior's coefficients from the weights, for the next INTERVAL steps."""
-        sums = sums_of_squares(self.layout, self.weights)
-        costs = column_costs(self.layout, self.kept)
-        self.pulls = make_pulls(self.layout, sums, costs, step.entry)
+        sums = prior.sums_of_squares(self.layout, self.weights)
+        costs = prior.column_costs(self.layout, self.kept)
+        self.pulls = prior.make_pulls(self.layout, sums, costs, step.entry)
 
     def _update(self, gradients: Words, exponents: Words, step: UpdateStep) -> None:
         """Evaluate the kernel of the update on the rows of each part."""
         layout, is_pulled = self.layout, bool(self.pulls.coefficients.any())
-        streams = pull_rows(layout, self.pulls, exponents) if is_pulled else {}
-        streams |= {WEIGHT: self.weights, MOMENT: self.moments, GRADIENT: gradients}
-        bits = random_rows(step.seed, step.number, range(layout.rows))
+        streams = prior.pull_rows(layout, self.pulls, exponents) if is_pulled else {}
+        streams |= {by.WEIGHT: self.weights, by.MOMENT: self.moments, by.GRADIENT: gradients}
+        bits = by.random_rows(step.seed, step.number, range(layout.rows))
         moved = (exponents - self.exponents).tolist()
         by_part = rate_shifts(layout, step, exponents).tolist()
         # Evaluate parts of one kind together: most parts are of one kind, as exponents seldom move.
-        kinds: dict[PartUpdate, list[int]] = {}
+        kinds: dict[by.PartUpdate, list[int]] = {}
         for number, part in enumerate(layout.parts):
-            kind = PartUpdate(
+            kind = by.PartUpdate(
                 part.hidden, step.entry.rate, by_part[number], moved[number],
                 left=is_pulled, right=is_pulled,
             )  # fmt: skip
@@ -107,7 +95,8 @@ class ChipState:
         for kind, numbers in kinds.items():
             rows = np.isin(np.arange(len(layout.parts)), numbers)[layout.part_of_row]
             read = {name: words[rows] for name, words in streams.items()}
-            weights[rows], moments[rows] = updated_rows(kind, read, [words[rows] for words in bits])
+            random = [words[rows] for words in bits]
+            weights[rows], moments[rows] = by.updated_rows(kind, read, random)
         self.weights, self.moments = weights, moments
 
     def quantised(self) -> list[Words]:
@@ -141,7 +130,7 @@ class ChipState:
 
         Their weights stay until ``_clear``. Returns whether any column was dropped.
         """
-        sums, before = sums_of_squares(self.layout, self.weights), self.kept
+        sums, before = prior.sums_of_squares(self.layout, self.weights), self.kept
         self.kept = kept_columns(self.layout, sums, before, distance)
         return any(len(new) < len(old) for new, old in zip(self.kept, before, strict=True))
 
@@ -211,15 +200,10 @@ class ChipState:
             raise ValueError(f"a state of {list(factors.shape)} words, not {[layout.rows, LANES]}")
         state = cls(layout, np.zeros_like(factors))
         state.take(words, factors, integers["exponents"])
-        state.pulls = Pulls(integers["coefficients"], integers["coefficient_exponents"])
+        state.pulls = prior.Pulls(integers["coefficients"], integers["coefficient_exponents"])
         state.kept = layout.columns_marked(integers["kept"] > 0)
         state.compiled = state.kept
         return state
-
-
-def momentum_offset(part: WeightPart) -> int:
-    """Return the number that momentum adds to a rate's shift, except the gradient's exponent."""
-    return part.exponent - part.hidden - DECAY_SHIFT
 
 
 def rate_shifts(layout: WeightLayout, step: UpdateStep, exponents: Words) -> Words:
@@ -229,7 +213,7 @@ def rate_shifts(layout: WeightLayout, step: UpdateStep, exponents: Words) -> Wor
     """
     parts = layout.parts
     if step.optimiser == "momentum":
-        added = np.array([momentum_offset(part) for part in parts]) - exponents
+        added = np.array([by.momentum_offset(part) for part in parts]) - exponents
     else:
-        added = BIAS_RATE_SHIFT * np.array([part.index < 0 for part in parts])
+        added = by.BIAS_RATE_SHIFT * np.array([part.index < 0 for part in parts])
     return np.clip(step.entry.rate_shift + added, 0, GREATEST_SHIFT)

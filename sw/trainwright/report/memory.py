@@ -11,8 +11,8 @@ from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, STATE_BITS, state_rows
 from trainwright.onchip.prior import COEFFICIENT_WIDTH, EXPONENT_WIDTH
-from trainwright.onchip.rates import ENTRIES as RATE_ENTRIES
-from trainwright.onchip.rates import RATE_WIDTH, SHIFT_WIDTH, WEIGHT_WIDTH
+from trainwright.onchip.schedule import ENTRIES as RATE_ENTRIES
+from trainwright.onchip.schedule import RATE_WIDTH, SHIFT_WIDTH, WEIGHT_WIDTH
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import DESCRIPTOR_BYTES

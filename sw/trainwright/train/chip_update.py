@@ -12,8 +12,8 @@ from trainwright.network import Network
 from trainwright.onchip.layout import LANES, WeightLayout, make_layout
 from trainwright.onchip.loss import Loss, batch_loss
 from trainwright.onchip.prior import cut_distance
-from trainwright.onchip.rates import RateTable, make_rates
 from trainwright.onchip.samples import label_words
+from trainwright.onchip.schedule import RateTable, make_rates
 from trainwright.onchip.state import ChipState, UpdateStep
 from trainwright.train.interfaces import BatchLoss
 from trainwright.train.loss import head_logits

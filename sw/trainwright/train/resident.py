@@ -26,7 +26,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.onchip.choices import no_label
 from trainwright.onchip.prior import Pulls, cut_distance
 from trainwright.onchip.samples import label_words, records
-from trainwright.onchip.schedule_pass import schedule_words
+from trainwright.onchip.schedule import schedule_words
 from trainwright.train.batches import input_quantiser, label_tensor, stored_images
 from trainwright.train.chip_update import ChipModel, ChipUpdate, loss_name
 from trainwright.train.engine import StepResult, TrainingTask

@@ -181,7 +181,7 @@ class TrainSettings(SettingsModel):
 
     def rate_at(self, step: float, total: int) -> float:
         """Return the learning rate of ``step`` (from 0) of ``total``."""
-        # A fractional step is the middle of an entry of the chip's table (`onchip.rates`).
+        # A fractional step is the middle of an entry of the chip's table (`onchip.schedule`).
         if self.schedule == "constant":
             return self.learning_rate
         return self.learning_rate * 0.5 * (1 + cos(pi * step / total))

@@ -20,7 +20,7 @@ from trainwright.onchip.choices import label_bytes, no_label
 from trainwright.onchip.layout import WeightLayout, WeightPart, Words
 from trainwright.onchip.loss import in_groups
 from trainwright.onchip.samples import WEIGHTS_LABEL, digit_rows
-from trainwright.onchip.schedule_pass import COLUMNS, row_of
+from trainwright.onchip.schedule import COLUMNS, row_of
 
 TARGETS, STATE, FACTORS = "targets", "state", "factors"
 """Buffers of the targets of the loss, and of words and factors of the state, in rows."""
@@ -32,8 +32,8 @@ DIGITS = "digits of labels"
 CODES = "identity of codes"
 """Buffer of an identity times the power of two by which factors are encoded."""
 SCHEDULE, PRIOR = "schedule", "prior"
-"""Buffers of the counters and the table of rates (``onchip.schedule_pass``); of the prior's side
-rows (``onchip.prior_pass``) and rows of bonds (``onchip.cut_pass``)."""
+"""Buffers of the counters and the table of rates (``onchip.schedule``); of the prior's side
+rows (``onchip.prior``) and rows of bonds (``onchip.cut_pass``)."""
 WORD_BYTES = 2
 """Bytes of a word of logits and gradients."""
 

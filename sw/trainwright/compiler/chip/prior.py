@@ -18,11 +18,10 @@ from trainwright.compiler.chip.memory import PRIOR, ChipMemory, gradient_of
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.kernels import Register, VectorPass, lower
-from trainwright.onchip import prior_pass as by
-from trainwright.onchip import update_pass as update
+from trainwright.onchip import prior as by
+from trainwright.onchip import update
 from trainwright.onchip.layout import WeightPart
-from trainwright.onchip.prior import INTERVAL
-from trainwright.onchip.rates import RateTable
+from trainwright.onchip.schedule import RateTable
 from trainwright.program.descriptors import Program
 from trainwright.program.exponents import Scalar, ScalarKind
 from trainwright.program.vector import THREADS, Stream
@@ -39,7 +38,7 @@ def renewal_interval(cut_rule: CutRule | None) -> int:
     Both use the sums of the step before. A rule whose own interval is no multiple of ``INTERVAL``
     needs more steps: the greatest common divisor has them all.
     """
-    return gcd(INTERVAL, cut_rule.interval) if cut_rule else INTERVAL
+    return gcd(by.INTERVAL, cut_rule.interval) if cut_rule else by.INTERVAL
 
 
 def renewal_program(
@@ -62,7 +61,7 @@ def renewal_program(
         with work.in_one_of(interval, 0):
             flags = Cuts(work, layout, rows).decide(cut_rule.distance)
             work.store(PRIOR, flags, layout.side_rows, first=layout.field(by.KEPT))
-    with work.in_one_of(INTERVAL, 0):
+    with work.in_one_of(by.INTERVAL, 0):
         schedule.weights()
         streams = {name: Stream(rows + layout.field(name), layout.block, 1) for name in by.STORED}
         streams[by.COST] = Stream(rows + layout.of_bonds(by.COST), 1)

@@ -9,9 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from trainwright.onchip import cut_pass
-from trainwright.onchip import prior_pass as by
+from trainwright.onchip import prior as by
 from trainwright.onchip.layout import Kept, WeightLayout, WeightPart, Words, line_rows
-from trainwright.onchip.prior import Pulls, column_costs, elements_per_column
 from trainwright.program.vector import THREADS
 
 
@@ -95,13 +94,13 @@ class PriorRows:
             rows[self.line_rows :][: len(right)] = right[:, None]
         return numbers.reshape(-1, self.layout.lanes)
 
-    def words(self, sums: Words, pulls: Pulls, kept: Kept) -> Words:
+    def words(self, sums: Words, pulls: by.Pulls, kept: Kept) -> Words:
         """Return all rows; ``sums`` has a sum for each column, ``kept`` the columns left."""
         layout = self.layout
         words = np.zeros((self.rows, layout.lanes), np.int64)
-        costs = column_costs(layout, kept)
+        costs = by.column_costs(layout, kept)
         by.require_cost(int(costs.max(initial=0)))
-        elements = (*elements_per_column(layout), costs)
+        elements = (*by.elements_per_column(layout), costs)
         for name, values in zip(cut_pass.BOND_FIELDS[1:], elements, strict=True):
             words[self.of_bonds(name) :][: self.bonds] = values[:, None]
         # Columns that were cut keep the flag CUT; the flags of other columns start at 0.

@@ -8,9 +8,8 @@ steps.
 from trainwright.compiler.chip.memory import SCHEDULE
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.kernels import Register, VectorPass, lower
-from trainwright.onchip import cut_pass, prior_pass
-from trainwright.onchip import schedule_pass as by
-from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, RateTable
+from trainwright.onchip import cut_pass, prior
+from trainwright.onchip import schedule as by
 from trainwright.program.vector import THREADS, Stream
 
 ENTRY = "entry of the schedule"
@@ -18,9 +17,9 @@ ENTRY = "entry of the schedule"
 
 
 class Schedule:
-    """Schedule in the scratchpad; memory has ``onchip.schedule_pass.schedule_words``."""
+    """Schedule in the scratchpad; memory has ``onchip.schedule.schedule_words``."""
 
-    def __init__(self, work: Passes, table: RateTable) -> None:
+    def __init__(self, work: Passes, table: by.RateTable) -> None:
         """Load the table."""
         self._work, self._table = work, table
         self._rows = work.load(SCHEDULE, bank=Bank.COLUMNS).start
@@ -36,7 +35,7 @@ class Schedule:
             {by.POSITION_IN: by.POSITION, by.NUMBER_IN: by.NUMBER},
             (by.POSITION_OUT, by.NUMBER_OUT), "counters of the schedule",
         )  # fmt: skip
-        self._choose((by.RATES, by.SHIFTS), (RATE, RATE_SHIFT))
+        self._choose((by.RATES, by.SHIFTS), (by.RATE, by.RATE_SHIFT))
 
     def look(self, interval: int) -> None:
         """Put the steps since the last look at the columns into a register; 0 in a step that looks.
@@ -63,8 +62,8 @@ class Schedule:
 
     def weights(self) -> None:
         """Put the prior's weight and its exponent into registers."""
-        registers = prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT
-        self._work.run(lower(prior_pass.clear_kernel, registers=registers), tensor=ENTRY)
+        registers = prior.WEIGHT, prior.WEIGHT_EXPONENT
+        self._work.run(lower(prior.clear_kernel, registers=registers), tensor=ENTRY)
         self._choose((by.WEIGHTS, by.WEIGHT_EXPONENTS), registers)
 
     def _choose(self, chosen: tuple[int, int], registers: tuple[Register, Register]) -> None:
@@ -77,5 +76,5 @@ class Schedule:
         # a value.
         streams[by.PRESENT] = Stream(self._rows + by.NUMBER)
         choose = lower(by.choose_kernel, registers=registers)
-        self._work.run(choose, streams, outer=ENTRIES // lanes, tensor=ENTRY)
+        self._work.run(choose, streams, outer=by.ENTRIES // lanes, tensor=ENTRY)
         self._work.run(lower(by.spread_kernel, registers=registers), tensor=ENTRY)

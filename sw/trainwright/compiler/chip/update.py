@@ -19,11 +19,9 @@ from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.compiler.step.adapter import PackedBuffer
-from trainwright.onchip import update_pass as by
+from trainwright.onchip import update as by
 from trainwright.onchip.layout import WeightPart
-from trainwright.onchip.rates import RateTable
-from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
-from trainwright.onchip.update_pass import PartUpdate
+from trainwright.onchip.schedule import RateTable
 from trainwright.program.descriptors import Level, Program
 from trainwright.program.exponents import Scalar, ScalarKind
 from trainwright.program.vector import Stream
@@ -43,11 +41,11 @@ class UpdateRule:
     """Rule by which the accelerator cuts columns; None if it cuts none."""
     optimiser: str = "esgd"
 
-    def of(self, part: WeightPart, memory: ChipMemory) -> PartUpdate:
+    def of(self, part: WeightPart, memory: ChipMemory) -> by.PartUpdate:
         """Return how a part is updated."""
         left, right = memory.prior_rows.sides_of(part)
-        return PartUpdate(
-            hidden=part.hidden, rate=0, rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
+        return by.PartUpdate(
+            hidden=part.hidden, rate=0, rate_shift=by.BIAS_RATE_SHIFT * (part.index < 0),
             left=self.pulled and left is not None, right=self.pulled and right is not None,
             cuts=self.cut_rule is not None, resident=True, momentum=self.optimiser == "momentum",
         )  # fmt: skip
@@ -155,7 +153,7 @@ class _PartJob:
         slots = self.work.slots
         assert slots
         now, before = slots[gradient_of(self.part)], slots[moment_name(self.part.name)]
-        offset = momentum_offset(self.part)
+        offset = by.momentum_offset(self.part)
         # The moments were stored at the exponent of the last gradient. Where the new gradient has
         # another one they are shifted by the difference: a multiplication for an exponent that
         # fell, a shift for one that rose.
