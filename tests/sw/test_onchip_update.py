@@ -13,10 +13,9 @@ from trainwright.fixed.random_bits import mixed, unit_bytes
 from trainwright.kernels import evaluate, trace
 from trainwright.network import Layer, Network, Widths, load_network
 from trainwright.onchip import prior
-from trainwright.onchip.cut_pass import kept_columns
 from trainwright.onchip.layout import LANES, make_layout, state_rows
 from trainwright.onchip.optimiser import IntegerSGD
-from trainwright.onchip.prior import make_pulls
+from trainwright.onchip.prior import kept_columns, make_pulls
 from trainwright.onchip.schedule import Entry
 from trainwright.onchip.state import ChipState, UpdateStep
 from trainwright.onchip.update import (

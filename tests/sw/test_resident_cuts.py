@@ -10,7 +10,7 @@ from test_resident import DIGITS, MEMORY, Case, P
 from test_resident_prior import states
 
 from trainwright.check.training import random_state
-from trainwright.compiler.chip.cuts import CutRule
+from trainwright.compiler.chip.prior import CutRule
 from trainwright.compiler.chip.update import UpdateRule
 from trainwright.driver.resident import ResidentDriver, ResidentRun
 from trainwright.golden.backend import GoldenAccelerator

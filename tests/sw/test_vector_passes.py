@@ -12,7 +12,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.interpreter import Record, executions
 from trainwright.golden.state import MachineState
 from trainwright.kernels import lower
-from trainwright.onchip import cut_pass, prior, schedule
+from trainwright.onchip import prior, schedule
 from trainwright.onchip.loss import KERNELS, batch_loss
 from trainwright.onchip.update import PartUpdate
 from trainwright.parameters import AcceleratorParameters
@@ -206,10 +206,10 @@ def test_vector_passes_row_may_be_read_and_written_in_place():
         (prior.squares_kernel, {"hidden": 8}, 3),
         (prior.words_kernel, {"flagged": False}, 9),
         (prior.words_kernel, {"flagged": True}, 10),
-        (cut_pass.decide_kernel, {"distance": 1, "rows": 2}, 38),
-        (cut_pass.cost_kernel, {}, 6),
-        (cut_pass.gather_kernel, {}, 3),
-        (cut_pass.look_kernel, {"interval": 8}, 7),
+        (prior.decide_kernel, {"distance": 1, "rows": 2}, 38),
+        (prior.cost_kernel, {}, 6),
+        (prior.gather_kernel, {}, 3),
+        (prior.look_kernel, {"interval": 8}, 7),
         (schedule.advance_kernel, {"steps": 100, "entries": 5}, 11),
     ],
 )

@@ -12,8 +12,8 @@ from test_resident_samples import SMALL, S, Set
 
 import trainwright.compiler.chip.resident as resident
 from trainwright.compiler.base.hazards import Hazards
-from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE
+from trainwright.compiler.chip.prior import CutRule
 from trainwright.compiler.chip.update import UpdateRule
 from trainwright.compiler.schedule import weave
 from trainwright.compiler.schedule.weave import EXPONENTS, _ordering

@@ -19,8 +19,7 @@ from trainwright.accelerator import (
 )
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.chip.exponents import moment_name
-from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.chip.memory import FACTORS, PRIOR, SCHEDULE, STATE, ChipMemory, Words
+from trainwright.compiler.chip.memory import FACTORS, PRIOR, SCHEDULE, STATE, ChipMemory, Kept
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.compiler.chip.update import UpdateRule
@@ -29,7 +28,7 @@ from trainwright.driver.driver import Driver
 from trainwright.driver.model import ForwardOperands, ForwardResult, QuantisedModel
 from trainwright.driver.runner import Occupied
 from trainwright.fixed.scale import ScaleRanges, Scales, TensorStatistics
-from trainwright.onchip.layout import LANES, WeightLayout
+from trainwright.onchip.layout import LANES, WeightLayout, Words
 from trainwright.onchip.loss import UNITS, gradient_exponent
 from trainwright.onchip.prior import COEFFICIENT, EXPONENT, KEPT, Pulls, no_pulls, sums_of_squares
 from trainwright.onchip.samples import first_of, order_at

@@ -5,7 +5,7 @@ goes to the next entry every ``steps`` steps and stays at the last.
 
 Passes of the vector engine find the entry of a step, and where the next one is. Rows: a *position*
 within the present entry and the *number* of that entry, the same in all lanes, steps since the last
-*look* at the columns (``onchip.cut_pass``), and rows of each column of the table, an entry a lane.
+*look* at the columns (``onchip.prior``), and rows of each column of the table, an entry a lane.
 Two columns at a time come to registers of every thread:
 
 * ``advance_kernel``, a row a thread: position and number of the next step; registers are cleared;

@@ -10,7 +10,6 @@ from trainwright.formats.rounding import clamp, half_up, wrapped
 from trainwright.kernels.trace import WORD_WIDTH
 from trainwright.onchip import prior
 from trainwright.onchip import update as by
-from trainwright.onchip.cut_pass import kept_columns
 from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WeightLayout, Words
 from trainwright.onchip.schedule import GREATEST_SHIFT, Entry
 
@@ -131,7 +130,7 @@ class ChipState:
         Their weights stay until ``_clear``. Returns whether any column was dropped.
         """
         sums, before = prior.sums_of_squares(self.layout, self.weights), self.kept
-        self.kept = kept_columns(self.layout, sums, before, distance)
+        self.kept = prior.kept_columns(self.layout, sums, before, distance)
         return any(len(new) < len(old) for new, old in zip(self.kept, before, strict=True))
 
     def _clear(self) -> None:

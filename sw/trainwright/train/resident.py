@@ -12,8 +12,8 @@ from trainwright.accelerator import Accelerator, UnattendedAccelerator
 from trainwright.compiler import CompiledStep, compile_step
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.base.names import SAMPLES_OUTSIDE
-from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE, Words, classes_in_rows
+from trainwright.compiler.chip.prior import CutRule
 from trainwright.compiler.chip.samples import PIXELS, SampleRecords
 from trainwright.compiler.chip.update import UpdateRule
 from trainwright.data import DataSet, Split

@@ -8,7 +8,7 @@ steps.
 from trainwright.compiler.chip.memory import SCHEDULE
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.kernels import Register, VectorPass, lower
-from trainwright.onchip import cut_pass, prior
+from trainwright.onchip import prior
 from trainwright.onchip import schedule as by
 from trainwright.program.vector import THREADS, Stream
 
@@ -43,8 +43,8 @@ class Schedule:
         Afterwards memory holds the count of the next step.
         """
         self._counted(
-            lower(cut_pass.look_kernel, interval=interval), {cut_pass.COUNTER_IN: by.LOOK},
-            (cut_pass.COUNTER_OUT,), "looks at the columns",
+            lower(prior.look_kernel, interval=interval), {prior.COUNTER_IN: by.LOOK},
+            (prior.COUNTER_OUT,), "looks at the columns",
         )  # fmt: skip
 
     def _counted(

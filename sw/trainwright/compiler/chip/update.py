@@ -12,11 +12,10 @@ from typing import Any
 
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import IDENTITY
-from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import ExponentSlots, moment_name
 from trainwright.compiler.chip.memory import CODES, STATE, ChipMemory, gradient_of
 from trainwright.compiler.chip.passes import Bank, Passes
-from trainwright.compiler.chip.prior import Prior, padded_blocks
+from trainwright.compiler.chip.prior import CutRule, Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.compiler.step.adapter import PackedBuffer
 from trainwright.onchip import update as by
