@@ -4,14 +4,17 @@
 contractions in ``forms.nests``.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from trainwright.compiler.base.hazards import Hazards, touches
+from trainwright.compiler.base.limits import COUNTS, MOST_COUNT
+from trainwright.compiler.base.memory import largest_divisor
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Level, Transfer, TransferLevel
 from trainwright.program.engines import ENGINE_OF
-from trainwright.program.fields import TRANSFER_LEVELS
+from trainwright.program.fields import TRANSFER_LEVELS, Operation
 from trainwright.program.samples import Samples
 from trainwright.program.vector import CODE_DEPTH, CODE_WORDS, Code, Instruction, Vector
 
@@ -40,6 +43,9 @@ class Commands:
 
     def add(self, d: Compute | Transfer | Samples | Vector) -> None:
         """Add a command, with the waits it needs; a transfer of any number of levels."""
+        # Before the field is encoded: a count that is too large is an error with a remedy here.
+        for level in d.levels if isinstance(d, Compute | Transfer) else ():
+            COUNTS.require(level.count, self.p, d.tensor)
         if isinstance(d, Transfer) and len(d.levels) > TRANSFER_LEVELS:
             outermost, *inner = d.levels
             for each in unrolled(replace(d, levels=tuple(inner)), outermost):
@@ -49,6 +55,24 @@ class Commands:
         # Copy only if needed: a copy takes as long as everything else here, and half of the
         # descriptors wait for nothing.
         self.descriptors.append(replace(d, **waits._asdict()) if any(waits) else d)
+
+    def move(
+        self, operation: Operation, tensor: str, address: int, local: int, rows: int, size: int,
+        levels: Sequence[TransferLevel],
+    ) -> None:  # fmt: skip
+        """Add the transfer of runs of ``rows`` rows, with elements of ``size`` bytes in memory.
+
+        ``levels`` have the steps from one run to the next.
+        """
+        # A count has 16 bits: split a longer run evenly, by one level of the transfer.
+        run = largest_divisor(rows, MOST_COUNT // size)
+        levels = [*levels, TransferLevel(rows // run, run * size * self.p.beat_bytes, run)]
+        self.add(
+            Transfer(
+                operation=operation, address=address, local=local, beats=run * size, tensor=tensor,
+                levels=tuple(level for level in levels if level.count > 1), element_bytes=size,
+            )
+        )  # fmt: skip
 
     def hold(self, code: tuple[Instruction, ...]) -> int:
         """Return the first place of a kernel's instructions; load them if the engine lacks them.

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from trainwright.compiler.base.commands import Commands
-from trainwright.compiler.base.limits import COUNTS, MOST_COUNT, STREAMED
+from trainwright.compiler.base.limits import STREAMED
 from trainwright.compiler.base.memory import Buffer, LocalMemory, Region, largest_divisor
 from trainwright.compiler.base.names import IDENTITY, ZEROS
 from trainwright.compiler.chip.exponents import COPY_SLOT, ExponentSlots
@@ -20,7 +20,6 @@ from trainwright.kernels import VectorPass
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer, TransferLevel
 from trainwright.program.engines import TRANSPOSER
 from trainwright.program.fields import Operation
-from trainwright.program.samples import Samples
 from trainwright.program.vector import THREADS, Stream, Vector
 from trainwright.support.memo import CachedMethod
 
@@ -73,30 +72,15 @@ class Passes:
         """Return a buffer of the step, or of its loss and update."""
         return self.memory.everything[name]
 
-    def emit(self, d: Compute | Transfer | Samples | Vector) -> None:
-        """Add ``d`` with the waits it needs."""
-        # Before the field is encoded: a count that is too large is an error with a remedy here.
-        for level in d.levels if isinstance(d, Compute | Transfer) else ():
-            COUNTS.require(level.count, self.p, d.tensor)
-        self.commands.add(d)
-
     def _move(
         self, operation: Operation, name: str, first: int, local: int, rows: int,
         levels: Sequence[TransferLevel],
     ) -> None:  # fmt: skip
         """Move runs of ``rows`` rows between a buffer, from row ``first`` on, and ``local``."""
         buffer = self.buffer(name)
-        run = largest_divisor(rows, MOST_COUNT // buffer.element_bytes)
-        size = run * buffer.element_bytes  # in beats: a row of one-byte elements is one beat
-        levels = [*levels, TransferLevel(rows // run, size * self.p.beat_bytes, run)]
-        self.emit(
-            Transfer(
-                operation=operation, beats=size, local=local, tensor=name,
-                address=buffer.address + first * buffer.element_bytes * self.p.lanes,
-                levels=tuple(level for level in levels if level.count > 1),
-                element_bytes=buffer.element_bytes,
-            )
-        )  # fmt: skip
+        size = buffer.element_bytes
+        address = buffer.address + first * size * self.p.lanes
+        self.commands.move(operation, name, address, local, rows, size, levels)
 
     def load(self, name: str, *, first: int = 0, rows: int = 0, to: Region | None = None,
              bank: int | None = None, levels: Sequence[TransferLevel] = ()) -> Region:  # fmt: skip
@@ -168,7 +152,7 @@ class Passes:
     def issue(self, kernel: VectorPass, vector: Vector, *, slot: int = 0) -> None:
         """Emit a pass whose rows are known; ``slot`` counts from the first of a loop's own."""
         entry = self.commands.hold(kernel.instructions)
-        self.emit(replace(vector, entry=entry, slot=self._first + slot))
+        self.commands.add(replace(vector, entry=entry, slot=self._first + slot))
 
     def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
                  summed: Sequence[Level] = (), steps: tuple[int, int, int] = (1, 1, 1),
@@ -181,7 +165,7 @@ class Passes:
         """
         tile = min(TRANSPOSER.rows(self.p), rows)
         tiles = -(-rows // tile)
-        self.emit(
+        self.commands.add(
             Compute(
                 operation=TRANSPOSER.contraction,
                 levels=(*levels, Level(tiles, x=tile * steps[0], z=tile * steps[2]), *summed),

@@ -253,7 +253,7 @@ class _Batch:
         data = self.data
         for number, first in enumerate(range(0, self._step.batch, count)):
             place, size = places[number % len(places)], min(count, self._step.batch - first)
-            self.work.emit(
+            self.work.commands.add(
                 Samples(
                     address=data.address, local=place, targets=self._targets.start + first,
                     samples=size, beats=self._beats, stride=data.record_bytes,
@@ -276,7 +276,7 @@ class _Batch:
             address += (low - field.samples.start) * field.stride
             local = place + (low - first) * self._per + field.first
             levels = (TransferLevel(held, field.stride, self._per), *field.levels)
-            self.work.emit(
+            self.work.commands.add(
                 Transfer(
                     operation=Operation.STORE, beats=field.beats, tensor=field.buffer,
                     address=address, local=local, element_bytes=field.element_bytes,

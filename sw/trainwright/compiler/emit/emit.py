@@ -10,8 +10,8 @@ from math import prod
 
 from trainwright.compiler.base.commands import Commands
 from trainwright.compiler.base.digits import most_bits
-from trainwright.compiler.base.limits import MOST_COUNT, require_accumulator
-from trainwright.compiler.base.memory import Buffer, largest_divisor
+from trainwright.compiler.base.limits import require_accumulator
+from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.rules import COPIES
 from trainwright.compiler.forms.calls import (
     ArrayCall,
@@ -129,29 +129,16 @@ class Emitter:
         (part,), outer = call.writes or call.reads, call.outer
         source = Part(outer.piece, part.ranges)
         levels, run = _runs(part, source)
-        # A count has 16 bits: split a longer run evenly, by one level of the transfer.
-        most = largest_divisor(run, MOST_COUNT // outer.element_bytes)
-        if most != run:
-            levels.append(RowLevel(run // most, (most, most)))
         row_bytes, buffer = outer.element_bytes * self.p.lanes, self.buffers[outer.name]
-        first, local = buffer.address + source.offset * row_bytes, address_of(part, at)
-        reach = sum((level.count - 1) * level.steps[1] for level in levels) + most
+        first = buffer.address + source.offset * row_bytes
+        reach = sum((level.count - 1) * level.steps[1] for level in levels) + run
         # A transfer beyond its buffer would overwrite another tensor without any error.
         assert first + reach * row_bytes <= buffer.stop, (outer.name, first, reach, buffer)
-        self._commands.add(
-            Transfer(
-                operation=Operation.LOAD if call.writes else Operation.STORE,
-                address=first,
-                local=local,
-                beats=most * outer.element_bytes,
-                levels=tuple(
-                    TransferLevel(level.count, level.steps[1] * row_bytes, level.steps[0])
-                    for level in levels
-                ),
-                element_bytes=outer.element_bytes,
-                tensor=outer.tensor,
-            )
-        )
+        steps = [TransferLevel(n.count, n.steps[1] * row_bytes, n.steps[0]) for n in levels]
+        self._commands.move(
+            Operation.LOAD if call.writes else Operation.STORE, outer.tensor, first,
+            address_of(part, at), run, outer.element_bytes, steps,
+        )  # fmt: skip
 
     def _clear(self, call: Clear, at: Addresses) -> None:
         buffer, lanes = self.buffers["zeros"], self.p.lanes
