@@ -32,7 +32,7 @@ def states(driver, state, step, table, seed, distance=None, optimiser="esgd"):
     """Return the driver's state after a step, and the definition's by its gradients."""
     driver.run_steps(1, step=step)
     names = [gradient_of(part) for part in state.layout.parts]
-    shapes = [operand.shape for operand in state.operands()]
+    shapes = [operand.shape for operand in state.quantised(state.compiled)]
     gradients = [
         driver._get(name).numpy().reshape(shape) for name, shape in zip(names, shapes, strict=True)
     ]

@@ -147,9 +147,7 @@ class ResidentDriver(Driver):
         """
         network = layout.network
         if kept is not None:
-            columns = iter(kept)
-            ranks = [[len(next(columns)) for _ in layer.ranks] for layer in network.layers]
-            network = network.with_ranks(ranks)
+            network = network.with_ranks(layout.ranks(kept))
         super().__init__(accelerator, network, batch, plan=IN_ROWS[run.plan], trace=trace)
         self.layout = layout
         self.memory = ChipMemory.of(self.step, layout, kept)

@@ -171,10 +171,10 @@ class WeightLayout:
         """Return for every column the value of its side; 0 for column 0, which no element has."""
         return np.repeat([0, *values], [1, *(side.columns for side in self.sides)])
 
-    @cached_property
-    def part_of_column(self) -> Words:
-        """Number of the part that each column belongs to."""
-        return self.per_column([side.part for side in self.sides])
+    def ranks(self, kept: Sequence[Sequence[int] | Words]) -> list[list[int]]:
+        """Return R_1 .. R_{d-1} of each layer, if ``kept`` are the columns left of each bond."""
+        columns = iter(kept)
+        return [[len(next(columns)) for _ in layer.ranks] for layer in self.network.layers]
 
     def marks(self, kept: Kept) -> npt.NDArray[np.bool_]:
         """Return marks of all columns, true for those that are left; column 0 has none."""

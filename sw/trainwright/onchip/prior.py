@@ -113,7 +113,8 @@ def pull_words(
     layout: WeightLayout, pulls: Pulls, gradient_exponents: Words
 ) -> tuple[Words, Words]:
     """Return (coefficient, right shift) of every column (columns,), as words of the scratchpad."""
-    exponents = pulls.exponents - gradient_exponents[layout.part_of_column]
+    gradients = [gradient_exponents[side.part] for side in layout.sides]
+    exponents = pulls.exponents - layout.per_column(gradients)
     shifts = np.clip(-exponents, 0, MOST_SHIFT)
     return clamp(pulls.coefficients << np.clip(exponents, 0, WORD_WIDTH), WORD_WIDTH), shifts
 

@@ -98,15 +98,12 @@ class ChipState:
             weights[rows], moments[rows] = by.updated_rows(kind, read, random)
         self.weights, self.moments = weights, moments
 
-    def quantised(self) -> list[Words]:
-        """Return factors and biases of every part, at the columns that are left."""
-        return self._factors(self.kept)
+    def quantised(self, columns: Sequence[Words] | None = None) -> list[Words]:
+        """Return factors and biases of every part as programs read them.
 
-    def operands(self) -> list[Words]:
-        """Return factors and biases as the programs read them, at the columns ``compiled``."""
-        return self._factors(self.compiled)
-
-    def _factors(self, columns: Sequence[Words]) -> list[Words]:
+        They have the ``columns`` of each bond, or those that are left.
+        """
+        columns = self.kept if columns is None else columns
         factors = half_up(self.weights, self._hidden).ravel()
         return [
             part.code.words(factors[part.places[live]]) if part.code else factors[part.places[live]]
@@ -143,10 +140,7 @@ class ChipState:
     @property
     def ranks(self) -> list[list[int]]:
         """R_1 .. R_{d-1} of each layer."""
-        ranks: list[list[int]] = [[] for _ in self.layout.network.layers]
-        for bond, kept in zip(self.layout.bonds, self.kept, strict=True):
-            ranks[bond.layer].append(len(kept))
-        return ranks
+        return self.layout.ranks(self.kept)
 
     def _positions(self, columns: Sequence[Words]) -> list[Words]:
         """Return the numbers of the elements in ``columns``, for each part, in C order."""

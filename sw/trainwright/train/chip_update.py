@@ -42,14 +42,11 @@ class ChipModel:
     @property
     def compiled(self) -> Network:
         """The network whose programs compute a step."""
-        ranks = [list(layer) for layer in self.state.layout.network.ranks]
-        for bond, columns in zip(self.state.layout.bonds, self.state.compiled, strict=True):
-            ranks[bond.layer][bond.index] = len(columns)
-        return self.network.with_ranks(ranks)
+        return self.network.with_ranks(self.state.layout.ranks(self.state.compiled))
 
     def operands(self) -> QuantisedModel:
         """Return the operands of the programs of ``compiled``, padded to their ranks."""
-        return self._quantised(self.compiled, self.state.operands())
+        return self._quantised(self.compiled, self.state.quantised(self.state.compiled))
 
     def _quantised(self, network: Network, parts: list[np.ndarray]) -> QuantisedModel:
         factors: list[list[torch.Tensor]] = [[] for _ in network.layers]
