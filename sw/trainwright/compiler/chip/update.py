@@ -73,13 +73,13 @@ def update_program(
     Schedule(work, rule.table).rates()
     prior = Prior(work, rule.cut_rule) if rule.pulled else None
     jobs = [_PartJob(work, n, rule, prior, avoid[n], gradients.get(n)) for n in order]
-    chunks = [chunk for job in jobs for chunk in job.chunks()]
+    chunks = [chunk for job in jobs for chunk in job.chunks(reuse=reuse)]
     # Software pipeline: load of chunk n + 1, pass over chunk n, store of chunk n - 1 are issued
     # together, and work on different banks.
     next(chunks[0])
-    # Parts whose images are computed but not stored. A store waits for PE1, and the sequencer with
-    # it, so it is issued two passes later, when PE1 is ready.
-    done: list[_PartJob] = []
+    # Last chunks of parts whose images are computed but not stored. A store waits for PE1, and the
+    # sequencer with it, so it is issued two passes later, when PE1 is ready.
+    done: list[Iterator[bool]] = []
     for number, chunk in enumerate(chunks):
         next(chunk)
         # After the first pass is issued: the identity is not needed before, and would delay its
@@ -92,15 +92,14 @@ def update_program(
         if number + 1 < len(chunks):
             next(chunks[number + 1])
         ready, done = done[:-1], done[-1:]
-        for job in ready:
-            job.store_images()
-            if reuse:
-                job.leave()
-        if number:
-            done += next(chunks[number - 1])
+        for last in ready:
+            next(last)
+        if number and next(chunks[number - 1]):
+            done.append(chunks[number - 1])
         next(chunk)  # last, so that the other engines have their commands while it runs
-    for job in (*done, *next(chunks[-1])):
-        job.store_images()
+    next(chunks[-1])
+    for last in (*done, chunks[-1]):
+        next(last)
     if prior:
         prior.store()
     return work.finish("the program of the update")
@@ -137,8 +136,6 @@ class _PartJob:
         image = work.memory.factors.get((self.part.layer, self.part.index))
         # Without gaps the factors themselves are kept where the programs read them.
         self._image = None if image == self.place[0] else image
-        self.images: list[tuple[str, int, int]] = []
-        """Rows that are to be stored as an image: its name, the first row, and their number."""
         self._held: list[Region] = []
 
     def _rows(self, name: str, count: int, bank: Bank) -> Region:
@@ -163,11 +160,6 @@ class _PartJob:
         )
         return scalars if self.what.momentum else scalars[:2]
 
-    def leave(self) -> None:
-        """Release the rows of a part that is stored."""
-        for region in self._held:
-            self.work.pad.free(region)
-
     @property
     def spreads(self) -> dict[str, int]:
         """Buffers of a bias, with the lanes of a row that hold samples: other lanes must hold 0.
@@ -183,15 +175,17 @@ class _PartJob:
             else lanes for n, outer in outers.items()
         }  # fmt: skip
 
-    def chunks(self) -> list[Iterator[list["_PartJob"]]]:
-        """Return the part as chunks of about ``CHUNK`` rows."""
-        return [self._chunk(*run) for run in self.live.runs(max(1, CHUNK // self.per))]
+    def chunks(self, *, reuse: bool) -> list[Iterator[bool]]:
+        """Return the part as chunks of about ``CHUNK`` rows, each to be emitted in stages."""
+        runs = self.live.runs(max(1, CHUNK // self.per))
+        return [self._chunk(*run, reuse=reuse) for run in runs]
 
-    def _chunk(self, first: int, place: int, blocks: int) -> Iterator[list["_PartJob"]]:
+    def _chunk(self, first: int, place: int, blocks: int, *, reuse: bool) -> Iterator[bool]:
         """Emit indices of the first axis from ``first`` on in stages: load, pass, sum, store.
 
         ``place`` is that of the first index among those that are left: gradients have no gaps. The
-        last stage yields the part if it is done.
+        last chunk of a part computes its images, yields true, and has one more stage to store them;
+        its rows are free afterwards to ``reuse``.
         """
         work, part, last = self.work, self.part, place + blocks == len(self.live.left)
         if not place:
@@ -204,17 +198,21 @@ class _PartJob:
         for row, to in kept:
             work.load(to.name, first=row, rows=to.count, to=to)
         self._load_gradient(place, blocks)
-        yield []
+        yield False
         self._passes(first, place, blocks)
-        yield []
+        yield False
         if self.prior and last:
             self.prior.add(part, self.state, self.factors)
-        yield []
+        yield False
         for row, rows in kept:
             work.store(rows.name, rows.start, rows.count, first=row)
-        if last:
-            self.make_images()
-        yield [self] if last else []
+        images = [*self._images()] if last else []
+        yield last
+        for image in images:
+            work.store(*image)
+        for region in self._held if reuse else ():
+            work.pad.free(region)
+        yield False
 
     def _load_gradient(self, place: int, blocks: int) -> None:
         """Load the gradient of a chunk, and bring its words to the lanes of the state."""
@@ -287,18 +285,13 @@ class _PartJob:
         if self.prior:
             self.prior.words(part)
 
-    def make_images(self) -> None:
-        """Compute in the scratchpad what forward and backward pass read."""
+    def _images(self) -> Iterator[tuple[str, int, int]]:
+        """Compute what forward and backward pass read: yield its buffer, first row, and rows."""
         if self.part.index < 0:
-            self._spread_bias()
+            yield from self._spread_bias()
         if self._image:
             self._bring_together()
-            self.images.append((self._image, self._left, self._used))
-
-    def store_images(self) -> None:
-        """Store what ``make_images`` computed."""
-        for image in self.images:
-            self.work.store(*image)
+            yield self._image, self._left, self._used
 
     def select(self) -> int:
         """Return the first of the rows that select the words left of a row, or all words."""
@@ -342,7 +335,7 @@ class _PartJob:
             summed=[Level(rows, x=1, g=lanes)] if rows > 1 else [], **rounding,
         )  # fmt: skip
 
-    def _spread_bias(self) -> None:
+    def _spread_bias(self) -> Iterator[tuple[str, int, int]]:
         """Spread a bias to a row a value, in all words, as the forward pass adds it."""
         work, part = self.work, self.part
         spread = self._rows(part.name, part.rows * part.lanes, Bank.IMAGES)
@@ -354,4 +347,4 @@ class _PartJob:
                 image = self._rows(part.name, spread.count, Bank.IMAGES)
                 work.products(spread.start, work.first_lanes(lanes).start, image.start,
                               spread.count, tensor=f"{part.name} in its lanes")  # fmt: skip
-            self.images.append((name, image.start, part.size))
+            yield name, image.start, part.size
