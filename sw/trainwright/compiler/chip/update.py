@@ -224,7 +224,7 @@ class _PartJob:
         # puts every word back to the lane of its column.
         if self.live.select:
             lines = self.live.line_rows, self.part.line_rows
-            # Rows that scatter follow the rows that gather (``live.select_rows``).
+            # Rows that scatter follow the rows that gather (``memory.select_rows``).
             scatter = self.select() + lines[0] * lines[1] * self.part.lanes
             row = self.gradient + place * self.per
             self.move(self.compact + first, scatter, row, rows // lines[0], lines, name)
