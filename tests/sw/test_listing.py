@@ -132,6 +132,7 @@ def test_listing_control_lines_have_every_field():
 def test_listing_command_on_chip_has_every_program(capsys, tmp_path):
     line = ["listing", "digits", "--batch", "16", "--update", "chip", "--save", str(tmp_path)]
     parts = ["samples", "step", "evaluation"]
+    (tmp_path / "backward.trwp").write_text("of another step")
     assert main(line) == 0
     printed = [row for row in capsys.readouterr().out.splitlines() if row.startswith("; ")]
     assert [row.split()[1].rstrip(":") for row in printed] == parts

@@ -112,6 +112,10 @@ def _run(options: ListingOptions) -> int:
             f"{programs[part].macs:,} MACs"
         )
         sys.stdout.write(listing(program) if options.wide else _narrow(listing(program, short)))
+    if options.save is not None and options.part is None:
+        with file_errors(f"--save: cannot write to {str(options.save)!r}"):
+            for part in {*PARTS} - {*programs}:
+                (options.save / f"{part}{SUFFIX}").unlink(missing_ok=True)  # of another step
     return 0
 
 
