@@ -27,6 +27,8 @@ from trainwright.train.settings import ChipSettings, PriorSettings, TrainSetting
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("first_programs")
+
 P = AcceleratorParameters(
     vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2, address_checks=1
 )
