@@ -110,12 +110,10 @@ def _run(options: CheckOptions) -> int:
     product = "is for a matrix product: add --product, such as 32x64x16"
     shared.require_unset(options, ["dtype"], product)
     on_chip = options.update == "chip"
+    refused, why = ["loss", "steps"], "is for a step on the chip: add --update chip"
     if on_chip:
-        shared.require_unset(options, ["rounding_mode"], "does not go with --update chip: omit it")
-    else:
-        shared.require_unset(
-            options, ["loss", "steps"], "is for a step on the chip: add --update chip"
-        )
+        refused, why = ["rounding_mode"], "does not go with --update chip: omit it"
+    shared.require_unset(options, refused, why)
     stochastic = options.rounding_mode != ROUNDINGS[0]
     network = options.network_named(options.network)
     # Refused before a simulator is built.

@@ -102,20 +102,19 @@ def _run(options: ListingOptions) -> int:
     programs = _programs(options, network, p, place)
     if options.part is not None:
         check_part(options.part, programs)
+    if options.save is not None:
+        with file_errors(f"--save: cannot write to {str(options.save)!r}"):
+            for part in PARTS if options.part is None else (options.part,):
+                path = options.save / f"{part}{SUFFIX}"
+                if part in programs:
+                    save_program(path, programs[part].program, p)
+                else:
+                    path.unlink(missing_ok=True)  # of another step
     for part in programs if options.part is None else (options.part,):
         program = programs[part].program
-        if options.save is not None:
-            with file_errors(f"--save: cannot write to {str(options.save)!r}"):
-                save_program(options.save / f"{part}{SUFFIX}", program, p)
-        print(
-            f"; {part}: {amount(len(program.descriptors), 'descriptor')}, "
-            f"{programs[part].macs:,} MACs"
-        )
+        length = amount(len(program.descriptors), "descriptor")
+        print(f"; {part}: {length}, {programs[part].macs:,} MACs")
         sys.stdout.write(listing(program) if options.wide else _narrow(listing(program, short)))
-    if options.save is not None and options.part is None:
-        with file_errors(f"--save: cannot write to {str(options.save)!r}"):
-            for part in {*PARTS} - {*programs}:
-                (options.save / f"{part}{SUFFIX}").unlink(missing_ok=True)  # of another step
     return 0
 
 

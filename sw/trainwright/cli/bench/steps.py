@@ -321,11 +321,10 @@ def _golden(options: GoldenOptions) -> int:
     from trainwright.support import native
 
     network, conditions = _prepare(options)
-    names = "golden", *(f"golden, {rounding}" for rounding in ROUNDINGS[1:])
-    steps = {
-        name: _golden_step(network, options.batch, options.seed, rounding)
-        for name, rounding in zip(names, ROUNDINGS, strict=True)
-    }
+    steps: dict[str, Step] = {}
+    for rounding in ROUNDINGS:
+        name = "golden" if rounding == ROUNDINGS[0] else f"golden, {rounding}"
+        steps[name] = _golden_step(network, options.batch, options.seed, rounding)
     steps |= _own_steps(network, options.batch) | _peer_steps(network, options.batch)
     rows = _measure(steps, options.repeat)
     peers = [row["median_ms"] for row in rows if PEER in row["step"]]

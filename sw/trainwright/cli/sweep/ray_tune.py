@@ -30,7 +30,8 @@ def train_all(
     Ray only places the trials: each keeps its state in its own folder, so that whatever is lost,
     Ray's own state among it, the next call goes on. ``OptionError`` where no cluster answers.
     """
-    ray, tune = _ray()
+    ray: Any = import_module("ray")
+    tune: Any = import_module("ray.tune")
     plain = [Trial(t.name, t.options, t.folder.absolute(), prepared=t.prepared) for t in trials]
     left = [n for n, trial in enumerate(plain) if not trial.finished]
     if not left:
@@ -66,14 +67,9 @@ def train_all(
     return _failures(trials, results)
 
 
-def _ray() -> tuple[Any, Any]:
-    """Import the packages ``ray`` and ``ray.tune``, which may not be installed."""
-    return import_module("ray"), import_module("ray.tune")
-
-
 def _one(trials: Sequence[Trial], data: str | None, where: str, config: dict[str, Any]) -> None:
     """Train a trial in a worker; the result is in the folder of the trial."""
-    _, tune = _ray()
+    tune: Any = import_module("ray.tune")
     trial = trials[config["trial"]]
 
     def tell(_: Trial, done: int, total: int) -> None:
@@ -89,7 +85,7 @@ def _one(trials: Sequence[Trial], data: str | None, where: str, config: dict[str
 
 def _teller(trials: Sequence[Trial], progress: Progress) -> Any:
     """Make a callback of Ray that hands the reports of workers to ``progress``."""
-    _, tune = _ray()
+    tune: Any = import_module("ray.tune")
 
     class Teller(tune.Callback):
         def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_: Any) -> None:

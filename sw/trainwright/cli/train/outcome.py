@@ -26,14 +26,10 @@ from trainwright.train.rounding import TOLERANCES, PriorPoint, Rounded, prior_po
 def make_summary(job: Job, evaluation: Evaluation) -> figures.Summary:
     """Collect the figures of a run."""
     return figures.summarise(
-        job.state,
-        evaluation,
-        dataset=job.options.dataset,
-        backend=job.options.backend,
-        steps_an_epoch=len(job.data.train) // job.state.settings.batch,
-        seconds=job.seconds,
+        job.state, evaluation, dataset=job.options.dataset, backend=job.options.backend,
+        steps_an_epoch=len(job.data.train) // job.state.settings.batch, seconds=job.seconds,
         step_cost=_step_cost(job),
-    )
+    )  # fmt: skip
 
 
 def write_outcome(job: Job, evaluation: Evaluation, summary: figures.Summary) -> None:
@@ -52,15 +48,10 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: figures.Summary) ->
     for name, png in pictures.items():
         folder.write(f"{PICTURES}/{name}", png)
     page = render_page(
-        summary,
-        state,
-        settings=_settings(job),
-        memory=memory,
-        pictures=pictures,
+        summary, state, settings=_settings(job), memory=memory, pictures=pictures,
         source=Path(job.options.data).name if job.options.data else "",
-        command=job.options.command,
-        has_photos=has_photos(job.data),
-    )
+        command=job.options.command, has_photos=has_photos(job.data),
+    )  # fmt: skip
     folder.write("report.html", page)
     folder.write("history.jsonl", state.history.to_lines())
     with folder.writing("model.safetensors") as path:
@@ -201,13 +192,9 @@ def round_job(
     rounded = [item for item, _ in models]
     prior = prior_points(job.state)
     picture = draw_rounding(
-        rounded,
-        prior,
-        references,
-        has_prior=job.state.settings.prior is not None,
-        chosen=chosen,
+        rounded, prior, references, has_prior=job.state.settings.prior is not None, chosen=chosen,
         is_regression=is_regression,
-    )
+    )  # fmt: skip
     job.folder.write(f"{PICTURES}/rounding.png", picture)
     content = {"chosen": chosen, "rounded": rounded, "run": prior, "beside": references}
     job.folder.write("rounding.json", to_json(content) + "\n")

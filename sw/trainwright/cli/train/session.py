@@ -120,15 +120,10 @@ def _train(
         progress = _progress(job, workers)
         try:
             trainer = Trainer(
-                state,
-                job.data,
-                opened.engine,
-                observer=Observers(progress, *logs),
-                test_samples=options.test_samples,
+                state, job.data, opened.engine, observer=Observers(progress, *logs), stop=stop,
+                test_samples=options.test_samples, save_seconds=args.checkpoint_seconds,
                 save=(lambda _: outcome.save(job)) if first else None,
-                save_seconds=args.checkpoint_seconds,
-                stop=stop,
-            )
+            )  # fmt: skip
         except ValueError as error:
             # Settings that the chip's programs do not compute are errors of their options.
             raise error if isinstance(error, UserError) else OptionError(str(error)) from error
