@@ -191,6 +191,7 @@ def test_job_buffer_strides_are_those_of_factor(driver, name, axes):
         ("--cut-programs fitted", "--cut-programs"),
         ("--accelerator vector_engine=0", "vector_engine=1"),
         ("--memory-bytes 260000", "memory"),
+        ("--memory-bytes 260000 --steps 3 --epochs 1", "--epochs 1 would be 22 steps: omit one"),
         ("--plan paper", "--plan"),
         ("--memory-bytes 0", "--memory-bytes"),
         ("--memory-bytes 4294967296", "--memory-bytes"),

@@ -96,6 +96,7 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
         raise OptionError(f"a job is for an accelerator that trains alone: add {needs}")
     state, data = fresh_state(args, new, load)
     tell(data_notes(state.network, data))
+    tell(new.settings.length_notes(len(data.train), asked=args.epochs is not None))
     with GoldenAccelerator(parameters, memory_bytes=memory_bytes) as golden:
         return recorded_job(
             golden, state, data, plan=new.options.plan, test_samples=new.options.test_samples
