@@ -424,7 +424,9 @@ def _build(args: argparse.Namespace) -> int:
         raise OptionError("--append takes the figures of one build: omit --append or --seeds")
     _check_append(args)
     # before a network is compiled and a netlist made, which takes minutes
-    check_reached(find_board(args.board), args.until or (SYNTH if args.seeds is None else ROUTE))
+    board = find_board(args.board)
+    check_reached(board, args.until or (SYNTH if args.seeds is None else ROUTE))
+    _check_synthesis(args, board)
     job = _job(args)
     if args.clock is not None and round(args.clock * 1e6) != job.clock_hz:
         tell(f"--clock {args.clock:g}: the PLL makes {job.clock_hz / 1e6:g} MHz, used by the build")
@@ -440,6 +442,28 @@ def _build(args: argparse.Namespace) -> int:
         _append(args, figures)
     print(json.dumps(figures) if args.json else text)
     return 0
+
+
+def _check_synthesis(args: argparse.Namespace, board: Board) -> None:
+    """Raise ``OptionError`` for options of stages or passes that the build does not run."""
+    from trainwright_boards.flow import family
+
+    tools = family(board)
+    of_delay, of_speed = (
+        tools.passes(tools.source, "", plain=False, delay_ps=d) for d in (1, None)
+    )
+    if args.relaxed and of_delay == of_speed:
+        raise OptionError(f"--relaxed: passes for {board.part.name} know no delay: omit it")
+    if (args.until or tools.last) != SYNTH:
+        return
+    if args.seed is not None:
+        raise OptionError(
+            f"--until synth, where a build for {board.name} ends, places nothing: omit --seed"
+        )
+    if args.no_check and not tools.joins_luts:
+        raise OptionError(
+            f"a build for {board.name} until synth changes no netlist: omit --no-check"
+        )
 
 
 def _check_append(args: argparse.Namespace) -> None:

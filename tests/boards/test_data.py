@@ -606,6 +606,10 @@ def test_boards_are_listed(capsys, monkeypatch):
         (["ulx3s-85f", "--synth-only", "--seeds", "3"], "--until synth routes nothing"),
         (["ulx3s-85f", "--seeds", "3", "--seed", "1"], "--seeds places with seeds 1 to N: omit"),
         (["ulx3s-85f", "--batch", "7"], "--batch is of a network: add --network"),
+        (["ulx3s-85f", "--until", "synth", "--seed", "3"], "places nothing: omit --seed"),
+        (["arty-a7-35t", "--seed", "3"], "places nothing: omit --seed"),
+        (["arty-a7-35t", "--relaxed"], "--relaxed: passes for XC7A35T know no delay: omit it"),
+        (["arty-a7-35t", "--no-check"], "changes no netlist: omit --no-check"),
         (["ulx3s-85f", "--jobs", "2"], "--jobs is for several placements: add --seeds"),
         (["ulx3s-85f", "--label", "x"], "--label is for the line of --append"),
         (
