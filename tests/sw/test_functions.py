@@ -747,6 +747,12 @@ def test_kernel_gradient_scale_without_a_gradient_is_refused(registered, gradien
         trainwright.kernel(name="own", gradient=gradient, gradient_scale=Scale(max))(lambda k, x: x)
 
 
+def test_kernel_parameter_that_is_given_twice_is_refused(registered):
+    own = trainwright.kernel(name="own")(lambda k, x, slope=0.5: x)
+    with pytest.raises(FunctionError, match="own is given the parameter slope twice"):
+        own(torch.ones(2), 0.25, slope=0.75)
+
+
 def test_kernel_parameters_reach_torch_by_name_in_any_order(registered):
     names = {"high": "max_val", "low": "min_val"}
     own = trainwright.kernel(name="own", torch_class="Hardtanh", attributes=names)(
@@ -1001,7 +1007,7 @@ def test_kernel_over_no_features_gives_none(registered):
 def test_kernel_that_reduces_without_a_reduction_is_one_error(registered, options):
     own = trainwright.kernel(name="own", **options)(lambda k, x: x - k.greatest(x))
     window = 2 if options["over"] == "window" else None
-    with pytest.raises(KernelError, match=r"test_functions.py:\d+: own\(\d\): the result has anot"):
+    with pytest.raises(KernelError, match=r"test_functions.py:\d+: own\(\d\): the result differs"):
         own(torch.arange(8.0).reshape(1, 1, 2, 4), window=window)
 
 

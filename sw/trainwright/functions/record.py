@@ -160,7 +160,10 @@ class Definition:
         if len(given) > len(known):
             takes = f"the parameters {', '.join(known)}" if known else "no parameter"
             raise FunctionError(f"{self.name} takes {takes}, not {len(given)}")
-        values = {**known, **dict(zip(known, given, strict=False)), **named}
+        placed = dict(zip(known, given, strict=False))
+        if twice := placed.keys() & named.keys():
+            raise FunctionError(f"{self.name} is given the parameter {', '.join(twice)} twice")
+        values = {**known, **placed, **named}
         if unknown := values.keys() - known.keys():
             raise FunctionError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
         numbers = {name: plain(value) for name, value in values.items()}
