@@ -22,7 +22,13 @@ from trainwright.fixed.health import (
     loss_in_evaluation,
     loss_of,
 )
-from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics, sum_limits
+from trainwright.fixed.scale import (
+    ScaleRange,
+    Scales,
+    TensorClass,
+    TensorStatistics,
+    sum_limits,
+)
 from trainwright.formats import Fixed, Posit
 from trainwright.program.exponents import ExponentFile, ScaleEntry
 
@@ -353,10 +359,23 @@ def _normal(size: float, exponent: int = 0, count: int = 4096) -> TensorStatisti
 )
 def test_normal_values_are_lost_in_evaluation_where_clipping_takes_7_percent(size, what):
     s = _normal(size)
-    loss = loss_in_evaluation(s)
+    allowed = ScaleRange(0.008, 0.03)
+    loss = loss_in_evaluation(s, allowed)
     assert (loss and loss.what) == (what and f"saturated in {what} of its values")
     coded = replace(s, format=Posit(16, 1))
-    assert loss_in_evaluation(coded) == loss_of(coded)
+    assert loss_in_evaluation(coded, allowed) == loss_of(coded)
+
+
+@pytest.mark.parametrize(
+    ("total", "exponent", "what"),
+    [(255, 0, None), (127, 0, "1 quantisation steps in the mean"), (20, -99, None)],
+)
+def test_small_values_are_lost_in_evaluation_below_half_of_their_range(total, exponent, what):
+    """At 8 bits the range 0.02 to 0.06 of full scale begins at 2.56 quantisation steps."""
+    kind = TensorClass.ACTIVATION
+    s = TensorStatistics(kind, Fixed(8), exponent, -99, 100, total, 0)
+    loss = loss_in_evaluation(s, ScaleRange(0.02, 0.06))
+    assert (loss and loss.what) == what
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import log2
 
-from trainwright.fixed.scale import TensorStatistics
+from trainwright.fixed.scale import FAINT_WORDS, ScaleRange, TensorStatistics
 
 LOST_STEPS = 16
 """Steps out of WATCHED in which a tensor is lost until it is reported: exponents move by one a
@@ -80,11 +80,20 @@ def loss_of(s: TensorStatistics) -> LossReason | None:
     return None
 
 
-def loss_in_evaluation(s: TensorStatistics) -> LossReason | None:
-    """Describe how evaluation lost a tensor: no exponent will follow it, as in training."""
-    if loss_of(s) is None and s.saturated_energy > FROZEN_ENERGY and not s.format.coded:
+def loss_in_evaluation(s: TensorStatistics, allowed: ScaleRange) -> LossReason | None:
+    """Describe how evaluation lost a tensor: no exponent will follow it, as in training.
+
+    ``allowed`` is the scale range in which training keeps the tensor's mean.
+    """
+    loss = loss_of(s)
+    if loss is not None or s.format.coded:
+        return loss
+    if s.saturated_energy > FROZEN_ENERGY:
         return LossReason(f"saturated in {s.saturations / s.count:.1%} of its values", SCALE)
-    return loss_of(s)
+    words = s.total / s.count
+    if s.exponent > s.floor and words < FAINT_WORDS and s.mean_fraction < allowed.low / 2:
+        return LossReason(f"{words:.1g} quantisation steps in the mean", SCALE)
+    return None
 
 
 @dataclass

@@ -242,10 +242,9 @@ class _Quantiser(torch.nn.Module):
 
     def watch_frozen(self, values: torch.Tensor, exponent: int, name: str = "") -> None:
         """Warn at once where evaluation loses most of ``values``: its exponents do not follow."""
-        loss, greatest = None, largest(values)
-        if greatest and exponent != self.suited(exponent, values):
+        loss, greatest, limit = None, largest(values), self.fmt.most * 2.0**exponent
+        if greatest and (greatest < limit / 4 or exponent != self.suited(exponent, values)):
             loss = self._loss(values, self.counted(values, exponent), FROZEN_SHARE)
-        limit = self.fmt.most * 2.0**exponent
         if loss is None and limit < greatest < float("inf"):
             clipped = self._clipped(values, exponent)
             is_large = _share(values.clamp(-limit, limit) - values, values) > FROZEN_CLIPPED

@@ -565,9 +565,10 @@ class Segment:
             own.repeat(lambda: own.backward(own.on_twin(call.done), given, samples=samples))
 
     def _warn_of_frozen(self, statistics: Mapping[str, TensorStatistics]) -> None:
-        """Warn if evaluation saturates a tensor; zeros give no warning, as a ReLU may make them."""
+        """Warn if evaluation loses a tensor; zeros give no warning, as a ReLU may make them."""
         for name, s in statistics.items():
-            loss = loss_in_evaluation(s) if s.total else None
+            allowed = self.scales.ranges.of_tensor(s)
+            loss = loss_in_evaluation(s, allowed) if s.total else None
             for message in self._health.at_once(name, s.exponent, loss):
                 warnings.warn(self.named(message), LostTensorWarning, stacklevel=2)
 
