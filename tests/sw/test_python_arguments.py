@@ -451,6 +451,17 @@ def test_convolution_option_set_later_is_that_of_torch(name, value):
     torch.testing.assert_close(layer(x), dense(x), rtol=1e-5, atol=1e-5)
 
 
+def test_same_padding_follows_a_dilation_that_is_set_later():
+    layer = tnn.TTConv2d(3, 8, 3, padding="same", rank=3, numbers="float32")
+    dense, x = torch.nn.Conv2d(3, 8, 3, padding="same"), torch.randn(2, 3, 7, 7)
+    dense.load_state_dict(layer.to_dense().state_dict())
+    layer.dilation = dense.dilation = 2, 3
+    torch.testing.assert_close(layer(x), dense(x), rtol=1e-5, atol=1e-5)
+    with pytest.raises(NetworkError, match='"same" needs a stride of 1'):
+        layer.stride = 2
+    torch.testing.assert_close(layer(x), dense(x), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("make", "name", "value"),
     [

@@ -235,9 +235,14 @@ class TTConv2d(TensorTrain):
         """Set an attribute; options of torch's convolution are checked as in the constructor."""
         if name in ("stride", "dilation"):
             value = _pair(name, plain_sizes(value), 1)
+            if self.__dict__.get("_asked_padding") == "same":
+                sizes = {"stride": self.stride, "dilation": self.dilation, name: value}
+                padding: Any = _padding_of("same", self.kernel_size, **sizes)
+                super().__setattr__("padding", padding)
         elif name == "padding":
-            sizes = self.kernel_size, self.stride, self.dilation
-            value = _padding_of(plain_sizes(value), *sizes)
+            asked = plain_sizes(value)
+            value = _padding_of(asked, self.kernel_size, self.stride, self.dilation)
+            self._asked_padding = asked  # "same" follows a dilation that is set later
         elif name == "padding_mode" and value not in _PADDING_MODES:
             raise NetworkError(
                 f"padding_mode must be one of {', '.join(_PADDING_MODES)}, not {value!r}"
