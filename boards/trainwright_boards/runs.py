@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.parameters import PRESETS, preset
+from trainwright.support.files import append_line
 from trainwright.support.tables import markdown
 from trainwright_boards.catalogue import BOARDS
 from trainwright_boards.catalogue.zynq import EXPORTS
@@ -104,8 +105,7 @@ def run_of(figures: Mapping[str, Any], label: str) -> Run:
 def append(path: Path, run: Run) -> None:
     """Add a run to a file of one JSON object a line. Raises ``BuildError``."""
     try:
-        with path.open("a") as file:
-            file.write(json.dumps(asdict(run)) + "\n")
+        append_line(path, json.dumps(asdict(run)))
     except OSError as error:
         raise BuildError(f"cannot write to {path}: {error.strerror}") from error
 

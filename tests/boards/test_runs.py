@@ -34,6 +34,17 @@ def test_recorded_run_is_of_a_known_board_and_fits_its_part(run):
     assert (run.fmax_mhz is not None) == routed
 
 
+@pytest.mark.parametrize("before", ["", "{}\n", '{"board": "ulx', "{}\n{}"])
+def test_run_is_appended_behind_a_line_that_was_cut_off(tmp_path, before):
+    run, path = runs.recorded()[0], tmp_path / "resources.jsonl"
+    path.write_text(before)
+    for _ in range(2):
+        runs.append(path, run)
+    lines = path.read_text().splitlines()
+    assert lines[:-2] == before.splitlines()
+    assert [json.loads(line)["luts"] for line in lines[-2:]] == [run.luts] * 2
+
+
 def test_results_page_shows_the_recorded_runs():
     shown = runs.summary() in PAGE.read_text()
     assert shown, f"put what `trainwright boards --runs` prints into {PAGE}"

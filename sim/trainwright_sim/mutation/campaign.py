@@ -19,6 +19,7 @@ from cocotb.regression import Test, TestGenerator
 from cocotb.triggers import with_timeout
 from cocotb.utils import get_sim_time
 
+from trainwright.support.files import append_line
 from trainwright_sim.bench.catalogue import BENCHES
 from trainwright_sim.bench.testbench import CLOCK_NS
 from trainwright_sim.mutation.netlist import SELECT
@@ -91,8 +92,7 @@ class Campaign:
 
     def _write(self, number: int, verdict: str, test: str) -> None:
         row = {"number": number, "verdict": verdict, "test": test}
-        with (self.folder / "verdicts.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        append_line(self.folder / "verdicts.jsonl", json.dumps(row))
 
 
 def _tests(module: str) -> Iterator[Test]:

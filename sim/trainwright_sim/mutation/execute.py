@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from trainwright.support.files import append_line
 from trainwright.support.native.cache import Cache
 from trainwright_sim.bench import runner
 from trainwright_sim.bench.catalogue import Bench
@@ -216,5 +217,4 @@ def _simulate(bench: Bench, built: Path, folder: Path, numbers: list[int]) -> st
 
 def _write(folder: Path, number: int, verdict: str, by: str) -> None:
     row = {"number": number, "verdict": verdict, "test": by}
-    with (folder / VERDICTS).open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    append_line(folder / VERDICTS, json.dumps(row))

@@ -5,6 +5,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os import SEEK_END
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,13 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def append_line(path: Path, text: str) -> None:
+    """Append a line to a file, on a line of its own also where the last one was cut off."""
+    with path.open("ab+") as file:
+        if file.seek(0, SEEK_END):
+            file.seek(-1, SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(f"{text}\n".encode())

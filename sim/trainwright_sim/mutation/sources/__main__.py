@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from time import perf_counter
 
+from trainwright.support.files import append_line
 from trainwright.support.native.cache import default_folder
 from trainwright.support.native.tools import ToolError
 from trainwright.support.text import amount
@@ -67,8 +68,7 @@ class Known:
         key = hashlib.sha256(json.dumps([self._material, what]).encode()).hexdigest()[:32]
         if key not in self._rows:
             self._rows[key] = list(find())
-            with self._path.open("a") as file:
-                file.write(json.dumps({"key": key, "verdict": self._rows[key]}) + "\n")
+            append_line(self._path, json.dumps({"key": key, "verdict": self._rows[key]}))
         return self._rows[key]
 
 
