@@ -104,8 +104,8 @@ def test_profile_of_chip_step_has_cycles_of_check_and_every_pass():
     """The simulated hardware records the vector engine's commands as those of PE2."""
     network, p = load_network("digits"), ALONE
     with RtlAccelerator(p, memory_bytes=1 << 22) as rtl:
-        checked = check_training(network, 16, rtl)
-        (part,) = RandomStep(network, 16, rtl, "alone", plan=AUTO).run_step()
+        checked = check_training(network, 4, rtl)
+        (part,) = RandomStep(network, 4, rtl, "alone", plan=AUTO).run_step()
     assert part.run.commands is not None
     profile = profiled(part.name, part.program.descriptors, part.macs, part.run, p, part.steps)
     assert profile.cycles == checked.counters.cycles

@@ -343,7 +343,7 @@ CALLS = {
 """Arguments, layers, and programs of all layers."""
 
 
-@mostly_slow("name", CALLS, quick=CALLS.keys() - {"mask, two layers"})
+@mostly_slow("name", CALLS, quick=CALLS.keys() - {"mask, two layers", "causal"})
 def test_compiled_encoder_follows_its_masks(name):
     torch.manual_seed(7)
     options, layers, programs = CALLS[name]

@@ -190,7 +190,9 @@ def test_text_classifier_trains_resumes_and_classifies(
 @pytest.mark.parametrize(
     "changes",
     (
-        ("--numbers", "float32", "--batch", "16", "--lr", "0.004"),
+        pytest.param(
+            ("--numbers", "float32", "--batch", "16", "--lr", "0.004"), marks=pytest.mark.slow
+        ),
         pytest.param(
             ("--micro-batches", "2", "--batch", "16", "--lr", "0.004"), marks=pytest.mark.slow
         ),
