@@ -66,7 +66,9 @@ converted = cache(to_rtlil)
 """Corners are asked for more than once."""
 
 
-@pytest.mark.parametrize("name, trace", (("least", False), ("most", True)))
+@pytest.mark.parametrize(
+    "name, trace", (pytest.param("least", False, marks=pytest.mark.slow), ("most", True))
+)
 def test_corner_parameters_convert(name, trace):
     parameters = AcceleratorParameters(**CORNERS[name])
     text = rtlil_to_verilog(converted(parameters, trace=trace))
@@ -187,7 +189,7 @@ def memory_bits(parameters: AcceleratorParameters, *, trace: bool = False) -> in
     return sum(int(width) * int(size) for width, size in cells)
 
 
-QUICK = {("most", ""), ("digits", ""), ("least", "posit(10,0)")}
+QUICK = {("most", ""), ("least", "posit(10,0)")}
 """Corners that the default suite has, and their formats."""
 
 

@@ -90,6 +90,7 @@ def posits(tmp_path_factory):
     return built
 
 
+@pytest.mark.slow
 def test_code_that_is_not_built_is_the_same(posits):
     """Changed comments make an equal library, wherever the copy of the sources lies."""
     path = next(file for file in TARGETS["posit-kernel"].files if file.name == "odd.h")

@@ -83,6 +83,7 @@ def test_training_of_images_alone_in_coded_formats_equals_the_host(network):
     assert same(alone.state, expected.state) and alone.host_writes == 0
 
 
+@pytest.mark.slow
 def test_training_of_tokens_alone_in_coded_formats_equals_the_host(tmp_path):
     data = lines_of_text(tmp_path)
     alone, expected = alone_and_by_host(attention(), POSITS, data, 4, **SLOTS)

@@ -82,10 +82,7 @@ def driven(job, build):
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        pytest.param(k, marks=[pytest.mark.slow] if k in ("lines", "words") else [])
-        for k in NETWORKS
-    ],
+    [pytest.param(k, marks=[] if k == "lines and words" else [pytest.mark.slow]) for k in NETWORKS],
 )
 def test_c_driver_trains_network_of_tokens_to_digest_of_train(
     kind, export, folder, tmp_path, capsys

@@ -57,6 +57,7 @@ def test_every_measured_error_is_under_its_bounds():
     assert by_name["fp16 BLAS-2 TSQR, L = 3"].residual > by_name["fp16 BLAS-2 HQR"].residual
 
 
+@pytest.mark.slow
 def test_clusters_are_those_of_fp64():
     model = clustering.BlockModel(96, 3, 0.5, 0.05)
     rows = clustering.run((model,), steps=20)

@@ -207,7 +207,7 @@ def test_validation_accepts_executable_program(name):
         accelerator.run(program_of(P, replace(LOAD, local=0), *decoded.descriptors[:-1]), 0)
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@mostly_slow("name", REFUSED, quick=REFUSED.keys() - {"length"})
 def test_validation_rejects_bad_program(name):
     """By both golden models, and by the decoder where the size of the memory is not asked."""
     descriptors, message = REFUSED[name]
