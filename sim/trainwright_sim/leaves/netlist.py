@@ -129,7 +129,7 @@ def _taken(top: str, net: str, model: Placed, port: str, cells: dict[str, Placed
 
 def member(name: str) -> str:
     """Return the name that the compiled design gives to the port of a model."""
-    return re.sub(r"\W|__", "_", name)  # two would be renamed
+    return re.sub(r"\W|__", "_", name)  # Verilator renames two underscores in a row
 
 
 def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
@@ -165,7 +165,7 @@ def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
             "namespace trainwright {",
             "struct Leaves {",
             *(f"    {model.struct(kinds)} {number[model.cell]};" for model in models),
-            "    // What they get is that before a clock edge, and what they give that after it.",
+            "    // Inputs are loaded before a clock edge, and outputs are stored after it.",
             "    template <typename Top>",
             "    void clock(Top &top) {",
             *(f"        {line}" for line in (*before, *clocks, *settle, *after)),

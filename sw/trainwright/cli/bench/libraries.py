@@ -76,8 +76,9 @@ class PositBenchOptions(JsonOptions, ThreadOptions):
 
     Additions and products of a million numbers, square matrix products with every operation rounded
     (sequential) and with an exact sum (quire), and a training step of LeNet-5, an image: by the
-    native kernels, by torch alone, and in float32. With a peer, how many times faster than it, and
-    how many results differ. Processor seconds of one thread, the least of several.
+    native kernels, by torch alone, and in float32. --peer adds how many times faster than the peer
+    each of these is, and how many results differ from the peer's. Times are processor seconds of
+    one thread, the least of several.
     """
 
     format: PositOption = "16,2"
