@@ -165,7 +165,7 @@ def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
             "namespace trainwright {",
             "struct Leaves {",
             *(f"    {model.struct(kinds)} {number[model.cell]};" for model in models),
-            "    // Inputs are loaded before a clock edge, and outputs are stored after it.",
+            "    // Inputs are those before a clock edge, outputs those after it.",
             "    template <typename Top>",
             "    void clock(Top &top) {",
             *(f"        {line}" for line in (*before, *clocks, *settle, *after)),
