@@ -193,7 +193,7 @@ def test_several_forward_passes_before_backward():
 
 
 @pytest.mark.filterwarnings("ignore:.*of what differs between samples")  # by the set exponents
-@pytest.mark.filterwarnings("ignore:.*quantisation steps in the mean")
+@pytest.mark.filterwarnings("ignore:.*rounded to a mean of")
 def test_compile_forward_pass_is_run_again_with_the_exponents_it_had():
     model = compile(_model(), batch=16)
     (chain,) = model.chains.values()

@@ -368,7 +368,7 @@ def test_normal_values_are_lost_in_evaluation_where_clipping_takes_7_percent(siz
 
 @pytest.mark.parametrize(
     ("total", "exponent", "what"),
-    [(255, 0, None), (127, 0, "1 quantisation steps in the mean"), (20, -99, None)],
+    [(255, 0, None), (127, 0, "rounded to a mean of 1.27 quantisation steps"), (20, -99, None)],
 )
 def test_small_values_are_lost_in_evaluation_below_half_of_their_range(total, exponent, what):
     """At 8 bits the range 0.02 to 0.06 of full scale begins at 2.56 quantisation steps."""

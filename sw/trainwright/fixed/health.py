@@ -92,7 +92,7 @@ def loss_in_evaluation(s: TensorStatistics, allowed: ScaleRange) -> LossReason |
         return LossReason(f"saturated in {s.saturations / s.count:.1%} of its values", SCALE)
     words = s.total / s.count
     if s.exponent > s.floor and words < FAINT_WORDS and s.mean_fraction < allowed.low / 2:
-        return LossReason(f"{words:.1g} quantisation steps in the mean", SCALE)
+        return LossReason(f"rounded to a mean of {words:.2f} quantisation steps", SCALE)
     return None
 
 
