@@ -16,7 +16,7 @@ from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip import beside
-from trainwright.compiler.chip.memory import gradient_of
+from trainwright.compiler.chip.memory import ChipMemory, gradient_of
 from trainwright.compiler.chip.update import update_program
 from trainwright.compiler.step.rows import require_chip
 from trainwright.data import load_data_set
@@ -202,3 +202,10 @@ def test_rows_plan_rejects_unsupported_networks(network, p, batch, message):
 def test_accelerator_alone_rejects_formats_of_factors_it_cannot_update(formats, message):
     with pytest.raises(CompileError, match=message):
         require_chip(DIGITS.with_formats(formats), P)
+
+
+def test_programs_for_the_host_are_refused():
+    """Programs laid out for a host that writes them are rejected."""
+    step = compile_step(DIGITS, 16, P, plan=AUTO)
+    with pytest.raises(CompileError, match="do not go with plan auto; use --update chip"):
+        ChipMemory.of(step, random_state(DIGITS, 0).layout)

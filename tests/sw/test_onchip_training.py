@@ -14,7 +14,7 @@ from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, Network, load_network
 from trainwright.onchip import samples
-from trainwright.onchip.schedule import Entry, digits, make_rates
+from trainwright.onchip.schedule import Entry, RateTable, digits, make_rates
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import update_memory
 from trainwright.train.batches import ImageQuantiser, chip_batch_indices
@@ -129,6 +129,10 @@ def test_onchip_training_schedule_is_a_table_of_64_entries():
 
 
 def test_onchip_training_schedule_that_does_not_fit_names_the_remedy():
+    with pytest.raises(ValueError, match="65 entries; the table has 64: let each entry"):
+        RateTable((Entry(1, 1),) * 65, 10)
+    with pytest.raises(ValueError, match="1 step or more, not 0"):
+        RateTable((Entry(1, 1),), 0)
     with pytest.raises(ValueError, match="too large"):
         make_rates(10, lambda t: 16.0, lambda t: 0)
 

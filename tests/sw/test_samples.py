@@ -177,6 +177,7 @@ def test_samples_on_accelerator_without_loads_are_rejected():
 @pytest.mark.parametrize(
     "pixels, labels, message",
     (
+        ([[16]], [0], "a pixel of 16 has more than 4 bits"),
         ([[1]], [10], "labels from 10 to 10 of 10 classes"),
         ([[1]], [-1], "labels from -1"),
     ),
@@ -184,3 +185,11 @@ def test_samples_on_accelerator_without_loads_are_rejected():
 def test_records_are_checked(pixels, labels, message):
     with pytest.raises(ValueError, match=message):
         definition.records(np.array(pixels, np.uint8), np.array(labels), 4, 10)
+
+
+@pytest.mark.parametrize("numbered, most", ((False, 16), (True, 8192)))
+def test_records_of_no_or_too_many_classes_are_one_error(numbered, most):
+    for classes in (0, most + 1):
+        with pytest.raises(ValueError, match=f"targets of 1 to {most} classes, not {classes}"):
+            definition.records(np.zeros((1, 8), np.uint8), np.zeros(1), 8, classes,
+                               numbered=numbered)  # fmt: skip

@@ -9,6 +9,7 @@ from trainwright.fixed.random_bits import derived_seed
 from trainwright.onchip.choices import (
     DIGIT_BITS,
     LANES,
+    MOST_OUTPUTS,
     MOST_TARGET,
     label_bytes,
     no_label,
@@ -61,9 +62,14 @@ def records(
 
     ``pixels`` (samples, n) are stored pixels. After the pixels comes a signed byte for each of
     ``beat`` classes: 1 at the label, 0 at other classes, -1 from ``classes`` on. Where labels are
-    ``numbered``, the bytes are those of ``target_beats``. Raises ``ValueError`` for labels that are
-    no classes.
+    ``numbered``, the bytes are those of ``target_beats``. Raises ``ValueError`` where a pixel or a
+    label does not fit.
     """
+    most = MOST_OUTPUTS if numbered else beat
+    if not 0 < classes <= most:
+        raise ValueError(f"records have targets of 1 to {most} classes, not {classes}")
+    if int(pixels.max(initial=0)) >> width:
+        raise ValueError(f"a pixel of {pixels.max()} has more than {width} bits")
     require_labels(labels, classes, every=True)
     size = sample_bytes(pixels.shape[1], width, beat)
     packed = np.zeros((len(pixels), (size - beat) * 8 // width), np.uint8)

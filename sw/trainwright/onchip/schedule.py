@@ -48,12 +48,20 @@ class Entry:
 
 @dataclass(frozen=True)
 class RateTable:
-    """A schedule as the accelerator holds it."""
+    """A schedule as the accelerator holds it. Raises ``ValueError`` where it does not fit."""
 
     entries: tuple[Entry, ...]
-    """At most ENTRIES."""
     steps: int
-    """Steps that each entry holds for, at least 1."""
+    """Steps that each entry holds for."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.entries) <= ENTRIES:
+            raise ValueError(
+                f"a schedule of {len(self.entries)} entries; the table has {ENTRIES}: let each "
+                "entry hold for more steps"
+            )
+        if self.steps < 1:
+            raise ValueError(f"an entry of a schedule holds for 1 step or more, not {self.steps}")
 
     def at(self, step: int) -> Entry:
         """Return the entry of ``step``, from 0."""

@@ -1,9 +1,9 @@
 """Give names slots of the exponent file, and descriptors slots in place of shifts.
 
 The hardware keeps every tensor's exponent in a file and derives shifts from it, so that one program
-serves all steps. ``with_slots`` replaces what ``CompiledProgram.bind`` would compute. Both are
-equal, as one operation of a step's graph makes each tensor. ``scales`` moves exponents at the end
-of a step.
+serves all steps. ``with_slots`` replaces what ``CompiledProgram.bind`` would compute;
+``require_one_floor`` refuses programs for which the two would differ; ``scales`` moves exponents at
+the end of a step.
 """
 
 import re
@@ -16,7 +16,7 @@ from trainwright.compiler.base.compiled import CompiledProgram
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.hazards import rows_of, touches
 from trainwright.compiler.base.limits import EXPONENTS, STATISTICS
-from trainwright.compiler.base.rules import Rule, Written
+from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.fixed.scale import ScaleRanges, sum_limits
 from trainwright.formats.exponents import ExponentRule
 from trainwright.functions import FunctionKernel, scalars_of
@@ -210,6 +210,43 @@ def slots_lacking(network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
     present = {name: getattr(AcceleratorParameters, name) for name in most} | dict(sizes)
     slots = {name: min(size, most[name]) for name, size in zip(most, needed, strict=True)}
     return {name: size for name, size in slots.items() if size > present[name]}
+
+
+def _floor(rule: Rule, sources: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the tensors whose exponents give the floor of a result.
+
+    Results with equal tuples have equal floors.
+    """
+    operands = [name for name in (rule.x, rule.g) if name is not None]
+    if rule.exponents.adds:  # a sum that grows has at most the exponent of its parts
+        operands = list(dict.fromkeys(name for name in operands if name != rule.z.name))
+    return tuple(sorted(sources.get(name, name) for name in operands))
+
+
+def require_one_floor(programs: Sequence[CompiledProgram]) -> None:
+    """Raise ``CompileError`` where a tensor is written at several floors.
+
+    The file has one exponent of a tensor; ``CompiledProgram.bind`` would give each write its own
+    shift.
+    """
+    sources: dict[str, str] = {}
+    floors: dict[str, tuple[str, ...]] = {}
+    for program in programs:
+        for rule in program.rules.values():
+            # Copies are of many tensors, and nothing reads the slot. A function has one floor.
+            if rule.z.name == COPIES or rule.kernel:
+                continue
+            floor = _floor(rule, sources)
+            # A copy has the exponent of its source: follow it, so that two names of one exponent
+            # compare equal.
+            if rule.exponents.exact and len(set(floor)) == 1:
+                sources[rule.z.name] = floor[0]
+            if floors.setdefault(rule.z.name, floor) != floor:
+                raise CompileError(
+                    f"{rule.z.name} is written from {' and '.join(floor)} and from "
+                    f"{' and '.join(floors[rule.z.name])}: an exponent file has one exponent of a "
+                    "tensor; use exponents=0"
+                )
 
 
 def idle_row(programs: Sequence[CompiledProgram], p: AcceleratorParameters) -> int:

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from trainwright.compiler.base.compiled import IN_ROWS, CompiledStep
+from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.step.rows import require_chip
 from trainwright.network import Network
@@ -301,9 +302,17 @@ class ChipMemory:
         for what the passes do not take yet, with the remedy.
         """
         require_chip(layout.network, step.parameters)
-        # Any other plan has factors in layouts of its own, which the update does not write.
-        assert step.plan in IN_ROWS.values()
         kept = whole(layout) if kept is None else kept
+        what = f"{step.network.name}: loss and update on the chip"
+        # Any other plan has factors in layouts of its own, which the update does not write.
+        if step.plan not in IN_ROWS.values():
+            raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")
+        columns = [*map(len, kept)]
+        if columns != [rank for ranks in step.network.ranks for rank in ranks]:
+            raise CompileError(
+                f"{what} have {columns} columns left, not {step.network.ranks}; compile them for "
+                "these ranks"
+            )
         memory, lanes = MemoryMap(top=step.memory_bytes), step.parameters.lanes
         network, layout = step.network, layout.split(lanes)
         for kind in label_kinds(network).values():

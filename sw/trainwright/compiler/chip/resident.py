@@ -17,6 +17,7 @@ from trainwright.compiler.chip.exponents import (
     ExponentSlots,
     idle_row,
     moment_name,
+    require_one_floor,
     scales,
     with_slots,
 )
@@ -71,6 +72,7 @@ def resident_step(
     """
     step, parts = memory.step, memory.layout.parts
     p, programs = step.parameters, (step.forward, step.backward)
+    require_one_floor(programs)
     slots = ExponentSlots.of(programs, [moment_name(part.name) for part in parts], p)
     row = idle_row(programs, p)
     forward = with_slots(step.forward, slots, 0, row, p)
