@@ -13,7 +13,7 @@ from trainwright.support.errors import reason_of
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {
-    "rates.py": "entries", "lower.py": "streams instructions", "validation.py": "descriptors",
+    "schedule.py": "entries", "lower.py": "streams instructions", "validation.py": "descriptors",
     "text.py": "characters", "rounding.py": "factors", "own.py": "classes",
     "pictures.py": "classes pairs", "download.py": "bytes", "runs.py": "boards",
     "netlist.py": "clocks", "truth_table.py": "inputs bits", "ecp5.py": "bits",
