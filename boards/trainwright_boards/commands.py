@@ -159,12 +159,12 @@ def board_figures(board: Board) -> dict[str, Any]:
 
 
 def _boards(args: argparse.Namespace) -> int:
-    if args.table2:
-        return _table2(args.builds or FOLDER, args.json)
-    if args.builds is not None:
+    if args.builds is not None and not args.table2:
         raise OptionError("--builds is for --table2: add it, or omit --builds")
     if args.check and not args.runs:
         raise OptionError("--check is for --runs: add it, or omit --check")
+    if args.table2:
+        return _table2(args.builds or FOLDER, args.json)
     if args.runs:
         return _runs(args.json, args.check)
     figures = {name: board_figures(board) for name, board in BOARDS.items()}

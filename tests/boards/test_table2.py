@@ -112,6 +112,7 @@ def test_nothing_is_built(tmp_path, capsys):
     [
         (["--runs", "--table2"], "--table2: not allowed with argument --runs"),
         (["--runs", "--builds", "x"], "--builds is for --table2"),
+        (["--table2", "--check"], "--check is for --runs"),
     ],
 )
 def test_boards_options_that_contradict_are_one_error(arguments, message, capsys):

@@ -1,6 +1,7 @@
 """Widths by need: ``trainwright formats``."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,3 +118,6 @@ def test_formats_of_factors_of_another_network_are_refused(tmp_path, capsys):
     argv = ["formats", "--initial", str(tmp_path / "f.safetensors"), "--batch", "16", "--text"]
     assert main([*argv, "fashion"]) == 2
     assert "--initial belongs to 'digits', not 'fashion'" in capsys.readouterr().err
+    save_pretrained(tmp_path / "f.safetensors", replace(given, network=replace(network, name="n")))
+    assert main([*argv, "digits"]) == 2  # also named as the command's default
+    assert "--initial belongs to 'n', not 'digits'" in capsys.readouterr().err

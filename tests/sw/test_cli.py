@@ -541,6 +541,18 @@ def test_cli_default_epochs_on_little_data_say_how_many_are_enough(
         ),
         (["train", "--network", "digits", "--download"], "--download fetches"),
         (
+            ["check", "--product", "2x2x2", "--network", "digits", "--backend", "golden"],
+            "--network is for a training step",
+        ),
+        (["check", "--product", "2x2x2", "--batch", "64"], "--batch is for a training step"),
+        (["listing", "x.trwp", "--update", "host"], "--update is for a network"),
+        (["bench", "compile", "--batch", "64"], "--batch is for one network: add --network"),
+        (["bench", "cycles", "--random", "1", "--batch", "64"], "--batch only applies to named"),
+        (
+            ["bench", "mcf", "--operation", "add", "--results", "5", "--repeat", "1"],
+            "--results only applies to all operations",
+        ),
+        (
             ["plan", "digits", "--accelerator", "lanes=8", "--accelerator", "lanes=16"],
             "lanes is given twice, as '8' and as '16'",
         ),

@@ -8,6 +8,7 @@ from typing import Annotated
 from trainwright.cli import options as shared
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
+from trainwright.cli.errors import OptionError
 from trainwright.cli.sizes import ExplainedAccelerator
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.onchip.choices import LOSS_NAMES
@@ -110,11 +111,12 @@ def _run(options: CheckOptions) -> int:
     product = "is for a matrix product: add --product, such as 32x64x16"
     shared.require_unset(options, ["dtype"], product)
     on_chip = options.update == "chip"
-    refused, why = ["loss", "steps"], "is for a step on the chip: add --update chip"
-    if on_chip:
-        refused, why = ["rounding_mode"], "does not go with --update chip: omit it"
-    shared.require_unset(options, refused, why)
     stochastic = options.rounding_mode != ROUNDINGS[0]
+    if not on_chip:
+        why = "is for a step on the chip: add --update chip"
+        shared.require_unset(options, ["loss", "steps"], why)
+    elif stochastic:
+        raise OptionError("--rounding-mode does not go with --update chip: omit it")
     network = options.network_named(options.network)
     # Refused before a simulator is built.
     parameters, _ = shared.accelerator_and_place(options, network, stochastic=stochastic)

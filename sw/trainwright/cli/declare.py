@@ -121,7 +121,12 @@ def given_values(kind: type, args: argparse.Namespace) -> dict[str, Any]:
 
 def read_options(kind: type[Kind], args: argparse.Namespace) -> Kind:
     """Return the settings that options gave."""
-    return kind(**given_values(kind, args))
+    settings = kind(**given_values(kind, args))
+    # argparse stores a positional argument that is not given, too, by the same action.
+    noted = getattr(args, "given_values", {})
+    given = {s.name for s in settings_of(kind) if s.dest in noted and not s.option.positional}
+    object.__setattr__(settings, "given", frozenset(given))  # the class is frozen
+    return settings
 
 
 def command(

@@ -13,7 +13,7 @@ from trainwright.cli.output import show, tell
 from trainwright.data.own import OwnOptions
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.support.settings import Option, part_of
+from trainwright.support.settings import Option, Positive, part_of
 from trainwright.support.tables import markdown
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 class FormatsOptions(
-    shared.NetworkOptions,
     shared.DataOptions,
     shared.SeedOptions,
     shared.JsonOptions,
@@ -48,6 +47,11 @@ class FormatsOptions(
     are held at 8 bits, and the table says what error they have there.
     """
 
+    network: Annotated[str | None, Option(metavar="NETWORK", positional=True)] = None
+    """built-in network, such as digits or fashion, or a TOML file (default: that of --initial, or
+    digits)"""
+    batch: Positive = 64
+    """samples of a batch"""
     error: Annotated[float, Meta(gt=0, lt=1), Option(metavar="E")] = 0.02
     """relative RMS"""
     initial: Annotated[str | None, Option(metavar="FILE")] = None
@@ -63,9 +67,9 @@ def _run(options: FormatsOptions) -> int:
     if options.json and options.text:
         raise OptionError("--text does not go with --json: omit one of them")
     given = load_pretrained(Path(options.initial)) if options.initial else None
-    network = load_network(options.network)
+    network = load_network(options.network or "digits")
     if given is not None:
-        if options.network != FormatsOptions.network and network.name != given.network.name:
+        if options.network is not None and network.name != given.network.name:
             raise OptionError(f"--initial belongs to {given.network.name!r}, not {network.name!r}")
         network = given.network
     p = shared.accelerator_parameters(options.accelerator)

@@ -15,7 +15,16 @@ from trainwright.parameters import (
     parse_overrides,
 )
 from trainwright.support.errors import errors_as
-from trainwright.support.settings import Natural, OneOf, Option, Positive, SettingsModel, Threads
+from trainwright.support.settings import (
+    Natural,
+    OneOf,
+    Option,
+    Positive,
+    SettingsModel,
+    Threads,
+    is_given,
+    settings_of,
+)
 from trainwright.support.text import read_integer
 
 if TYPE_CHECKING:
@@ -137,10 +146,11 @@ class SeedOptions(SettingsModel):
 
 
 def require_unset(options: SettingsModel, names: Iterable[str], why: str) -> None:
-    """Raise ``OptionError`` for a named option other than its default."""
-    for name in names:
-        if getattr(options, name) != getattr(type(options), name):
-            raise OptionError(f"--{name.replace('_', '-')} {why}")
+    """Raise ``OptionError`` for a named option that was given."""
+    settings = {setting.name: setting for setting in settings_of(type(options))}
+    for setting in map(settings.__getitem__, names):
+        if is_given(options, setting):
+            raise OptionError(f"--{setting.flag} {why}")
 
 
 class WideOptions(SettingsModel):

@@ -23,6 +23,7 @@ from types import ModuleType, NoneType, UnionType
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     TypeVar,
     Union,
     dataclass_transform,
@@ -52,6 +53,9 @@ class SettingsModel:
 
     ``@dataclass`` above such a class is too much, and fails.
     """
+
+    given: ClassVar[frozenset[str]] = frozenset()
+    """Fields whose options a command line has, also those with the value of the default."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -225,12 +229,18 @@ def check(settings: Any) -> None:
             raise ValueError(f"{setting.name} {fault}")
 
 
+def is_given(settings: Any, setting: SettingField) -> bool:
+    """Return whether a command line or a caller gave a value."""
+    value = getattr(settings, setting.name)
+    return setting.name in settings.given or value != setting.default
+
+
 def require_effect(settings: Any, parts: Iterable[str]) -> None:
-    """Raise ``UserError`` for a setting other than its default that no chosen part reads."""
+    """Raise ``UserError`` for a setting that was given and that no chosen part reads."""
     chosen = set(parts)
     for setting in settings_of(type(settings)):
         only = setting.option.only
-        if only and not chosen & {*only} and getattr(settings, setting.name) != setting.default:
+        if only and not chosen & {*only} and is_given(settings, setting):
             raise UserError(f"--{setting.flag} only applies to {', '.join(only)}: omit it")
 
 

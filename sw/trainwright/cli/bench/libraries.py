@@ -116,7 +116,7 @@ class McfOptions(JsonOptions, ThreadOptions):
     """measure only this operation"""
     size: tuple[Positive, ...] = ()
     """rows of large products, matmul and mv beyond float64's digits (default: 512 and 1024)"""
-    results: Positive = 1000
+    results: Annotated[Positive, Option(only=("all operations",))] = 1000
     """results whose worst is the accuracy"""
     repeat: Positive = 5
     """measurements of each"""

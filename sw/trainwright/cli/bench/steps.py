@@ -158,6 +158,8 @@ def _compile(options: CompileOptions) -> int:
     # Loaded here, as a module that is loaded while a network is compiled counts as compile time.
     import trainwright.compiler  # noqa: F401  imported for its effect alone
 
+    if options.network is None:
+        shared.require_unset(options, ["batch"], "is for one network: add --network, or omit it")
     cases = ((options.network, options.batch),) if options.network else BUILT_IN
     rows = [_compile_row(name, batch, options) for name, batch in cases]
     conditions = {

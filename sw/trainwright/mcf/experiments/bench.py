@@ -7,6 +7,7 @@ import torch
 from trainwright.mcf.experiments import accuracy, memory, speed
 from trainwright.mcf.experiments.peer import Published
 from trainwright.support.finding import Finding, Tell
+from trainwright.support.settings import require_effect
 from trainwright.support.tables import table
 
 
@@ -14,6 +15,7 @@ def bench(options: Any, tell: Tell) -> Finding:
     """Measure operations; without ``--operation`` fused expressions and accuracy, too."""
     peer = Published(options.peer) if options.peer else None
     only = options.operation
+    require_effect(options, () if only else ("all operations",))
     rows = speed.run(options.repeat, peer, only, progress=tell("bench mcf"))
     sizes = options.size or (() if only else (512, 1024))
     products = speed.large(sizes, options.repeat, progress=tell("large products"))
