@@ -4,6 +4,7 @@ import math
 import random
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -64,6 +65,35 @@ def test_int16_sum_outside_int64_is_refused(c, alpha, beta, message):
     a = torch.full((1, 1), 3, dtype=torch.int16)
     with pytest.raises(ValueError, match=message):
         ape.gemm(a, a, dtype="int16", c=c, alpha=alpha, beta=beta)
+
+
+@pytest.mark.parametrize(
+    "factor",
+    (2**53 + 1, np.int64(2**53 + 1), torch.tensor(2**53 + 1), Fraction(1, 3), 2**1024),
+    ids=("int", "numpy", "tensor", "fraction", "huge"),
+)
+@pytest.mark.parametrize("name", ("alpha", "beta"))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.int64))
+def test_gemm_factor_that_float64_would_round_is_refused_with_its_value(name, factor, dtype):
+    a, c = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=dtype)
+    with pytest.raises(ValueError, match=f"{name} must be a number that float64 holds, not "):
+        ape.gemm(a, a, dtype="fp64-i8", c=c, **{name: factor})
+
+
+def test_gemm_factor_of_any_exact_type_gives_the_exact_sum():
+    a = torch.ones(1, 1)
+    for half in (0.5, Fraction(1, 2), np.float32(0.5), torch.tensor(0.5)):
+        assert ape.gemm(a, a, dtype="fp32-f", alpha=half).item() == 0.5
+    assert ape.gemm(a, a, dtype="fp32-f", alpha=2**70).item() == 2.0**70
+    whole = a.to(torch.int16)
+    for odd in (2**53 + 1, np.int64(2**53 + 1), torch.tensor(2**53 + 1), Fraction(2**53 + 1)):
+        assert ape.gemm(whole, whole, dtype="int16", alpha=odd).item() == 2**53 + 1
+
+
+def test_enabled_integer_factor_beyond_2_to_the_53_is_rounded_as_by_torch():
+    a = torch.ones(1, 1)
+    with ape.enabled("fp32-f"):
+        assert torch.addmm(a, a, a, alpha=2**53 + 1, beta=0).item() == 2.0**53
 
 
 def _exact_rows(product, c, alpha, beta):

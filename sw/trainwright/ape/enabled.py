@@ -89,26 +89,30 @@ class _Mode(TorchDispatchMode):
     def _gemm(self, a: Tensor, b: Tensor, **more: Any) -> Tensor:
         return gemm(a, b, **self.options, **more)
 
+    def _sum(self, c: Tensor, a: Tensor, b: Tensor, alpha: float, beta: float) -> Tensor:
+        # torch rounds integers beyond 2^53 to float64, which gemm refuses to do by itself.
+        return self._gemm(a, b, c=c, alpha=float(alpha), beta=float(beta))
+
     def _mm(self, a: Tensor, b: Tensor, *more: Any, **options: Any) -> Tensor:
         return NotImplemented if more or options else self._gemm(a, b)
 
     def _addmm(
         self, c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1, **options: Any
     ) -> Tensor:
-        return NotImplemented if options else self._gemm(a, b, c=c, alpha=alpha, beta=beta)
+        return NotImplemented if options else self._sum(c, a, b, alpha, beta)
 
     def _addbmm(
         self, c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
     ) -> Tensor:
         left = a.transpose(0, 1).flatten(1)  # (M, B K)
-        return self._gemm(left, b.flatten(0, 1), c=c, alpha=alpha, beta=beta)
+        return self._sum(c, left, b.flatten(0, 1), alpha, beta)
 
     def _addmv(
         self, c: Tensor, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1
     ) -> Tensor:
         shape = (a.shape[0], 1)
         whole = c.expand(a.shape[0]).reshape(shape)
-        return self._gemm(a, x[:, None], c=whole, alpha=alpha, beta=beta)[:, 0]
+        return self._sum(whole, a, x[:, None], alpha, beta)[:, 0]
 
     def _convolution(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, stride: list[int],

@@ -1,5 +1,6 @@
 """``gemm``: alpha op(A) op(B) + beta C in any of the types, batched, differentiable."""
 
+import math
 import warnings
 from numbers import Real
 from typing import Any
@@ -22,8 +23,15 @@ from trainwright.ape.schemes import (
     scheme,
     value_range,
 )
-from trainwright.support.arguments import flag, require_dense, require_kind, require_plain
+from trainwright.support.arguments import (
+    flag,
+    plain,
+    require_dense,
+    require_kind,
+    require_plain,
+)
 from trainwright.support.graphs import library_call
+from trainwright.support.text import shown
 
 DEFAULT_ADAPTER = Adapter()
 
@@ -193,9 +201,10 @@ def gemm(
     On the CPU the product is exactly the scheme's (see ``products.product``); ``fp32`` is the
     native product, ``auto`` the adapter's. With a ``c`` in float32 or narrower, ``alpha`` and
     ``beta`` are applied in the result's type, each operation rounded; with a ``c`` in float64 or
-    of integers, the whole sum is rounded once. ``int16`` is exact, with integer ``alpha`` and
-    ``beta`` and a ``c`` of integers in any type. ``accumulation`` says how emulated types and
-    ``auto`` sum on the CPU, ``adapter`` how ``auto`` decides; other types refuse them.
+    of integers, the whole sum is rounded once. Numbers that float64 does not hold, such as 2**53 +
+    1, are refused as ``alpha`` and ``beta`` except by ``int16``. ``int16`` is exact, with integer
+    ``alpha`` and ``beta`` and a ``c`` of integers in any type. ``accumulation`` says how emulated
+    types and ``auto`` sum on the CPU, ``adapter`` how ``auto`` decides; other types refuse them.
     Differentiable, in ``alpha`` and ``beta`` too, except for ``int16``; gradients are products of
     the same type. Raises ``TypeError`` and ``ValueError``, also where an int64 overflows. On the
     CPU an operand out of the range of the type (``value_range``) is a warning.
@@ -209,11 +218,7 @@ def gemm(
                 require_plain(name, x)
     if beta is None:
         beta = 0 if c is None else 1
-    for name, factor in (("alpha", alpha), ("beta", beta)):
-        if not isinstance(factor, Real | Tensor) or (
-            isinstance(factor, Tensor) and (factor.numel() != 1 or factor.is_complex())
-        ):
-            raise TypeError(f"{name} must be a number, not {factor!r}")
+    alpha, beta = _factor("alpha", alpha, dtype), _factor("beta", beta, dtype)
     if beta and c is None:
         raise ValueError(f"beta is {beta} but there is no c: give c, or omit beta")
     transpose_a, transpose_b = flag("transpose_a", transpose_a), flag("transpose_b", transpose_b)
@@ -251,6 +256,34 @@ def gemm(
         c = c.to(result.dtype)
         result = result + (c if _constant(beta, 1) else c * beta)
     return result
+
+
+def _factor(name: str, factor: Any, dtype: str) -> float:
+    """Return alpha or beta as a tensor or a number that the arithmetic of ``dtype`` holds.
+
+    Raises ``TypeError`` for no number, ``ValueError`` for one that would be rounded to float64.
+    """
+    number = plain(factor)
+    if isinstance(factor, Tensor):
+        if factor.numel() != 1 or factor.is_complex():
+            raise TypeError(f"{name} must be a number, not {factor!r}")
+        if factor.is_floating_point():
+            return factor
+        number = factor.item()
+    elif not isinstance(number, Real):
+        raise TypeError(f"{name} must be a number, not {factor!r}")
+    if dtype == INT16:
+        return number
+    try:
+        held = float(number)
+    except OverflowError:
+        held = math.inf
+    if held == number or math.isnan(held):
+        return factor if isinstance(factor, Tensor) else held
+    raise ValueError(
+        f"{name} must be a number that float64 holds, not {shown(factor)}: round it by "
+        f"float({name}), or take smaller factors"
+    )
 
 
 def _constant(factor: float | Tensor, number: int) -> bool:

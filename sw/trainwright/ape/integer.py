@@ -1,12 +1,12 @@
 """int16 on 8-bit multipliers (section 4.4): two bytes, four products, no error."""
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from trainwright.ape import cuda
+from trainwright.support.text import shown
 
 _INT64 = 1 << 63
 INT32_TERMS = (2**31 - 1) // 255**2
@@ -40,8 +40,9 @@ def combined(product: Tensor, c: Tensor | None, alpha: float, beta: float) -> Te
     """
     factors = []
     for name, factor in (("alpha", alpha), ("beta", beta)):
-        if not math.isfinite(factor) or factor != int(factor) or abs(factor) >= _INT64:
-            raise ValueError(f"{name} of int16 must be an integer of int64, not {factor}")
+        # Compared before anything is converted, as a float holds no integer beyond 2^1024.
+        if not (abs(factor) < _INT64 and factor == int(factor)):
+            raise ValueError(f"{name} of int16 must be an integer of int64, not {shown(factor)}")
         factors.append(int(factor))
     if c is None:
         c, factors[1] = torch.zeros((), dtype=torch.int64, device=product.device), 0
