@@ -378,3 +378,28 @@ def test_lerp_with_a_tensor_of_weights_takes_each():
 def test_numbers_of_numpy_in_a_list_are_taken_exactly():
     x = mcf.tensor([np.int64(2**62 + 1), np.float32(0.1)], nc=3)
     assert x.fractions() == [2**62 + 1, Fraction(float(np.float32(0.1)))]
+
+
+def test_mcf_new_functions_give_as_many_components_as_their_source():
+    x = mcf.tensor("0.1", nc=3, dtype=F64)
+    third = Fraction(1, 3)
+    for number, wanted in (
+        (x.new_zeros(2), [0, 0]),
+        (x.new_ones((2,)), [1, 1]),
+        (x.new_full((2,), 2**60 + 1), [2**60 + 1] * 2),
+        (x.new_tensor([third, 2]), mcf.tensor([third, 2], nc=3, dtype=F64).fractions()),
+        (torch.full_like(x, 0.1, requires_grad=True), Fraction(0.1)),
+    ):
+        assert number.nc == 3 and number.dtype is F64 and number.fractions() == wanted
+    assert (
+        x.new_empty(2, dtype=F32).dtype is F32 and x.new_full((1,), 1, requires_grad=True).is_leaf
+    )
+    again = x.new_tensor(x)
+    again.zero_()
+    assert x.exact_item() != 0
+
+
+@pytest.mark.parametrize("name", ("zeros_like", "ones_like", "empty_like", "rand_like"))
+def test_mcf_like_functions_of_integer_types_are_refused(name):
+    with pytest.raises(ValueError, match=r"components must be .*, not torch\.int64"):
+        getattr(torch, name)(mcf.tensor("0.1"), dtype=torch.int64)

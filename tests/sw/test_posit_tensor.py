@@ -454,3 +454,29 @@ def test_gradient_of_floats_written_into_posits_is_of_floats(write):
     (x * x).sum().backward()
     assert floats.grad is not None and type(floats.grad) is torch.Tensor
     assert floats.grad[0] == 2 * PositTensor([0.3], P16).item()
+
+
+def test_posit_new_tensor_of_other_data_gives_posits_rounded_once():
+    x, third = some(2, fmt=P32), Fraction(1, 3)
+    posits = x.new_tensor([third, 2**60 + 2**31 + 1])
+    assert same(posits, PositTensor([third, 2**60 + 2**31 + 1], P32))
+    assert same(x.new_tensor(torch.tensor(0.1)), PositTensor(torch.tensor(0.1), P32))
+    assert x.new_tensor([1], requires_grad=True).requires_grad
+    assert not x.new_tensor(torch.ones(1, requires_grad=True)).requires_grad
+    whole = x.new_tensor([1, 2], dtype=torch.int64)
+    assert type(whole) is torch.Tensor and whole.tolist() == [1, 2]
+    with pytest.raises(PositError, match=r"does not turn into torch\.float16"):
+        x.new_tensor([1], dtype=torch.float16)
+
+
+def test_posit_old_constructor_takes_data_and_sizes_and_gives_posits():
+    x = some(2, fmt=P8)
+    assert same(x.new([0.1]), PositTensor([0.1], P8))
+    for given, shape in (
+        ((), (0,)),
+        ((3,), (3,)),
+        ((2, 3), (2, 3)),
+        ((torch.Size((2, 1)),), (2, 1)),
+    ):
+        posits = x.new(*given)
+        assert posits.fmt == P8 and posits.shape == shape

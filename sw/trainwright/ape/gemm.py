@@ -263,14 +263,15 @@ def _factor(name: str, factor: Any, dtype: str) -> float:
 
     Raises ``TypeError`` for no number, ``ValueError`` for one that would be rounded to float64.
     """
-    number = plain(factor)
+    given: Any = plain(factor)
+    number: Any = given
     if isinstance(factor, Tensor):
         if factor.numel() != 1 or factor.is_complex():
             raise TypeError(f"{name} must be a number, not {factor!r}")
         if factor.is_floating_point():
-            return factor
+            return given
         number = factor.item()
-    elif not isinstance(number, Real):
+    elif not isinstance(factor, Real):
         raise TypeError(f"{name} must be a number, not {factor!r}")
     if dtype == INT16:
         return number
@@ -279,7 +280,7 @@ def _factor(name: str, factor: Any, dtype: str) -> float:
     except OverflowError:
         held = math.inf
     if held == number or math.isnan(held):
-        return factor if isinstance(factor, Tensor) else held
+        return given if isinstance(factor, Tensor) else held
     raise ValueError(
         f"{name} must be a number that float64 holds, not {shown(factor)}: round it by "
         f"float({name}), or take smaller factors"

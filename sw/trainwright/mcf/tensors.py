@@ -13,7 +13,7 @@ from trainwright.mcf.expansion import padded
 from trainwright.mcf.graph import result
 from trainwright.mcf.operands import components_of, written
 from trainwright.mcf.protocol import handles, handles_one
-from trainwright.mcf.tensor import MCTensor, check_type, shape_of, wrap
+from trainwright.mcf.tensor import MCTensor, check_type, shape_of, tensor, wrap
 from trainwright.support.graphs import stacked_by_loaders
 
 handles("detach")(lambda input: wrap(input._components))
@@ -97,26 +97,56 @@ handles("zero_")(lambda self: written(self, torch.zeros_like(self._components), 
 handles("fill_")(lambda self, value: _copy_(self, value))
 
 
-def _like(name: str) -> None:
-    plain = getattr(torch, name)
+def _made(place: Any, name: str) -> None:
+    """Let a function of torch make numbers of as many components as its first argument has."""
+    plain = getattr(place, name)
 
-    def run(input: MCTensor, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+    def run(input: Any, *size: Any, requires_grad: bool = False, **options: Any) -> Any:
         options.pop("memory_format", None)
-        lead = plain(input.fc, dtype=dtype, device=device)
+        if options.get("dtype") is not None:
+            check_type(options["dtype"])
+        lead = plain(input.fc, *size, **options)
         number = wrap(padded(lead.detach().unsqueeze(-1), input.nc))
-        return number.requires_grad_() if options.get("requires_grad") else number
+        return number.requires_grad_() if requires_grad else number
 
     handles(name)(run)
 
 
 for _name in ("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like"):
-    _like(_name)
+    _made(torch, _name)
+for _name in ("new_zeros", "new_ones", "new_empty"):
+    _made(Tensor, _name)
+
+
+def _full(zeros: Any, fill_value: Any, requires_grad: bool) -> MCTensor:
+    """Fill new zeros with a number, of which all components count."""
+    number = _copy_(zeros, fill_value)
+    return number.requires_grad_() if requires_grad else number
 
 
 @handles("full_like")
-def _full_like(input: MCTensor, fill_value: Any, **options: Any) -> MCTensor:
-    number: Any = torch.zeros_like(input, **options)
-    return _copy_(number, fill_value)
+def _full_like(
+    input: Any, fill_value: Any, *, requires_grad: bool = False, **options: Any
+) -> MCTensor:
+    return _full(torch.zeros_like(input, **options), fill_value, requires_grad)
+
+
+@handles("new_full")
+def _new_full(
+    self: Any, size: Any, fill_value: Any, *, requires_grad: bool = False, **options: Any
+) -> MCTensor:
+    return _full(self.new_zeros(size, **options), fill_value, requires_grad)
+
+
+@handles("new_tensor")
+def _new_tensor(
+    self: MCTensor, data: Any, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> MCTensor:  # fmt: skip
+    """Make a number of its own of data, outside the graph, with as many components."""
+    own, given = self._components, data.detach().clone() if isinstance(data, Tensor) else data
+    dtype, device = dtype or own.dtype, own.device if device is None else device
+    return tensor(given, nc=self.nc, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @handles("item")

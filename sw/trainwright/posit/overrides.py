@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainwright.posit.format import PositError, PositFormat
-from trainwright.posit.operators.registry import number
+from trainwright.posit.operators.registry import number, own_type
 from trainwright.posit.operators.structure import LEAST
 from trainwright.support.arguments import plain
 
@@ -217,6 +217,26 @@ def _divided(x: Tensor, dividend: Any) -> Tensor:
     return type(like).of_values(nearest, like.fmt) / x
 
 
+def _new_tensor(
+    x: Any, data: Any, *, dtype: torch.dtype | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Round data to the format; torch's own makes a tensor of the carrier's type of it."""
+    device = x.device if device is None else device
+    data = data.detach() if isinstance(data, Tensor) else data
+    if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        return torch.as_tensor(data).to(device, dtype, copy=True)
+    own_type(dtype, x.fmt)
+    return type(x)(data, x.fmt).to(device).requires_grad_(requires_grad)
+
+
+def _new(x: Any, *given: Any, device: Any = None) -> Tensor:
+    """Make posits by torch's old constructor, which takes data or sizes."""
+    if len(given) == 1 and not isinstance(plain(given[0]), int | torch.Size):
+        return _new_tensor(x, given[0], device=device)
+    return x.new_empty(*given or (0,), device=device)
+
+
 OVERRIDES: dict[Any, Callable[..., Any]] = {
     F.linear: _linear,
     torch.tensordot: _tensordot,
@@ -229,6 +249,8 @@ OVERRIDES: dict[Any, Callable[..., Any]] = {
     **{func: _where(func) for func in (torch.where, Tensor.where)},
     Tensor.__rdiv__: _divided,
     Tensor.__setitem__: _set,
+    Tensor.new_tensor: _new_tensor,
+    Tensor.new: _new,
     Tensor.copy_: lambda x, other, *args, **options: Tensor.copy_(
         x, _entering(other, x), *args, **options
     ),
