@@ -17,9 +17,13 @@ from test_chip_functions import (
     lines_of_text,
     network_with,
 )
+from test_chip_lanes import THREE
+from test_chip_lanes import alone as few_lanes
+from test_chip_step import Other, only
 from test_onchip_training import same
 
 from trainwright.accelerator.counted import counted
+from trainwright.check.training import check_training, random_state, weakened
 from trainwright.cli import main
 from trainwright.compiler.step.rows import plan_of_loop
 from trainwright.data import load_data_set
@@ -148,6 +152,22 @@ def test_command_line_checks_a_step_on_the_chip_with_cuts_in_coded_formats(forma
     assert main([*arguments, "--formats", formats, "--steps", "2", "--json"]) == 0
     out = capsys.readouterr().out
     assert '"mismatches": 0' in out and '"columns_cut": 0' not in out
+
+
+@mostly_slow(
+    "formats, lanes",
+    [(POSITS, 16), (WIDE, 16), (WIDE.replace("posit(8,1)c", "float(4,3)"), 8)],
+    quick=[(WIDE, 16), (WIDE.replace("posit(8,1)c", "float(4,3)"), 8)],
+)
+def test_columns_left_with_gaps_are_gathered_as_they_are_encoded(formats, lanes):
+    """On 8 lanes a line of ten columns goes from two rows to one; 256 times a float is no byte."""
+    network = THREE.with_formats(formats)
+    names = tuple(dict.fromkeys(str(fmt) for _, fmt in network.coded_used))
+    p = replace(few_lanes(lanes, engine_lanes=2), formats=names, factor_width=8)
+    state = weakened(random_state(network, 4))
+    only(state, ((1, 4), (0, 2, 9), (5,)))
+    outcome = check_training(network, 8, Other(p, memory_bytes=1 << 21), state=state, steps=2)
+    assert outcome.comparison.values and outcome.comparison.mismatches == {}
 
 
 def test_job_of_coded_formats_names_them_in_its_command(tmp_path, capsys):

@@ -16,7 +16,7 @@ from trainwright.onchip import prior
 from trainwright.onchip.layout import LANES, make_layout, state_rows
 from trainwright.onchip.optimiser import IntegerSGD
 from trainwright.onchip.prior import kept_columns, make_pulls
-from trainwright.onchip.schedule import Entry
+from trainwright.onchip.schedule import RATE, RATE_SHIFT, Entry
 from trainwright.onchip.state import ChipState, UpdateStep
 from trainwright.onchip.update import (
     GRADIENT,
@@ -110,7 +110,7 @@ def test_onchip_update_step_is_the_equations_element_by_element(optimiser, size)
 
 def test_gradients_beyond_18_bits_say_no_more_than_saturated_ones():
     moments = np.tile(np.arange(-128, 128).reshape(-1, LANES), (2, 1))
-    part = PartUpdate(8, 0, 0, left=False, right=False)
+    part = PartUpdate(8, left=False, right=False)
     for byte in (0, 255):
         random = np.full(moments.shape, byte)
         for gradient in (131071, 1 << 20, -131072, -(1 << 20)):
@@ -120,7 +120,10 @@ def test_gradients_beyond_18_bits_say_no_more_than_saturated_ones():
             for step in body.steps:  # as a gradient with its pull, wider than a word
                 if getattr(step, "stream", "") == GRADIENT:
                     step.low, step.high = -(1 << 20), 1 << 20
-            following = evaluate(body, rows, random=(random, random)).rows[MOMENT]
+            following = evaluate(
+                body, rows, random=(random, random), constants=(1,), shifts=(0,),
+                registers={RATE.number: 0, RATE_SHIFT.number: 0},
+            ).rows[MOMENT]  # fmt: skip
             assert (following == (127 if gradient > 0 else -128)).all()
 
 
@@ -195,7 +198,7 @@ def pull_of(layout, weights, pulls, exponents):
     low_bits = 15
 
     def kernel(k):
-        pull, _ = pulls_of(k, PartUpdate(8, 0, 0), k.read("weight"))
+        pull, _ = pulls_of(k, PartUpdate(8), k.read("weight"))
         k.write("low", pull & ((1 << low_bits) - 1))
         k.write("high", pull >> low_bits)
 

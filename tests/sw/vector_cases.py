@@ -14,9 +14,10 @@ from trainwright.onchip import update
 from trainwright.onchip.layout import LANES, make_layout
 from trainwright.onchip.prior import column_costs, make_pulls, pull_words, sums_of_squares
 from trainwright.onchip.samples import target_rows
-from trainwright.onchip.schedule import Entry
+from trainwright.onchip.schedule import RATE, RATE_SHIFT, Entry
 from trainwright.onchip.state import ChipState, UpdateStep
 from trainwright.onchip.update import BIAS_RATE_SHIFT, SIDES, PartUpdate
+from trainwright.program.exponents import Scalar, ScalarKind
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright.program.vector import (
     CODE_WORDS,
@@ -82,6 +83,12 @@ def codes_of(code) -> list[Code]:
     return [Code(first=n, instructions=code[n : n + split]) for n in range(0, len(code), split)]
 
 
+def rates_kernel(k, entry):
+    """Put an entry's rate and shift into registers of every thread."""
+    k.keep(RATE, k.constant(entry.rate))
+    k.keep(RATE_SHIFT, k.constant(entry.rate_shift))
+
+
 class UpdateCase:
     """A state of ``digits`` in the middle of a run, and its next step."""
 
@@ -118,7 +125,11 @@ class UpdateCase:
 
     def passes(self, rows: Rows):
         """Return descriptors of the update, and the first rows of state and factors."""
-        layout, descriptors = self.layout, []
+        layout, rates = self.layout, lower(rates_kernel, entry=self.entry)
+        descriptors = [
+            *codes_of(rates.instructions),
+            rates.vector({}, outer=1, inner=THREADS, tensor="rate"),
+        ]
         words = np.zeros((layout.rows, LANES), np.int64)
         for part, gradient in zip(layout.parts, self.gradients, strict=True):
             words.ravel()[part.places] = gradient.ravel()
@@ -134,17 +145,16 @@ class UpdateCase:
             for name, words in (("c", self.coefficients), ("s", self.shifts)):
                 place[name] = rows.put(np.repeat(words[left][:, None], LANES, axis=1))
                 place[f"{name}r"] = rows.put(words[right][None])
-            shift = self.entry.rate_shift + BIAS_RATE_SHIFT * (part.index < 0)
             moved = int(self.exponents[number] - self.old[number])
-            what = PartUpdate(
-                part.hidden,
-                self.entry.rate,
-                shift,
-                moved,
-                left=self.entry.weight > 0,
-                right=self.entry.weight > 0,
+            lowered = PartUpdate(
+                part.hidden, BIAS_RATE_SHIFT * (part.index < 0),
+                left=self.entry.weight > 0, right=self.entry.weight > 0,
+            ).lowered()  # fmt: skip
+            # Slot 0 always holds 0, so that a scalar is its offset.
+            scalars = (
+                Scalar(ScalarKind.POWER, update.MOVED_CONSTANT, offset=-moved),
+                Scalar(ScalarKind.SHIFT, update.MOVED_SHIFT, offset=moved),
             )
-            lowered = what.lowered()
 
             def of(base, row=part.row, per=part.rows // outer):
                 return Stream(base + row, per, 1)
@@ -159,7 +169,7 @@ class UpdateCase:
             streams |= zip(chain(*SIDES), pulls, strict=True)
             d = lowered.vector(
                 streams, outer=outer, inner=part.rows // outer, key=part.row, tensor=part.name,
-                slot=number,
+                slot=number, scalars=scalars,
             )  # fmt: skip
             descriptors += [Code(first=3, instructions=lowered.instructions), replace(d, entry=3)]
         return descriptors, state, factors

@@ -108,7 +108,7 @@ def evaluate(
     rows: Mapping[str, Words] | None = None,
     *,
     count: int = 0,
-    registers: Mapping[int, Words] | None = None,
+    registers: Mapping[int, npt.ArrayLike] | None = None,
     random: Sequence[Words] = (),
     constants: Sequence[int] = (),
     shifts: Sequence[int] = (),
@@ -116,25 +116,28 @@ def evaluate(
 ) -> PassResult:
     """Evaluate a traced kernel on ``rows`` (n, lanes) of every stream that it reads.
 
-    ``count`` is n where the kernel reads no stream. ``registers`` are (THREADS, lanes) arrays that
-    earlier passes left, ``random`` the bytes of both random streams (n, lanes), ``constants`` and
-    ``shifts`` the numbers of the exponent file. Row n belongs to thread n mod THREADS.
+    ``count`` is n where the kernel reads no stream. ``registers`` are what earlier passes left, as
+    (THREADS, lanes) or what broadcasts to it, ``random`` the bytes of both random streams (n,
+    lanes), ``constants`` and ``shifts`` the numbers of the exponent file. Row n belongs to thread n
+    mod THREADS.
 
     Raises ``ValueError`` for rows with fractions or of other shapes, and for streams, registers or
     constants that are missing; ``KernelError`` for a word, register, constant or value beyond the
     range that the kernel states for it. With ``checks`` every other value is compared with the
     range that tracing derived for it, too.
     """
-    streams, held = whole_words(rows or {}), dict(registers or {})
+    streams = whole_words(rows or {})
     require_words(body, streams)
+    every = next(iter(streams.values())).shape if streams else (count or THREADS, body.lanes)
+    size, threads = every[0], (THREADS, *every[1:])
+    held = {n: np.broadcast_to(words, threads) for n, words in (registers or {}).items()}
     _require_given(body, held, constants, shifts)
-    size = len(next(iter(streams.values()))) if streams else count or THREADS
     work = _Evaluator(body, constants, shifts, checks)
     written: dict[str, list[Words]] = {}
     result = PassResult(registers=held)
     # Registers carry values from a thread's row to its next one, so a block has one row of each
-    # thread. Without registers all rows are independent.
-    block = THREADS if work.has_registers else size
+    # thread. Where no register changes all rows are independent.
+    block = THREADS if work.keeps_registers else size
     for start in range(0, size, block):
         span = slice(start, min(start + block, size))
         part = {name: words[span] for name, words in streams.items()}
@@ -184,7 +187,7 @@ def _require_given(
             raise ValueError(f"{v.line}: registers= lacks register {v.register.number}")
         if v.register:
             number = v.register.number
-            _require_range(v, np.asarray(registers[number]), f"register {number} with values")
+            _require_range(v, registers[number], f"register {number} with values")
         if isinstance(v.shift, GivenShift) and v.shift.number >= len(shifts):
             raise ValueError(f"{v.line}: shifts= lacks k.given_shift({v.shift.number})")
     for number, line in body.asked.items():
@@ -207,11 +210,7 @@ class _Evaluator:
         self, body: Body, constants: Sequence[int], shifts: Sequence[int], checks: bool
     ) -> None:
         self.body, self.constants, self.shifts, self.checks = body, constants, shifts, checks
-        values = [step for step in body.steps if isinstance(step, Value)]
-        effects = [step for step in body.steps if isinstance(step, Effect)]
-        self.has_registers = any(v.kind is Op.HELD for v in values) or any(
-            e.register for e in effects
-        )
+        self.keeps_registers = any(isinstance(s, Effect) and s.register for s in body.steps)
 
     def run(
         self, rows: Mapping[str, Words], random: Sequence[Words], count: int,
@@ -247,7 +246,7 @@ class _Evaluator:
             return rows[v.stream]
         if v.kind is Op.HELD:
             assert v.register
-            return registers[v.register.number][:count]
+            return registers[v.register.number][np.arange(count) % THREADS]
         if v.kind is Op.WHERE:
             assert v.a is not None and v.old is not None and v.condition is not None
             chosen = holds(v.condition.when, known[v.condition.value])

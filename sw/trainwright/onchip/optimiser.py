@@ -21,7 +21,7 @@ from trainwright.formats.rounding import half_up
 from trainwright.onchip import update
 from trainwright.onchip.choices import OPTIMISERS
 from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WIDEST, Words
-from trainwright.onchip.schedule import GREATEST_SHIFT, RATE_WIDTH, digits
+from trainwright.onchip.schedule import GREATEST_SHIFT, RATE_WIDTH, Entry, digits
 from trainwright.support.optimizer import ClosureOptimizer
 
 GRADIENT_WIDTH = 16
@@ -109,9 +109,9 @@ class IntegerSGD(ClosureOptimizer):
         shift = -rate_exponent
         if self._optimiser == "momentum":
             shift += state["exponent"] - hidden - exponent - update.DECAY_SHIFT
-        shift = min(max(shift, 0), GREATEST_SHIFT)
-        part = update.PartUpdate(hidden, rate, shift, exponent - before, left=False, right=False)
-        weights, moments = update.updated_rows(part, rows, random)
+        entry = Entry(rate, min(max(shift, 0), GREATEST_SHIFT))
+        part = update.PartUpdate(hidden, left=False, right=False)
+        weights, moments = update.updated_rows(part, rows, random, entry, exponent - before)
         state["weights"], state["moments"] = _like(weights, p), _like(moments, p)
         state["moment_exponent"] = exponent
         lost = not integers.any() and not grad.any()  # true zeros say nothing of the scale

@@ -45,7 +45,7 @@ from trainwright.kernels.tables import FRACTION
 from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, Kept, WeightLayout, Words
 from trainwright.onchip.schedule import RATE, RATE_SHIFT, WEIGHT_RAISE, Entry
 from trainwright.onchip.update import SIDES, weight_and_low
-from trainwright.program.vector import FACTOR_WIDTH, THREADS, Rounding
+from trainwright.program.vector import FACTOR_WIDTH, Rounding
 
 TOP_SHIFT = WEIGHT_WIDTH - 8
 """Bits of w below the 8 highest: sums are over squares of w / 2^TOP_SHIFT, rounded down."""
@@ -265,8 +265,8 @@ def make_pulls(layout: WeightLayout, sums: Words, costs: Words, entry: Entry) ->
     words = {LOW: sums & MOST_WORD, HIGH: sums >> LOW_WIDTH, OFFSET: offsets(layout)}
     words[COST] = layout.per_column(np.repeat(costs, 2).tolist())
     rows = {name: row[None] for name, row in words.items()}
-    held = {WEIGHT: entry.weight << WEIGHT_RAISE, WEIGHT_EXPONENT: entry.weight_exponent}
-    registers = {r.number: np.full((THREADS, layout.columns), v) for r, v in held.items()}
+    registers = {WEIGHT.number: entry.weight << WEIGHT_RAISE}
+    registers[WEIGHT_EXPONENT.number] = entry.weight_exponent
     renewed = evaluate(trace(renew_kernel, layout.columns), rows, registers=registers).rows
     return Pulls(renewed[COEFFICIENT][0], renewed[EXPONENT][0])
 
@@ -436,10 +436,7 @@ def kept_columns(layout: WeightLayout, sums: Words, kept: Kept, distance: int) -
         flags = every[bond.left.first :][None, :columns]
         rows = {LOW: left & MOST_WORD, HIGH: left >> LOW_WIDTH, KEPT: flags}
         held = {GATHERED_LOW: right & MOST_WORD, GATHERED_HIGH: right >> LOW_WIDTH, COUNTER: 0}
-        registers = {
-            register.number: np.broadcast_to(value, (THREADS, columns))
-            for register, value in held.items()
-        }
+        registers = {register.number: words for register, words in held.items()}
         body = trace(decide_kernel, columns, distance=distance)
         new = evaluate(body, rows, registers=registers).rows[FLAGS_OUT]
         remaining.append(np.flatnonzero(new[0] == 0))

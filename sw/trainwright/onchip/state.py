@@ -11,7 +11,7 @@ from trainwright.kernels.trace import WORD_WIDTH
 from trainwright.onchip import prior
 from trainwright.onchip import update as by
 from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WeightLayout, Words
-from trainwright.onchip.schedule import GREATEST_SHIFT, Entry
+from trainwright.onchip.schedule import Entry
 
 
 @dataclass(frozen=True)
@@ -80,22 +80,22 @@ class ChipState:
         streams = prior.pull_rows(layout, self.pulls, exponents) if is_pulled else {}
         streams |= {by.WEIGHT: self.weights, by.MOMENT: self.moments, by.GRADIENT: gradients}
         bits = by.random_rows(step.seed, step.number, range(layout.rows))
-        moved = (exponents - self.exponents).tolist()
-        by_part = rate_shifts(layout, step, exponents).tolist()
+        moved, momentum = (exponents - self.exponents).tolist(), step.optimiser == "momentum"
         # Evaluate parts of one kind together: most parts are of one kind, as exponents seldom move.
-        kinds: dict[by.PartUpdate, list[int]] = {}
+        kinds: dict[tuple[by.PartUpdate, int, int], list[int]] = {}
         for number, part in enumerate(layout.parts):
-            kind = by.PartUpdate(
-                part.hidden, step.entry.rate, by_part[number], moved[number],
-                left=is_pulled, right=is_pulled,
-            )  # fmt: skip
-            kinds.setdefault(kind, []).append(number)
+            kind = by.PartUpdate(part.hidden, by.BIAS_RATE_SHIFT * (part.index < 0),
+                                 left=is_pulled, right=is_pulled, momentum=momentum)  # fmt: skip
+            offset = momentum * (by.momentum_offset(part) - int(exponents[number]))
+            kinds.setdefault((kind, moved[number], offset), []).append(number)
         weights, moments = np.empty_like(self.weights), np.empty_like(self.moments)
-        for kind, numbers in kinds.items():
+        for (kind, by_exponent, offset), numbers in kinds.items():
             rows = np.isin(np.arange(len(layout.parts)), numbers)[layout.part_of_row]
             read = {name: words[rows] for name, words in streams.items()}
             random = [words[rows] for words in bits]
-            weights[rows], moments[rows] = by.updated_rows(kind, read, random)
+            weights[rows], moments[rows] = by.updated_rows(
+                kind, read, random, step.entry, by_exponent, offset
+            )
         self.weights, self.moments = weights, moments
 
     def quantised(self, columns: Sequence[Words] | None = None) -> list[Words]:
@@ -197,16 +197,3 @@ class ChipState:
         state.kept = layout.columns_marked(integers["kept"] > 0)
         state.compiled = state.kept
         return state
-
-
-def rate_shifts(layout: WeightLayout, step: UpdateStep, exponents: Words) -> Words:
-    """Return, by part, the right shift of products of moments and rate, at least 0.
-
-    ``exponents`` are those of the gradients.
-    """
-    parts = layout.parts
-    if step.optimiser == "momentum":
-        added = np.array([by.momentum_offset(part) for part in parts]) - exponents
-    else:
-        added = by.BIAS_RATE_SHIFT * np.array([part.index < 0 for part in parts])
-    return np.clip(step.entry.rate_shift + added, 0, GREATEST_SHIFT)

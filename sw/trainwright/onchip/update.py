@@ -33,7 +33,7 @@ from trainwright.formats.rounding import limits
 from trainwright.kernels import Body, Value, VectorPass, evaluate, lower, trace, where
 from trainwright.kernels.library import EVEN
 from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, WeightPart, Words
-from trainwright.onchip.schedule import RATE, RATE_SHIFT, SHIFT_WIDTH
+from trainwright.onchip.schedule import RATE, RATE_SHIFT, SHIFT_WIDTH, Entry
 from trainwright.program.exponents import MOST_POWER
 from trainwright.program.vector import Rounding
 
@@ -89,25 +89,16 @@ class PartUpdate:
 
     hidden: int
     """Bits of a weight below its factor."""
-    rate: int
-    rate_shift: int
-    moved: int = 0
-    """The gradient's exponent minus the moments'."""
+    rate_shift: int = 0
+    """Number to add to the shift of the entry's rate."""
     left: bool = True
     """Whether a rank prior pulls the columns of a bond on the left."""
     right: bool = True
     """Whether a rank prior pulls the columns of a bond on the right."""
     cuts: bool = False
     """Whether weights and moments become 0 in columns whose shift is under 0."""
-    resident: bool = False
-    """Whether the pass is the same in every step: the moved exponent comes from the exponent file,
-    as constant MOVED_CONSTANT and shift MOVED_SHIFT, and the rate from the registers of
-    ``onchip.schedule``; ``rate`` is unused then, and ``rate_shift`` is added to the register's."""
     momentum: bool = False
-    """Whether a resident pass adds constant RATE_CONSTANT to the rate's shift.
-
-    The exponent file gives the constant, in place of ``rate_shift``.
-    """
+    """Whether constant RATE_CONSTANT is added to the shift of the rate, not ``rate_shift``."""
 
     def lowered(self) -> VectorPass:
         """Compile the kernel; a machine of 16 lanes executes the pass for each row of the part."""
@@ -141,7 +132,7 @@ def values_kernel(k: Body, part: PartUpdate) -> None:
 
 def _updated(k: Body, part: PartUpdate, weight: Value, moment: Value) -> tuple[Value, Value]:
     """Return weight and moment after the update."""
-    moment = _moved(k, part, moment)
+    moment = _moved(k, moment)
 
     # The gradient, and the pull of the prior.
     pulls, cut = pulls_of(k, part, weight)
@@ -164,27 +155,29 @@ _traced = lru_cache(maxsize=256)(trace)
 
 
 def updated_rows(
-    part: PartUpdate, rows: Mapping[str, Words], random: Sequence[Words]
-) -> tuple[Words, Words]:
+    part: PartUpdate, rows: Mapping[str, Words], random: Sequence[Words], entry: Entry,
+    moved: int, offset: int = 0,
+) -> tuple[Words, Words]:  # fmt: skip
     """Return weights and moments after an update, in numpy; all are (rows, LANES).
 
     ``rows`` are WEIGHT, MOMENT, GRADIENT, and SIDES where the prior pulls; ``random`` are the bytes
-    of both random streams. Hardware may saturate gradients with their pull to 18 bits: beyond, a
-    moment is at its limit.
+    of both random streams. ``moved`` is the gradient's exponent minus the moments', ``offset`` what
+    momentum adds to the shift of the rate. Hardware may saturate gradients with their pull to 18
+    bits: beyond, a moment is at its limit.
     """
-    streams = evaluate(_traced(values_kernel, part=part), rows, random=random).rows
+    streams = evaluate(
+        _traced(values_kernel, part=part), rows, random=random,
+        registers={RATE.number: entry.rate, RATE_SHIFT.number: entry.rate_shift},
+        constants=(1 << min(max(-moved, 0), MOST_POWER), offset),
+        shifts=(min(max(moved, 0), MOST_MOVED),),
+    ).rows  # fmt: skip
     return streams[WEIGHT], streams[MOMENT]
 
 
-def _moved(k: Body, part: PartUpdate, moment: Value) -> Value:
+def _moved(k: Body, moment: Value) -> Value:
     """Bring a moment to the exponent of its gradient: half to even, or saturated."""
-    if part.resident:
-        scaled = moment * k.given(MOVED_CONSTANT, 1, 1 << MOST_POWER)
-        return scaled.rounded(k.given_shift(MOVED_SHIFT), EVEN).clip(MOMENT_WIDTH)
-    if not part.moved:
-        return moment
-    scaled = moment * (1 << min(max(-part.moved, 0), MOMENT_WIDTH))
-    return scaled.rounded(min(max(part.moved, 0), MOST_MOVED), EVEN).clip(MOMENT_WIDTH)
+    scaled = moment * k.given(MOVED_CONSTANT, 1, 1 << MOST_POWER)
+    return scaled.rounded(k.given_shift(MOVED_SHIFT), EVEN).clip(MOMENT_WIDTH)
 
 
 def pulls_of(k: Body, part: PartUpdate, weight: Value) -> tuple[Value | None, Value | None]:
@@ -202,8 +195,6 @@ def pulls_of(k: Body, part: PartUpdate, weight: Value) -> tuple[Value | None, Va
 
 def _rated(k: Body, part: PartUpdate, moment: Value) -> Value:
     """Return the step of the weights."""
-    if not part.resident:
-        return (moment * part.rate).rounded(part.rate_shift, Rounding.RANDOM_NEXT)
     rate, shift = k.held(RATE), k.held(RATE_SHIFT)
     if part.momentum:
         shift = (shift + k.given(RATE_CONSTANT, -(1 << 10), 1 << 10)).clip(SHIFT_WIDTH + 1)

@@ -222,7 +222,8 @@ def select_rows(layout: WeightLayout, kept: Kept) -> dict[int, Words]:
 
     Bonds whose columns lie as the programs have them need none. The rows are factors of products of
     rows: for each row of a program's line a row for each lane and row of the state's line, which
-    gather its words, then the same with both lines exchanged, which scatter them.
+    gather its words, times the power of two by which a coded factor is encoded, then the same with
+    both lines exchanged, which scatter words.
     """
     selecting, lanes = dict[int, Words](), layout.lanes
     for number, (bond, columns) in enumerate(zip(layout.bonds, kept, strict=True)):
@@ -231,7 +232,9 @@ def select_rows(layout: WeightLayout, kept: Kept) -> dict[int, Words]:
             continue
         gather = np.zeros((left * lanes, full * lanes), np.int64)
         gather[np.arange(len(columns)), list(columns)] = 1
-        tiles = (_tiles(matrix, lanes) for matrix in (gather, gather.T))
+        code = layout.parts[bond.left.part].code
+        matrices = gather * (code.times if code else 1), gather.T
+        tiles = (_tiles(matrix, lanes) for matrix in matrices)
         selecting[number] = np.concatenate([*tiles])
     return selecting
 
@@ -329,10 +332,10 @@ class ChipMemory:
         memory.add(FACTORS, (layout.rows, lanes), 1 + wide)
         memory.add(SCHEDULE, (row_of(COLUMNS, lanes), lanes), 2)
         memory.add(PRIOR, (PriorRows(layout).rows, lanes), 2)
-        if any(part.code for part in layout.parts):
+        if coded := any(part.code for part in layout.parts):
             memory.add(CODES, (lanes, lanes), 2)
         for number, select in select_rows(layout, kept).items():
-            memory.add(select_name(number), select.shape, 1)
+            memory.add(select_name(number), select.shape, 1 + coded)
         return cls(step, layout, memory.buffers, memory.top, kept)
 
     @property

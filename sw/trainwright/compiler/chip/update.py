@@ -44,9 +44,9 @@ class UpdateRule:
         """Return how a part is updated."""
         left, right = memory.prior_rows.sides_of(part)
         return by.PartUpdate(
-            hidden=part.hidden, rate=0, rate_shift=by.BIAS_RATE_SHIFT * (part.index < 0),
+            hidden=part.hidden, rate_shift=by.BIAS_RATE_SHIFT * (part.index < 0),
             left=self.pulled and left is not None, right=self.pulled and right is not None,
-            cuts=self.cut_rule is not None, resident=True, momentum=self.optimiser == "momentum",
+            cuts=self.cut_rule is not None, momentum=self.optimiser == "momentum",
         )  # fmt: skip
 
 
@@ -295,28 +295,17 @@ class _PartJob:
 
     def select(self) -> int:
         """Return the first of the rows that select the words left of a row, or all words."""
-        name = self.live.select or IDENTITY
+        name = self.live.select or (CODES if self.part.code else IDENTITY)
         return self.work.constant(name).start
 
     def _bring_together(self) -> None:
         """Gather the factor without its cut columns, and encode its words if it is coded."""
-        work, code = self.work, self.part.code
-        rounding: dict[str, Any] = code.fields(work.p.format_number(code.format)) if code else {}
-        # A product either gathers words or encodes them: both need two products, one after the
-        # other.
-        once = not (code and self.live.select)
-        select = work.constant(CODES).start if code and once else self.select()
-        lines = self.part.line_rows, self.live.line_rows
+        code, lines = self.part.code, (self.part.line_rows, self.live.line_rows)
+        rounding = code.fields(self.work.p.format_number(code.format)) if code else {}
         for first, place, count in self.live.runs(self.part.lanes):
             source, to = self.factors + first * self.per, self._left + place * self.left_per
-            count *= self.per // lines[0]
-            self.move(source, select, to, count, lines, f"{self.part.name} left",
-                      **rounding if once else {})  # fmt: skip
-        if not once:
-            gathered, codes = self._left, work.constant(CODES).start
-            self._left = self._rows(f"{self.part.name} words", self._used, Bank.IMAGES).start
-            work.products(gathered, codes, self._left, self._used,
-                          tensor=f"{self.part.name} words", **rounding)  # fmt: skip
+            self.move(source, self.select(), to, count * self.per // lines[0], lines,
+                      f"{self.part.name} left", **rounding)  # fmt: skip
 
     def move(
         self, source: int, select: int, to: int, count: int, lines: tuple[int, int], tensor: str,
