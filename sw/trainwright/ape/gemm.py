@@ -1,7 +1,6 @@
 """``gemm``: alpha op(A) op(B) + beta C in any of the types, batched, differentiable."""
 
 import math
-import warnings
 from numbers import Real
 from typing import Any
 
@@ -30,6 +29,7 @@ from trainwright.support.arguments import (
     require_kind,
     require_plain,
 )
+from trainwright.support.caution import warn_user
 from trainwright.support.graphs import library_call
 from trainwright.support.text import shown
 
@@ -75,10 +75,9 @@ def _warn_out_of_range(dtype: str, *operands: Tensor) -> None:
         size = operand.detach().abs()
         greatest = float(size.masked_fill(size.isnan(), 0).amax())
         if greatest > high or 0 < greatest < low:
-            warnings.warn(
+            warn_user(
                 f"an operand with values up to {greatest:.3g} is out of the range of {dtype!r}, "
-                f"{low:.3g} to {high:.3g}: the product is wrong; dtype='auto' takes any range",
-                stacklevel=4,
+                f"{low:.3g} to {high:.3g}: the product is wrong; dtype='auto' takes any range"
             )
             return
 

@@ -3,7 +3,6 @@
 The vector engine counts no saturation of results that keep the exponent of their operand.
 """
 
-import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -15,6 +14,7 @@ from trainwright.fixed.scale import ScaleRange, ScaleRanges
 from trainwright.functions.record import FunctionKernel, place_of, result_of
 from trainwright.kernels import Body, evaluate
 from trainwright.kernels.trace import trace, trace_groups
+from trainwright.support.caution import warn_user
 
 MOST_CUT = 0.01
 """Share of cut results above which a kernel is reported."""
@@ -65,12 +65,11 @@ def _warn(kernel: FunctionKernel, share: float, width: int, place: str) -> None:
     elif not kernel.keeps_exponent:
         exponent = f"the rule {rule}="
         remedy = "let the rule raise the exponent further, and shift the result right as far"
-    warnings.warn(
+    warn_user(
         f"{where}{kernel.text}: {share:.0%} of the results need more than "
         f"{width} bits at the exponent of {exponent}, and saturate {place}: {remedy} "
         f"(docs/guide/{guide})",
         LostTensorWarning,
-        stacklevel=4,
     )
 
 

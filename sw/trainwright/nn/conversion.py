@@ -1,7 +1,6 @@
 """The way from torch's dense layers to tensor trains and back, with nothing dropped silently."""
 
 import logging
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy as shallow_copy
 from copy import deepcopy
@@ -17,6 +16,7 @@ from trainwright.nn.multihead import PROJECTIONS, TTMultiheadAttention
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 from trainwright.nn.untyped import named_modules, require_module
 from trainwright.support.arguments import flag, plain_sizes, require_kind
+from trainwright.support.caution import warn_user
 from trainwright.support.text import amount
 from trainwright.tt import TensorTrainError
 
@@ -347,10 +347,9 @@ def add_hooks(outer: torch.nn.Module, inner: torch.nn.Module) -> None:
     backward, is_full = list(held["_backward_hooks"].values()), held["_is_full_backward_hook"]
     if backward and vars(inner)["_is_full_backward_hook"] not in (None, is_full):
         names = ", ".join(getattr(hook, "__name__", type(hook).__name__) for hook in backward)
-        warnings.warn(
+        warn_user(
             f"to_torch leaves out backward hooks of {type(outer).__name__}: {names}, as the module "
-            "inside has others: register all by register_full_backward_hook",
-            stacklevel=3,
+            "inside has others: register all by register_full_backward_hook"
         )
         return
     for hook in backward:
@@ -536,7 +535,7 @@ def from_torch(
     attached.trainwright_summary = summary
     _LOG.info("%s", summary)
     if not summary.converted:
-        warnings.warn(f"from_torch converted no layer:\n{summary}", stacklevel=2)
+        warn_user(f"from_torch converted no layer:\n{summary}")
     return result
 
 
@@ -790,9 +789,8 @@ def _tied(name: str, own: torch.nn.Parameter, first: torch.nn.Parameter) -> torc
     if torch.equal(own, first):
         return first
     # The row of padding of an embedding is 0 whatever its factors say.
-    warnings.warn(
+    warn_user(
         f"to_torch: layer {name or '(model)'!r} shares its factors with another, but has "
-        "other values (by padding_idx or numbers): its dense weight is one of its own",
-        stacklevel=3,
+        "other values (by padding_idx or numbers): its dense weight is one of its own"
     )
     return own

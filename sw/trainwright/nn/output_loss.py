@@ -1,6 +1,5 @@
 """Measurement of what rounding takes of a layer's or a program's outputs."""
 
-import warnings
 from collections.abc import Callable
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from trainwright.fixed.health import LostTensorWarning
 from trainwright.network import NumberFormats, Widths
 from trainwright.nn.scales import LEAST_NONZERO, in_backward, largest
+from trainwright.support.caution import warn_user
 from trainwright.support.text import amount
 
 LOST_DEVIATION = 0.25
@@ -123,7 +123,7 @@ class OutputLoss:
         if message and not is_early:
             self._ended = True
             remedy = STANDARDISE if training else f"{FOLLOW}, or {STANDARDISE}"
-            warnings.warn(f"{name}: {message}: {remedy}", LostTensorWarning, stacklevel=2)
+            warn_user(f"{name}: {message}: {remedy}", LostTensorWarning)
 
 
 def drawn_every(samples: int, dims: int) -> int:

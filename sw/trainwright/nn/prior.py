@@ -1,6 +1,5 @@
 """The rank priors of the trainer as terms of any loss, and the cutting of parameters."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import cache, wraps
 from typing import Any
@@ -10,6 +9,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.optim.swa_utils import AveragedModel
 
 from trainwright.nn.untyped import node, traced
+from trainwright.support.caution import warn_user
 from trainwright.support.text import amount
 from trainwright.train.choices import PRIOR_FORMS
 from trainwright.train.prior import prior_loss
@@ -87,10 +87,9 @@ def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
     _watch_averages()
     if parameter.device.type == "cpu" and parameter.is_shared():
         values.share_memory_()
-        warnings.warn(
+        warn_user(
             "ranks of factors in shared memory have changed, and other processes keep the factors "
-            "of before: start these processes after the change",
-            stacklevel=4,
+            "of before: start these processes after the change"
         )
     other = torch.float64 if values.dtype is not torch.float64 else torch.float32
     parameter.grad = None

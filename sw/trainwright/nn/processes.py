@@ -1,11 +1,11 @@
 """Warn where the processes of a data-parallel run round with exponents of their own."""
 
-import warnings
 from typing import Any
 
 import torch
 
 from trainwright.nn.untyped import named_modules
+from trainwright.support.caution import warn_user
 
 _warned: list[str] = []
 """Name of the layer that this process was warned of: at most one."""
@@ -30,12 +30,11 @@ def warn_of_own_exponents(layer: torch.nn.Module, name: str = "", *, compiled: b
     copied = (
         "" if compiled else "wrap the model in DistributedDataParallel(broadcast_buffers=True), "
     )
-    warnings.warn(
+    warn_user(
         f"{name}: each process of torch.distributed chooses the exponents of its layers by its own "
         f"samples, so that processes round differently: {copied}freeze the exponents after "
         "a first step (model.eval(); gradients still flow), or train by torchrun with `trainwright "
-        "train --micro-batches N`, whose bits do not depend on the processes",
-        stacklevel=2,
+        "train --micro-batches N`, whose bits do not depend on the processes"
     )
 
 

@@ -1,6 +1,5 @@
 """Exponents of a layer's inputs, outputs and factors: buffers that follow the values."""
 
-import warnings
 from math import frexp, prod
 from typing import Generic, TypeVar
 
@@ -29,6 +28,7 @@ from trainwright.fixed.scale import (
 from trainwright.formats import Format
 from trainwright.nn.straight_through import LEAST, rounded, scaled, straight_through
 from trainwright.nn.untyped import transforming
+from trainwright.support.caution import warn_user
 from trainwright.support.text import amount
 from trainwright.train.connect import clip
 from trainwright.train.pretrained import quantisation
@@ -224,7 +224,7 @@ class _Quantiser(torch.nn.Module):
         """Warn where many of the latest passes lost most of ``values``, which are not all 0."""
         loss = self._loss(values, counted)
         for message in self._health.record(name, counted.exponent, loss):
-            warnings.warn(message, LostTensorWarning, stacklevel=2)
+            warn_user(message, LostTensorWarning)
 
     def _are_zeros(self, name: str, values: torch.Tensor, exponent: int) -> bool:
         """Return whether all ``values`` are 0; warn if they were in each of the latest passes.
@@ -237,7 +237,7 @@ class _Quantiser(torch.nn.Module):
         self._zero_passes += values.numel() > 0
         if self._zero_passes == WATCHED and values.numel():
             for message in self._health.record(name, exponent, ZEROS, steps=WATCHED):
-                warnings.warn(message, LostTensorWarning, stacklevel=3)
+                warn_user(message, LostTensorWarning)
         return True
 
     def watch_frozen(self, values: torch.Tensor, exponent: int, name: str = "") -> None:
@@ -251,7 +251,7 @@ class _Quantiser(torch.nn.Module):
             loss = clipped if is_large else None
         name = name or f"{self.place} of {self.owner}"
         for message in self._health.at_once(name, exponent, loss):
-            warnings.warn(message, LostTensorWarning, stacklevel=2)
+            warn_user(message, LostTensorWarning)
 
     def _clipped(self, values: torch.Tensor, exponent: int, *, times: int = 1) -> LossReason | None:
         """Describe the values beyond ``times`` times the greatest word; None without any."""
@@ -341,7 +341,7 @@ class InputQuantiser(_Quantiser):
     def _warn_once(self, kind: str, message: str) -> None:
         if kind not in self._reported:
             self._reported.add(kind)
-            warnings.warn(message, LostTensorWarning, stacklevel=3)
+            warn_user(message, LostTensorWarning)
 
     def _held(self, values: torch.Tensor, exponent: int) -> torch.Tensor:
         return rounded(values, exponent, self.fmt, underflow=self.underflow)
@@ -551,7 +551,7 @@ class GradientColumns:
                 "bring targets to one scale, such as by (y - mean) / deviation of each column, or "
                 "give them layers of their own"
             )
-            warnings.warn(message, LostTensorWarning, stacklevel=2)
+            warn_user(message, LostTensorWarning)
 
 
 BIAS_SHARE = 0.25

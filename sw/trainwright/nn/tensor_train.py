@@ -1,7 +1,6 @@
 """The matrix of a layer as a tensor train: factors, their numbers, ranks and prior."""
 
 import json
-import warnings
 from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import pairwise
 from math import isfinite, prod
@@ -47,6 +46,7 @@ from trainwright.nn.untyped import (
     without_batch_dim,
 )
 from trainwright.support.arguments import flag, is_real_type, is_size, plain, require_kind
+from trainwright.support.caution import warn_user
 from trainwright.support.text import amount
 from trainwright.train.choices import PRIOR_FORMS
 from trainwright.train.connect import held_range
@@ -488,12 +488,11 @@ class TensorTrain(torch.nn.Module):
         trains = self.training and any(factor.requires_grad for factor in self.all_factors)
         if len(zeros) > 1 and trains and not self._zeros_named:
             self._zeros_named = True
-            warnings.warn(
+            warn_user(
                 f"{name}: factors {', '.join(map(str, zeros))} are all zeros, and so is the "
                 "gradient of each factor, which is a product with the others: to begin with a "
                 "weight of zeros set one factor to 0, else call reset_parameters()",
                 LostTensorWarning,
-                stacklevel=2,
             )
 
     def exact(self, x: torch.Tensor) -> torch.Tensor:
@@ -679,7 +678,7 @@ class TensorTrain(torch.nn.Module):
         if self.bias is None or self.is_float:
             return
         if message := lost_bias(self.bias, weight, Fixed(self.widths.bias)):
-            warnings.warn(f"{name}: {message}", LostTensorWarning, stacklevel=3)
+            warn_user(f"{name}: {message}", LostTensorWarning)
 
     @torch.no_grad()
     def set_factors(
@@ -803,10 +802,9 @@ class TensorTrain(torch.nn.Module):
         try:
             loaded = _object_in(entry)
         except ValueError:
-            warnings.warn(
+            warn_user(
                 f"{PROGRAM_EXPONENTS} of a {type(self).__name__} were changed, such as by the mean "
-                "of several state_dicts: the next training step chooses exponents anew",
-                stacklevel=2,
+                "of several state_dicts: the next training step chooses exponents anew"
             )
         for name in {*self.program_exponents, *loaded}:
             exponents = self.program_exponents.setdefault(name, {})
@@ -833,10 +831,9 @@ class TensorTrain(torch.nn.Module):
         }
         given = [name for name in state_dict if name.startswith(prefix + QUANTISE)]
         if not own and given:
-            warnings.warn(
+            warn_user(
                 f"a state_dict of layers that round was loaded into a {type(self).__name__} in "
-                "float32, which computes with unrounded factors",
-                stacklevel=2,
+                "float32, which computes with unrounded factors"
             )
             for name in given:
                 del state_dict[name]
@@ -856,10 +853,9 @@ class TensorTrain(torch.nn.Module):
                    if before.get(kind, fmt) not in (fmt, names[kind])]  # fmt: skip
         if not changed:
             return
-        warnings.warn(
+        warn_user(
             f"a state_dict was loaded into layers of other numbers ({', '.join(changed)}): they "
-            "choose exponents anew",
-            stacklevel=2,
+            "choose exponents anew"
         )
         # Quantisers of zeros are not calibrated: the next batch does.
         for name, value in state_dict.items():

@@ -1,7 +1,6 @@
 """``trainwright.compile``: a module whose tensor-train layers run on the accelerator."""
 
 import functools
-import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from inspect import isfunction, ismethod
@@ -45,6 +44,7 @@ from trainwright.offload.trace import (
 from trainwright.offload.values import ordinary
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.arguments import plain, require_kind
+from trainwright.support.caution import warn_user
 from trainwright.support.text import shown
 
 _pytree_of: Any = _pytree  # its functions have no types
@@ -556,7 +556,7 @@ def _warn(
         message = f"each layer of {name} is a program of its own: {report.why_alone}"
     else:
         return
-    warnings.warn(message, stacklevel=3)
+    warn_user(message)
 
 
 def _set_formats(layers: list[TensorTrain], formats: object) -> None:

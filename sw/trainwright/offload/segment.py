@@ -1,6 +1,5 @@
 """Run tensor-train layers that follow one another as the programs of one training step."""
 
-import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -43,6 +42,7 @@ from trainwright.nn.straight_through import scaled
 from trainwright.offload.machine import AcceleratorHandle
 from trainwright.offload.padding import Padding, without_unused_rows
 from trainwright.offload.stretch import ProgramLayer, Stretch, options_of
+from trainwright.support.caution import warn_user
 from trainwright.train.connect import quantised_model
 
 Given = ParamSpec("Given")
@@ -570,7 +570,7 @@ class Segment:
             allowed = self.scales.ranges.of_tensor(s)
             loss = loss_in_evaluation(s, allowed) if s.total else None
             for message in self._health.at_once(name, s.exponent, loss):
-                warnings.warn(self.named(message), LostTensorWarning, stacklevel=2)
+                warn_user(self.named(message), LostTensorWarning)
 
     def _is_astray(self, statistics: Mapping[str, TensorStatistics]) -> bool:
         return any(map(self.scales.is_astray, statistics.values()))
@@ -596,7 +596,7 @@ class Segment:
         for name, exponent in wanted.exponents.items():
             own[name] = max(own.get(name, exponent), exponent) if name in step.moved else exponent
         for message in self._health.observe(statistics):
-            warnings.warn(self.named(message), LostTensorWarning, stacklevel=2)
+            warn_user(self.named(message), LostTensorWarning)
         for name, s in statistics.items():
             if s.is_lost and s.total:
                 step.lost.add(name)

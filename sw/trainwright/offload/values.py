@@ -1,6 +1,5 @@
 """Values inside of a running program: tensors that the accelerator has and torch does not."""
 
-import warnings
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from trainwright.offload.trace import (
     operation_at,
     operation_of,
 )
+from trainwright.support.caution import warn_user
 
 _tensor: Any = torch.Tensor
 _pytree_of: Any = _pytree  # its functions have no types
@@ -335,12 +335,11 @@ class Route:
         """Warn if the epsilon of torch's LayerNorm of ``x`` counts: programs add none."""
         variance = float(x.var(-1, correction=0).median())
         if 0 < variance < 10 * epsilon:  # torch's results would be 5 % smaller, or more
-            warnings.warn(
+            warn_user(
                 f"{', '.join(self.region.stretch.names)}: a LayerNorm of a program adds no "
                 f"epsilon, and its values have variances near {variance:.1g}, next to which the "
                 f"epsilon of {epsilon:g} counts: scale the values, give eps=0 for the same results "
-                "in torch, or give the norm a scale, so that torch computes it",
-                stacklevel=2,
+                "in torch, or give the norm a scale, so that torch computes it"
             )
 
     def begins_with(self, layer: TensorTrain) -> bool:

@@ -1,7 +1,6 @@
 """The training loop: forward, loss, backward, update, scales, ranks."""
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -15,6 +14,7 @@ from trainwright.driver.tokens import TokenCounts
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.onchip.choices import no_label
 from trainwright.onchip.samples import label_words
+from trainwright.support.caution import warn_user
 from trainwright.train.batches import (
     ImageQuantiser,
     batch_indices,
@@ -129,7 +129,7 @@ class Trainer:
             *self._health.observe(done.statistics),
             *self._health.observe(done.observed, steps=count),
         ):
-            warnings.warn(message, LostTensorWarning, stacklevel=2)
+            warn_user(message, LostTensorWarning)
         follows = state.settings.scales == "automatic"
         moved = done.moved + (scales.update(done.statistics) if follows else 0)
         record = self._record(done, count, rates, moved)

@@ -4,13 +4,13 @@ import ctypes
 import hashlib
 import json
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from trainwright.support.arguments import require_unrecorded
+from trainwright.support.caution import warn_user
 from trainwright.support.errors import FileError
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, Tool, ToolError, compiler, processor
@@ -61,7 +61,7 @@ def _loaded(source: Path, options: tuple[str, ...]) -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(str(build(source, tool, options)))
     except (ToolError, FileError, OSError) as error:
-        warnings.warn(f"running without native kernels: {error}", RuntimeWarning, stacklevel=3)
+        warn_user(f"running without native kernels: {error}", RuntimeWarning)
         return None
 
 
