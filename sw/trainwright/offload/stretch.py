@@ -161,7 +161,7 @@ class Stretch:
         sizes = shapes((given, *self.wiring), network_layers)
         outputs = min(prod(sizes[end.value]) for end in self.ends)
         return Network(
-            "compiled", network_layers, min(CLASSES, outputs), padded, padded,
+            "the model", network_layers, min(CLASSES, outputs), padded, padded,
             widths=numbers.widths, coded=numbers.coded, underflow=numbers.underflow,
             wiring=() if straight else (given, *self.wiring),
             results=tuple(end.value for end in self.ends) if len(self.ends) > 1 else (),
