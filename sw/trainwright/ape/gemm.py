@@ -30,7 +30,7 @@ from trainwright.support.arguments import (
     require_plain,
 )
 from trainwright.support.caution import warn_user
-from trainwright.support.graphs import library_call
+from trainwright.support.graphs import library_call, with_own_settings
 from trainwright.support.text import shown
 
 DEFAULT_ADAPTER = Adapter()
@@ -101,6 +101,7 @@ class _Product(torch.autograd.Function):
         return multiply(a, b, *how)
 
     @staticmethod
+    @with_own_settings
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # pyright: ignore
         a, b = ctx.saved_tensors
         to_a, to_b = ctx.needs_input_grad[:2]

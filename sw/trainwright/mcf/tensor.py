@@ -12,7 +12,7 @@ from trainwright.mcf.errorfree import PRECISION
 from trainwright.mcf.expansion import distilled, finished, padded, terms_of
 from trainwright.mcf.protocol import call, call_below, on_lead
 from trainwright.support.arguments import flag, is_size, plain, require_dense, require_plain
-from trainwright.support.graphs import library_call, skipped_by_dynamo
+from trainwright.support.graphs import library_maker, skipped_by_dynamo
 
 _OUTSIDE_GRAPHS = skipped_by_dynamo(
     "numbers of several components have no graph: operators compute all components in Python"
@@ -144,7 +144,7 @@ def shape_of(x: Tensor) -> tuple[int, ...]:
     return tuple(x._components.shape[:-1] if isinstance(x, MCTensor) else x.shape)
 
 
-@library_call
+@library_maker
 def tensor(
     data: Any,
     *,

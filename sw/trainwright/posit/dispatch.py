@@ -61,6 +61,7 @@ _MASKED = {operator(name) for name in ("add.Tensor", "add_.Tensor", "baddbmm")}
 """Operators that attention calls with float masks: 0, and -inf or the least number."""
 
 
+_without_autocast: Any = vars(torch._C)["_DisableAutocast"]  # torch's stubs lack it
 _OUTSIDE_GRAPHS = skipped_by_dynamo("posits have no graph: operators compute codes in Python")
 
 
@@ -111,7 +112,8 @@ class GridTensor(Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run a function of torch unchanged, or its override; see ``overrides``."""
-        with torch._C.DisableTorchFunctionSubclass():
+        # Autocast would convert posits, whose type is the carrier's, to floats of 16 bits.
+        with torch._C.DisableTorchFunctionSubclass(), _without_autocast():
             call: Any = OVERRIDES.get(func, func)
             args, kwargs = _rounded(args, kwargs or {})
             return call(*args, **kwargs)

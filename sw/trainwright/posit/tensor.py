@@ -12,7 +12,7 @@ from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators.registry import number
 from trainwright.posit.rounding import codes_of, decode, round_to
 from trainwright.support.arguments import plain, require_plain
-from trainwright.support.graphs import library_call, stacked_by_loaders
+from trainwright.support.graphs import library_call, library_maker, stacked_by_loaders
 
 
 class PositTensor(GridTensor):
@@ -25,7 +25,7 @@ class PositTensor(GridTensor):
     """
 
     @staticmethod
-    @library_call
+    @library_maker
     def __new__(cls, data: Any, fmt: PositFormat, *, requires_grad: bool = False) -> "PositTensor":
         """Round ``data``: a tensor of real numbers, or numbers in nested sequences.
 

@@ -7,6 +7,7 @@ import torch
 
 from trainwright.precision.formats import PrecisionFormat, digits_of, get_format
 from trainwright.precision.simulate import checked
+from trainwright.support.graphs import library_call
 
 _TABLE = 1 << 24
 """Most products that are kept at once."""
@@ -82,6 +83,7 @@ def _dot(x: torch.Tensor, y: torch.Tensor, f: PrecisionFormat) -> tuple[torch.Te
     return left.unsqueeze(-2), right.unsqueeze(-1)
 
 
+@library_call
 def dot_rounded(
     x: torch.Tensor, y: torch.Tensor, format: str | PrecisionFormat = "fp16"
 ) -> torch.Tensor:
@@ -90,6 +92,7 @@ def dot_rounded(
     return matmul_rounded(*_dot(x, y, f), f)[..., 0, 0]
 
 
+@library_call
 def dot_mixed(
     x: torch.Tensor,
     y: torch.Tensor,

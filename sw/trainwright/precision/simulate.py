@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 
 from trainwright.precision.formats import PrecisionError, PrecisionFormat, get_format
+from trainwright.support.graphs import library_call
 
 OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "add": torch.add,
@@ -27,6 +28,7 @@ def checked(name: str | PrecisionFormat) -> PrecisionFormat:
     return format
 
 
+@library_call
 def simulate(
     operation: str, x: torch.Tensor, y: torch.Tensor, format: str | PrecisionFormat = "fp16"
 ) -> torch.Tensor:
@@ -44,6 +46,7 @@ def simulate(
     return f.round(OPERATIONS[operation](*(t.to(f.carrier) for t in wide)))
 
 
+@library_call
 def sqrt(x: torch.Tensor, format: str | PrecisionFormat = "fp16") -> torch.Tensor:
     """Return the correctly rounded square root of ``x`` rounded to ``format``."""
     f = checked(format)

@@ -43,6 +43,7 @@ class BlockQR(HouseholderQR):
     """W where blocks were rounded with it."""
 
     @cached_property
+    @library_call
     def W(self) -> torch.Tensor:
         """Each block's W in the columns of its V: (..., m, n)."""
         if self.rounded_W is not None:

@@ -52,6 +52,7 @@ class PivotedQR:
     V: torch.Tensor
     beta: torch.Tensor
 
+    @library_call
     def rank(self, share: float) -> int:
         """Return the count of pivots before the first of at most ``share`` of the largest.
 
@@ -65,6 +66,7 @@ class PivotedQR:
         small = pivots <= share * pivots.max()
         return int(small.to(torch.int8).argmax()) if bool(small.any()) else len(pivots)
 
+    @library_call
     def apply(self, x: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
         """Return Q x or Q^T x for x (m, q), Q the full (m, m), in the type of R.
 
@@ -84,6 +86,7 @@ class PivotedQR:
         return x
 
     @cached_property
+    @library_call
     def Q(self) -> torch.Tensor:
         """Thin Q (m, k), computed at the first access."""
         m, k = self.V.shape

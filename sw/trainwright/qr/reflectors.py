@@ -29,7 +29,8 @@ def hh_vec(
     scaled = x * power_of_two(-shift, x.dtype).unsqueeze(-1)
     norm = torch.sqrt(ar.matmul(scaled.unsqueeze(-2), scaled.unsqueeze(-1))[..., 0, 0])
     head = scaled[..., 0]
-    sigma = torch.where(head < 0, 1.0, -1.0) * ar.round(norm)
+    length = ar.round(norm)
+    sigma = torch.where(head < 0, length, -length)
     first = ar.round(head - sigma)
     zero = top == 0
     divisor = torch.where(zero, 1.0, first)

@@ -13,6 +13,7 @@ from trainwright.qr.measure import least_norm, orthogonality, residual
 from trainwright.qr.precision import Precision
 from trainwright.support.arguments import flag, require_dense, require_kind, require_plain
 from trainwright.support.errors import UserError
+from trainwright.support.graphs import library_call
 from trainwright.support.text import amount
 
 
@@ -64,6 +65,7 @@ class QR(ABC):
     def _apply(self, x: torch.Tensor, *, transposed: bool, triangular: bool = False) -> None:
         """Compute x <- Q x or Q^T x in place with the reflectors' Q (m, m), ``x`` (..., m, q)."""
 
+    @library_call
     def apply(self, x: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
         """Return Q x, or Q^T x, without forming Q; Q is the full (m, m) and ``x`` (..., m, q).
 
@@ -86,16 +88,19 @@ class QR(ABC):
         return checked_finite(self.precision.storage.round(x), "Q", self.precision)
 
     @cached_property
+    @library_call
     def Q(self) -> torch.Tensor:
         """Thin Q (..., m, n), computed at the first access."""
         return self._columns(self.n)
 
     @cached_property
+    @library_call
     def Q_full(self) -> torch.Tensor:
         """Full Q (..., m, m), computed at the first access."""
         return self._columns(self.m)
 
     @property
+    @library_call
     def R_full(self) -> torch.Tensor:
         """Upper trapezoidal R (..., m, n)."""
         zeros = self.R.new_zeros(*self.R.shape[:-2], self.m - self.n, self.n)
@@ -119,6 +124,7 @@ class QR(ABC):
         return replace(bound, residual=bound.residual + relative * (2 + bound.orthogonality))
 
     @cached_property
+    @library_call
     def errors(self) -> Errors:
         """Measured errors of the thin factors, with their bounds."""
         a, q, r = (t.detach().to(torch.float64) for t in (self.a, self.Q, self.R))

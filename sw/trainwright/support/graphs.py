@@ -5,6 +5,7 @@ from functools import _lru_cache_wrapper, cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data._utils.collate import default_collate_fn_map
 
@@ -45,13 +46,44 @@ def skipped_by_dynamo(reason: str) -> Callable[[Callable[P, T]], Callable[P, T]]
     return decorated
 
 
-library_call = skipped_by_dynamo(
+def with_own_settings(function: Callable[P, T]) -> Callable[P, T]:
+    """Call a function of numbers whatever ``torch.autocast`` and default device are in force.
+
+    Autocast would multiply in 16 bits and leave error bounds behind; on a default device work
+    tensors would lie where no kernel reads them.
+    """
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not (_torch._C._is_any_autocast_enabled() or _has_default_device()):
+            return function(*args, **kwargs)
+        with _torch._C._DisableAutocast(), torch.device("cpu"):
+            return function(*args, **kwargs)
+
+    return called
+
+
+def _has_default_device() -> bool:
+    modes = range(_torch._C._len_torch_function_stack())
+    return any(isinstance(_torch._C._get_function_stack_at(n), DeviceContext) for n in modes)
+
+
+_OUTSIDE_GRAPHS = skipped_by_dynamo(
     "trainwright's number libraries have no graph: they compute in Python and in kernels"
 )
-"""Decorator of the public functions of the number libraries.
 
-Without it torch compiles each in dozens of parts between the calls of kernels: ``posit.encode``
-took over 100 s."""
+
+def library_call(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a public function of the number libraries that torch neither compiles nor alters.
+
+    Without this decorator torch compiles each in dozens of parts between the calls of kernels
+    (``posit.encode`` took over 100 s), and settings for networks change its results.
+    """
+    return _OUTSIDE_GRAPHS(with_own_settings(function))
+
+
+library_maker = _OUTSIDE_GRAPHS
+"""Decorator of public functions that make tensors of texts and numbers, on the default device."""
 
 
 def cached_constant(function: Callable[P, T]) -> "_lru_cache_wrapper[T]":
@@ -88,12 +120,18 @@ def stacked_by_loaders(kind: type[torch.Tensor]) -> None:
 def addresses(arguments: Iterable[Any]) -> list[Any]:
     """Replace tensors among the arguments of a native kernel by their addresses.
 
-    Raises ``RuntimeError`` while torch records operations, in torch.func, and for fake tensors: a
-    kernel that read their memory, which does not exist, would end the process.
+    Raises ``RuntimeError`` while torch records operations, in torch.func, and for fake tensors and
+    those of other devices: a kernel that read their memory, which does not exist here, would end
+    the process.
     """
     require_unrecorded()
     given = list(arguments)
     tensors = [each for each in given if isinstance(each, torch.Tensor)]
+    if away := [each.device for each in tensors if each.device.type != "cpu"]:
+        raise RuntimeError(
+            f"kernels of trainwright's number libraries run on the CPU, not on {away[0]}: set no "
+            "default device, or give tensors that all are on one"
+        )
     if any(type(each).__module__.startswith("torch._subclasses") for each in tensors):
         raise RuntimeError(
             "kernels of trainwright's number libraries cannot run on fake tensors, which have no "

@@ -4,13 +4,14 @@ import torch
 
 from trainwright.precision.rounding import scale_by_power
 from trainwright.support.arguments import is_real_type
-from trainwright.support.graphs import library_call
+from trainwright.support.graphs import library_call, with_own_settings
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.orthogonal import left_orthogonal
 from trainwright.tt.scaling import near_one, norm, quotient, widened
 from trainwright.tt.trains import Factors, TensorTrainError, check_factors
 
 
+@with_own_settings
 def to_matrix(factors: Factors, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """Return W (J, I) in ``dtype``, rows j_1 .. j_d and columns i_1 .. i_d in order.
 
