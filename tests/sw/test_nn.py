@@ -132,6 +132,7 @@ def test_ranks_as_a_number_a_list_and_auto():
         ({"outputs": (2, 16)}, "give outputs and inputs together"),
         ({"outputs": (2, 16), "inputs": (3, 16)}, "multiply to at least 64"),
         ({"order": 1}, "order must be"),
+        ({"order": 2**40}, "order is at most 16, not 1099511627776"),
         ({"numbers": "posit"}, "numbers must be"),
     ],
 )
@@ -146,6 +147,33 @@ def test_nn_size_that_cannot_be_is_one_error(sizes):
         tnn.TTLinear(*sizes)
     with pytest.raises(NetworkError, match="must be an integer of at least 1, not"):
         tnn.TTLinear(*sizes, outputs=(2, 16), inputs=(4, 16))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda size: tnn.TTLinear(size, 16),
+        lambda size: tnn.TTLinear((size, 1, 1), 16),
+        lambda size: tnn.TTEmbedding(size, 16),
+        lambda size: tnn.TTMultiheadAttention(size, 4),
+        *(
+            lambda size, name=name: tnn.TTConv2d(
+                **{"in_channels": 2, "out_channels": 2, "kernel_size": 1, name: size}
+            )
+            for name in ("in_channels", "out_channels", "kernel_size", "stride", "padding")
+        ),
+    ],
+)
+def test_nn_size_beyond_the_largest_is_one_error_that_names_it(make):
+    with pytest.raises(NetworkError, match="is at most 1,048,576, not 1099511627776: "):
+        make(2**40)
+
+
+def test_factor_sizes_of_many_factors_are_even_or_ask_for_a_lower_order():
+    assert factor_sizes(4096, 4096, order=8) == ((2, 4, *(2,) * 5, 16),) * 2
+    assert factor_sizes(2**20, 10, order=16)[0].count(2) == 14
+    with pytest.raises(NetworkError, match=r"order 16 leaves .* 4096 x 4096: give a lower order"):
+        factor_sizes(4096, 4096, order=16)
 
 
 @pytest.mark.parametrize(

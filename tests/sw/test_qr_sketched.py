@@ -120,6 +120,10 @@ def test_tsqr_over_ranks_names_parts_that_do_not_fit():
     assert all("NaN or infinite" in str(error) for error in _over(a, [8, 16], 8))
     with pytest.raises(QRError, match="leaf_rows must be at least the 3 columns, not 2"):
         tsqr_over_ranks(a, leaf_rows=2)
+    with pytest.raises(
+        ValueError, match=r"leaf_rows must be below 2\^63, not 1180591620717411303424"
+    ):
+        tsqr_over_ranks(a, leaf_rows=2**70)
     with pytest.raises(QRError, match="2 rows in all are fewer than the 3 columns"):
         tsqr_over_ranks(a[:2], leaf_rows=4)
     assert tsqr_over_ranks(a[:0, :0], leaf_rows=4).R.shape == (0, 0)

@@ -18,6 +18,7 @@ from trainwright.formats.base import KERNELS_MODULE
 from trainwright.functions.record import (
     AXES,
     LIBRARY,
+    MOST_SHIFT,
     STRAIGHT_THROUGH,
     Definition,
     Function,
@@ -179,12 +180,16 @@ def _check_options(
             f"{place}: the gradient of {name} must be a function or {STRAIGHT_THROUGH!r}, not "
             f"{shown(gradient)}"
         )
-    for option, kinds, least in (("whole_bits", int, -inf), ("gain", int | float, 0)):
+    reach = MOST_SHIFT + 1  # no shift goes further
+    for option, kinds, least, most in (
+        ("whole_bits", int, -reach, reach), ("gain", int | float, 0, inf),
+    ):  # fmt: skip
         value = options.get(option)
         if value is None or (option == "gain" and callable(value)):
             continue
-        if isinstance(value, bool) or not (isinstance(value, kinds) and least < value < inf):
-            what = "a number above 0" if option == "gain" else "a whole number"
+        if isinstance(value, bool) or not (isinstance(value, kinds) and least < value < most):
+            what = f"a whole number from {-MOST_SHIFT} to {MOST_SHIFT}"
+            what = "a number above 0" if option == "gain" else what
             raise FunctionError(f"{place}: {option} of {name} must be {what}, not {shown(value)}")
     for option, (check, what) in _CHECKS.items():
         value = options.get(option)

@@ -596,8 +596,7 @@ class Body:
         Values beyond ``width`` bits, at most ARGUMENT_WIDTH, saturate.
         """
         self.check_values(operand)
-        if not isinstance(fraction, int):
-            raise self.error(f"the bits below the point are a whole number, not {fraction!r}")
+        self._check_fraction(fraction)
         if width > ARGUMENT_WIDTH:
             raise self.error(f"scaled saturates to at most {ARGUMENT_WIDTH} bits, not {width}")
         if operand.kind is not Op.READ:
@@ -612,6 +611,14 @@ class Body:
         raised = operand * (1 << RAISED)
         return raised.rounded(shift, Rounding.EVEN).clip(width)
 
+    def _check_fraction(self, fraction: Any) -> None:
+        # A shift of 2^40 bits would take the memory of all machines.
+        if not is_size(fraction, -MOST_SHIFT) or fraction > MOST_SHIFT:
+            raise self.error(
+                f"the bits below the point are a whole number from {-MOST_SHIFT} to {MOST_SHIFT}, "
+                f"not {shown(fraction)}"
+            )
+
     def fixed(self, value: Value, fraction: int) -> Value:
         """Return a value in units of 2^-fraction in those of the result, rounded half to even.
 
@@ -620,6 +627,7 @@ class Body:
         self.check_values(value)
         if self.whole_bits is None:
             raise self.error("fixed is for results with whole_bits, whose exponent is constant")
+        self._check_fraction(fraction)
         shift = fraction - (self.bits - 1 - self.whole_bits)
         if shift >= 0:
             return value.rounded(shift, Rounding.EVEN)

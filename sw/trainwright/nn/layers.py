@@ -8,12 +8,13 @@ import torch
 
 from trainwright.functions import definition_of
 from trainwright.network import Layer, NetworkError
+from trainwright.network.layer import MOST_SIZE
 from trainwright.nn.shapes import image_sizes, kernel_sizes, likely
 from trainwright.nn.straight_through import straight_through
 from trainwright.nn.tensor_train import Device, Numbers, Rank, TensorTrain, require_reals
 from trainwright.nn.untyped import elsewhere, recording, require_features, traced
 from trainwright.support.arguments import is_size, plain, plain_sizes, takes_numpy_sizes
-from trainwright.support.text import amount
+from trainwright.support.text import amount, shown
 
 
 class Lacking:
@@ -114,6 +115,10 @@ def _pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int
     pair = tuple(value) if isinstance(value, Sequence) else (value, value)
     if len(pair) != 2 or not all(is_size(n, least) for n in pair):
         raise NetworkError(f"{name} must be one or two integers of at least {least}, not {value!r}")
+    if max(pair) > MOST_SIZE:
+        raise NetworkError(
+            f"{name} is at most {MOST_SIZE:,}, not {shown(value)}: give a smaller one"
+        )
     return pair[0], pair[1]
 
 

@@ -1,18 +1,24 @@
 """Factor shapes, padding and ranks chosen for a matrix."""
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import islice, pairwise, product
 from math import log, prod
 from typing import Any
 
 from trainwright.network import NetworkError, rank_bounds
+from trainwright.network.layer import MOST_FACTORS, MOST_SIZE
 from trainwright.support.arguments import is_size
+from trainwright.support.text import shown
 
 LAST = 16
 """Size of the last factor's outputs and inputs: the lanes of the largest accelerator."""
 START_RANK = 16
 """Greatest rank that ``"auto"`` starts with."""
 _LARGEST_PRIME = 7
+_MOST_PAIRS = 300_000
+"""Pairs of outputs and inputs to choose among, at most: two seconds."""
 
 
 def _primes(value: int) -> list[int]:
@@ -27,10 +33,14 @@ def _primes(value: int) -> list[int]:
 
 
 def require_sizes(**sizes: object) -> None:
-    """Raise ``NetworkError`` unless each is an integer of at least 1."""
+    """Raise ``NetworkError`` unless each is an integer of at least 1 and at most ``MOST_SIZE``."""
     for name, size in sizes.items():
         if not is_size(size):
             raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
+        if is_size(size, MOST_SIZE + 1):  # factors of larger sizes would be searched for hours
+            raise NetworkError(
+                f"{name} is at most {MOST_SIZE:,}, not {shown(size)}: make the layer smaller"
+            )
 
 
 def padded_size(size: int) -> int:
@@ -45,14 +55,31 @@ def padded_size(size: int) -> int:
     return blocks * LAST
 
 
-def _splits(value: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Yield every way to write ``value`` as an ordered product of ``parts`` factors."""
+def _products(value: int, parts: int, least: int = 1) -> Iterator[tuple[int, ...]]:
+    """Yield every way to write ``value`` as a product of ``parts`` factors, which ascend."""
     if parts == 1:
         yield (value,)
         return
-    for first in (n for n in range(1, value + 1) if value % n == 0):
-        for rest in _splits(value // first, parts - 1):
+    first = least
+    while first**parts <= value:
+        if value % first == 0:
+            for rest in _products(value // first, parts - 1, first):
+                yield (first, *rest)
+        first += 1
+
+
+def _arrangements(sizes: Counter[int]) -> Iterator[tuple[int, ...]]:
+    """Yield every order of ``sizes`` once, ascending."""
+    if not sizes:
+        yield ()
+    for first in sorted(sizes):
+        for rest in _arrangements(sizes - Counter([first])):
             yield (first, *rest)
+
+
+def _splits(value: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Yield the most even ways to write ``value`` as an ordered product, ascending."""
+    return merge(*(_arrangements(Counter(sizes)) for sizes in _most_even(_products(value, parts))))
 
 
 def _elements(outputs: Sequence[int], inputs: Sequence[int], rank: int) -> int:
@@ -111,19 +138,30 @@ def likely(rank: int | Sequence[int] | str, order: int | None) -> tuple[int, int
 def _best(
     outputs: Iterator[tuple[int, ...]], inputs: Iterator[tuple[int, ...]], rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the most even pair, and among equals the pair of fewest elements."""
-    every = list(inputs)
+    """Return the pair of fewest elements of the most even outputs and the most even inputs."""
+    outs, ins = _most_even(outputs), _most_even(inputs)
+    if (pairs := len(outs) * len(ins)) > _MOST_PAIRS:
+        raise NetworkError(
+            f"order {len(outs[0])} leaves {pairs:,} ways to factor a matrix {prod(outs[0])} x "
+            f"{prod(ins[0])}: give a lower order, or outputs and inputs"
+        )
+    return min(product(outs, ins), key=lambda sizes: _elements(*sizes, rank))
 
-    def cost(sizes: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[float, int]:
-        return _unevenness(sizes[0]) + _unevenness(sizes[1]), _elements(*sizes, rank)
 
-    return min(((outs, ins) for outs in outputs for ins in every), key=cost)
+def _most_even(sizes: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    kept = list(islice(sizes, _MOST_PAIRS + 1))
+    least = min(map(_unevenness, kept))
+    return [s for s in kept if _unevenness(s) == least]
 
 
 def _order(order: int | None, default: int) -> int:
     wanted = default if order is None else order
     if not is_size(wanted, 2):
         raise NetworkError(f"order must be an integer of at least 2, not {order!r}")
+    if wanted > MOST_FACTORS:
+        raise NetworkError(
+            f"order is at most {MOST_FACTORS}, not {shown(wanted)}: give a lower one"
+        )
     return wanted
 
 
@@ -158,6 +196,7 @@ def image_sizes(
             f"in_features must be an integer or (channels, rows, columns), not {image!r}"
         )
     channels, pixels = image[0], image[1] * image[2]
+    require_sizes(out_features=rows, in_features=channels * pixels)
     wanted = _order(order, default_order(padded_size(rows), channels * pixels))
     outputs = ((*sizes, LAST) for sizes in _splits(padded_size(rows) // LAST, wanted - 1))
     inputs = (

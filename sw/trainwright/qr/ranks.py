@@ -15,7 +15,7 @@ from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.result import QRError, check_real
 from trainwright.support.arguments import is_size, plain, require_kind
 from trainwright.support.graphs import library_call
-from trainwright.support.text import amount
+from trainwright.support.text import amount, shown
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ def tsqr_over_ranks(A: Tensor, *, leaf_rows: int, ranks: Ranks | None = None) ->
     ranks, a, n = default_ranks() if ranks is None else ranks, A.detach(), A.shape[1]
     if leaf_rows < max(n, 1):
         raise QRError(f"leaf_rows must be at least the {amount(n, 'column')}, not {leaf_rows}")
+    if leaf_rows >= 1 << 63:
+        raise ValueError(f"leaf_rows must be below 2^63, not {shown(leaf_rows)}")
     tops = a.abs().amax(0) if len(a) else a.new_zeros(n)
     facts = torch.tensor([*a.shape, leaf_rows, torch.finfo(a.dtype).bits])
     parts = ranks.gather([facts, tops])
