@@ -3,7 +3,7 @@
 import copy
 import math
 import pickle
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, Rounded, getcontext, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -68,6 +68,14 @@ def test_printing_tells_numbers_of_the_last_digit_apart():
     assert "..." in repr(mcf.tensor(torch.zeros(2000)))
     assert f"{mcf.tensor('0.1', nc=3):.20f}" == "0.10000000000000000000"
     assert "requires_grad" in repr(x.requires_grad_()) and "grad_fn" in repr(x * 2)
+
+
+@pytest.mark.parametrize("context", [getcontext(), Context(prec=5, traps=[Inexact, Rounded])])
+def test_printing_shows_all_digits_in_any_decimal_context(context):
+    third = mcf.tensor(Fraction(1, 3), nc=3, dtype=F64)
+    with localcontext(context):
+        printed = repr(third).removeprefix("MCTensor(").split(",")[0]
+    assert printed == "0." + "3" * 49, "159 binary digits need 49 decimal ones"
 
 
 MOVES = {

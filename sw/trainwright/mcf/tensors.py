@@ -2,7 +2,7 @@
 
 import copy
 import math
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import torch
@@ -207,7 +207,8 @@ _EDGE, _MOST = 3, 1000
 
 def _spelt(value: Decimal) -> str:
     """Write without trailing zeros, and without an exponent where that is short."""
-    value = value.normalize()
+    # Python's context would round to 28 digits, or to as few as its user sets.
+    value = value.normalize(Context(prec=len(value.as_tuple().digits), traps=[]))
     usual = value.is_finite() and -5 <= value.adjusted() < 16
     return format(value, "f") if usual else str(value).lower()
 
