@@ -378,6 +378,21 @@ def test_images_of_several_channels_are_exact(seed):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
 
 
+@pytest.mark.usefixtures("first_program")
+def test_gradient_of_an_image_in_external_memory_is_exact():
+    """The gradient is stored in slices as the layer has its axes, and read as pixels."""
+    layer = {"from": "x", "kernel": [3, 3], "padding": [1, 1]}
+    network = network_from_dict({
+        "classes": 2, "image": [8, 128], "inputs": [{"name": "x", "channels": 16}],
+        "layers": [{**layer, "outputs": [4, 4], "inputs": [9, 16], "ranks": [4]}],
+    })  # fmt: skip
+    parameters = AcceleratorParameters(scratchpad_rows=2048)
+    step = checked(network, 16, parameters, inputs=True)
+    outer = {outer.tensor: outer.view_of for outer in step.backward.lowered.outer.values()}
+    assert outer["dx"] == "l1.dx" and outer["l1.dx"] == ""
+    assert check_waits(step.backward.descriptors, parameters, step.memory_bytes)
+
+
 def test_gradients_through_strides_are_exact():
     """Zeros lie between the values of what windows are of."""
     windows = {"kernel": [3, 2], "padding": [1, 0], "stride": [2, 2]}

@@ -486,11 +486,12 @@ class Pieces:
     def view_outside(self, name: str, origin: str) -> None:
         """Note a view of a tensor in external memory: its readers load the rows of the origin."""
         (outer,), axes = self.given[origin], self.graph.tensors[name].axes
-        lanes = outer.layout.lanes
-        if outer.layout.padded or not set(lanes) <= set(axes):
+        lanes, digits = outer.layout.lanes, outer.piece.digits
+        in_order = tuple(a for a in self.graph.tensors[origin].axes if a not in lanes)
+        if outer.layout.padded or outer.layout.rows != in_order or not set(lanes) <= set(axes):
             raise CutError(f"{name} does not lie in the rows of {origin}")
         layout = Layout(tuple(a for a in axes if a not in lanes), lanes)
-        self.given[name] = (External.of(self.graph, name, layout, {}, self.p.lanes),)
+        self.given[name] = (External.of(self.graph, name, layout, {}, self.p.lanes, digits),)
         self.views[name] = origin
 
     def _copy_into(self, piece: Piece, source: Piece, ranges: Ranges) -> None:

@@ -428,6 +428,11 @@ class Tiler:
     def _store(self, choice: Choice, slice_: Ranges) -> None:
         name = choice.op.out
         pieces, layout = self.pieces, self.layouts.get(name)
+        if name in pieces.views and layout in (None, pieces.given[name][0].layout):
+            # Its origin was stored, and the view has the same rows.
+            view = replace(pieces.given[name][0], view_of=pieces.views[name])
+            pieces.outer.setdefault(view.name, view)
+            return
         for lanes, outside in self._stored_as(choice):
             mine = overlap(pieces.own_ranges(name, slice_), outside)
             if mine is None:
