@@ -8,7 +8,7 @@ import shlex
 import time
 import zlib
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -1319,3 +1319,31 @@ def test_heads_of_built_in_networks_have_few_outputs_without_a_class(name):
     network = load_network(name)
     for head in network.heads:
         assert np.prod(network.shapes[head]) < MOST_PADDED * network.classes_of(head)
+
+
+def test_parquet_names_and_row_numbers_are_those_of_csv(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    numbers, kinds = list(range(20)), ["ab"[n % 2] for n in range(20)]
+    names = ["Unnamed: 0", "Unnamed: 0", "gro\u0308sse", " label ", "note"]
+    columns = [pyarrow.array(cells) for cells in (numbers, numbers, numbers, kinds, kinds)]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, names), tmp_path / "t.parquet")
+    ours = load(tmp_path / "t.parquet").preparation
+    rows = [(str(n), str(n), str(n), kind, kind) for n, kind in zip(numbers, kinds, strict=True)]
+    assert ours == load(table(tmp_path / "t.csv", rows, ",".join(names))).preparation
+    assert ours["target"] == "label" and ours["columns"][0]["name"] == "gr\u00f6sse"
+
+
+def test_parquet_years_beyond_nanoseconds_and_datetimes_are_no_other_years(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    days = [datetime((1000, 2000, 3000, 9999)[n % 4], 1, 1) for n in range(20)]
+    rest = {"n": list(range(20)), "label": ["ab"[n % 2] for n in range(20)]}
+    path = tmp_path / "t.parquet"
+    old = pyarrow.table({"day": pyarrow.array(days, pyarrow.timestamp("ms")), **rest})
+    parquet.write_table(old, path, use_deprecated_int96_timestamps=True)
+    levels = load(path).preparation["columns"][0]["levels"]
+    assert levels == [f"{year}-01-01 00:00:00" for year in (1000, 2000, 3000, 9999)]
+    beyond = pyarrow.array([10**7] * 20, pyarrow.date32())
+    parquet.write_table(pyarrow.table({"day": beyond, **rest}), path)
+    assert "column 'day' cannot be read" in refused(path)

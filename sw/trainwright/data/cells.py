@@ -251,24 +251,30 @@ def _parquet(path: Path, content: bytes) -> Cells:
     import pyarrow.parquet  # pyright: ignore[reportMissingImports]
 
     try:
-        schema: Any = pyarrow.parquet.ParquetFile(io.BytesIO(content)).schema_arrow
-        names: list[str] = schema.names
+        # The old INT96 times are nanoseconds unless asked for otherwise, which wrap around: years
+        # before 1677 and after 2262 would be others.
+        file: Any = pyarrow.parquet.ParquetFile(
+            io.BytesIO(content), coerce_int96_timestamp_unit="us"
+        )
+        schema = file.schema_arrow
+        names: list[str] = [_as_in_csv(name) for name in schema.names]
         _head(path, names, "the file")
-        # pandas writes its index behind the columns, where the target is looked for: in a CSV file
-        # it is the first.
-        index = (schema.pandas_metadata or {}).get("index_columns", [])
-        names = sorted(names, key=lambda name: name not in index)
-        table: Any = pyarrow.parquet.read_table(io.BytesIO(content))
+        table: Any = file.read()  # by places: row numbers may have one name twice
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: not a sound Parquet file ({reason})") from None
+    # pandas writes its index behind the columns, where the target is looked for: in a CSV file it
+    # is the first.
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    order = sorted(range(len(names)), key=lambda n: schema.names[n] not in index)
     places = [f"row {n}" for n in range(1, table.num_rows + 1)]
     columns: list[tuple[str, list[str]]] = []
     unreadable: dict[str, str] = {}
-    for name in names:
+    for place in order:
+        name = names[place]
         try:
-            cells: list[Any] = table.column(name).to_pylist()
-        except ValueError as error:  # such as times with nanoseconds, which Python lacks
+            cells: list[Any] = table.column(place).to_pylist()
+        except (ValueError, OverflowError) as error:  # nanoseconds and years that Python lacks
             unreadable[name] = f"{path}: column {name!r} cannot be read ({error})"
             cells = [None] * table.num_rows
         for row, cell in enumerate(cells):
@@ -278,7 +284,7 @@ def _parquet(path: Path, content: bytes) -> Cells:
                     f"{type(cell).__name__}, neither number nor text"
                 )
                 break
-        narrow = _NARROW_FLOATS.get(str(table.schema.field(name).type), lambda cell: cell)
+        narrow = _NARROW_FLOATS.get(str(table.schema.field(place).type), lambda cell: cell)
         columns.append((name, ["" if cell is None else _as_in_csv(narrow(cell)) for cell in cells]))
     return _cells(path, columns, places, unreadable)
 
