@@ -5,7 +5,7 @@ from functools import partial
 
 from trainwright_boards.artix import ArtixTop, mmcm_settings
 from trainwright_boards.board import BLOCK, Board
-from trainwright_boards.export import SCRIPT
+from trainwright_boards.export import SCRIPT, TIMING
 from trainwright_boards.family import Family, places
 from trainwright_boards.job import SYNTH, TOP, Build, Steps
 from trainwright_boards.tools import BuildError
@@ -82,5 +82,5 @@ phys_opt_design
 route_design
 report_utilization -file utilisation.txt
 report_timing_summary -file timing.txt
-write_bitstream -force {Artix.bitstream}
+{TIMING}write_bitstream -force {Artix.bitstream}
 """

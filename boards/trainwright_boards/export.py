@@ -26,6 +26,18 @@ def constraints(board: ZynqBoard) -> str:
     return f"create_clock -period {period:.3f} -name clk [get_ports -quiet clk]\n"
 
 
+TIMING = """\
+foreach kind {setup hold} {
+  set slack [get_property SLACK [get_timing_paths -$kind]]
+  if {$slack < 0} {
+    error "timing is not met: the slack of $kind is $slack ns (timing.txt): take a slower clock"
+  }
+}
+"""
+"""Lines of a Vivado script that end it before a bitstream that its clock outruns: Vivado writes
+such a bitstream, and its exit status is 0."""
+
+
 def script(board: ZynqBoard) -> str:
     """Return the Vivado script that builds a bitstream with accelerator and processor."""
     cpu = board.processor
@@ -34,7 +46,12 @@ def script(board: ZynqBoard) -> str:
 # {board.title}: vivado -mode batch -source {SCRIPT}
 # AXI4 of the accelerator to the processor's memory, AXI4-Lite at 0x{cpu.registers_base:08X}.
 create_project trainwright vivado -part {board.part} -force
-set_property board_part [lindex [get_board_parts {board.board_part}] end] [current_project]
+set boards [get_board_parts -quiet {board.board_part}]
+if {{![llength $boards]}} {{
+  # without them the processor would be built without the settings of its memory
+  error "Vivado has no board files {board.board_part}: install them"
+}}
+set_property board_part [lindex $boards end] [current_project]
 add_files {VERILOG}
 create_bd_design system
 
@@ -71,11 +88,18 @@ assign_bd_address
 validate_bd_design
 make_wrapper -files [get_files system.bd] -top -import
 set_property top system_wrapper [current_fileset]
-launch_runs impl_1 -to_step write_bitstream -jobs 4
-wait_on_run impl_1
+proc finish {{args}} {{
+  launch_runs impl_1 {{*}}$args -jobs 4
+  wait_on_run impl_1
+  if {{[get_property PROGRESS [get_runs impl_1]] ne "100%"}} {{
+    error "impl_1 has failed: see vivado/trainwright.runs/impl_1/runme.log"
+  }}
+}}
+finish
 open_run impl_1
 report_utilization -file utilisation.txt
 report_timing_summary -file timing.txt
+{TIMING}finish -to_step write_bitstream
 """
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from trainwright.cli.core import Parser
 from trainwright.cli.errors import OptionError
 from trainwright.parameters import AcceleratorParameters
 from trainwright_boards import commands as cli
+from trainwright_boards.artix_tools import vivado_script
 from trainwright_boards.catalogue import BOARDS
 from trainwright_boards.catalogue.zynq import EXPORTS, PYNQ_Z2, ULTRA96_V2
 from trainwright_boards.export import constraints, export, script
@@ -87,18 +89,26 @@ def test_export_with_formats_is_of_an_accelerator_that_has_them(tmp_path, capsys
     assert len(set(fingerprints)) == 2
 
 
-def evaluated(text: str) -> list[list[str]]:
-    """Evaluate Tcl with every command of Vivado recorded, and return the calls.
+SOUND = {"get_board_parts": "a:1 a:2", "PROGRESS": "100%", "SLACK": "0.125"}
+"""Answers of a Vivado that has the board's files, and finishes in time."""
+
+
+def evaluated(
+    text: str, answers: Mapping[str, str] = SOUND, calls: list[list[str]] | None = None
+) -> list[list[str]]:
+    """Evaluate Tcl with every command of Vivado recorded in ``calls``, and return them.
 
     A parser of its own would accept what Tcl does not: unbalanced braces, a lost backslash, an
     option that swallows the next line.
     """
     tkinter = pytest.importorskip("tkinter")
-    interpreter, calls = tkinter.Tcl(), []
+    interpreter = tkinter.Tcl()
+    calls = [] if calls is None else calls
 
     def record(*words: str) -> str:
         calls.append([*words])
-        return f"<{words[0]}>"
+        key = words[1] if words[0] == "get_property" else words[0]
+        return answers.get(key, f"<{words[0]}>")
 
     interpreter.createcommand("record", record)
     interpreter.eval("proc unknown {args} {record {*}$args}")
@@ -109,7 +119,9 @@ def evaluated(text: str) -> list[list[str]]:
 @pytest.mark.parametrize("board", EXPORTS.values(), ids=EXPORTS)
 def test_export_script_of_a_processor_is_tcl_that_connects_every_interface(board):
     calls = evaluated(script(board))
-    assert [calls[0][0], calls[-1][0]] == ["create_project", "report_timing_summary"]
+    assert calls[0][0] == "create_project"
+    assert ["launch_runs", "impl_1", "-to_step", "write_bitstream", "-jobs", "4"] in calls[-4:]
+    assert ["set_property", "board_part", "a:2", "<current_project>"] in calls
     named = [words[0] for words in calls]
     assert named.count("connect_bd_intf_net") == 4 and "validate_bd_design" in named
     (settings,) = (
@@ -163,3 +175,35 @@ def test_export_of_options_that_do_not_apply_names_the_option(arguments, message
     cli.export_command.add_arguments(parser)
     with pytest.raises((OptionError, BuildError), match=message):
         cli.export_command.run(parser.parse_args([*arguments, "--out", str(tmp_path)]))
+
+
+SCRIPTS = {
+    **{name: script(board) for name, board in EXPORTS.items()},
+    **{name: vivado_script(BOARDS[name]) for name in cli.VIVADO},
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_vivado_script_without_timing_ends_before_its_bitstream(name):
+    tkinter = pytest.importorskip("tkinter")
+    calls = []
+    with pytest.raises(tkinter.TclError, match=r"the slack of setup is -0\.25 ns .*slower clock"):
+        evaluated(SCRIPTS[name], {**SOUND, "SLACK": "-0.25"}, calls)
+    assert ["report_timing_summary", "-file", "timing.txt"] in calls
+    assert not any("write_bitstream" in words for words in calls)
+    evaluated(SCRIPTS[name], {**SOUND, "SLACK": "0"}, calls)
+    assert any("write_bitstream" in words for words in calls)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize(
+    "answer, error",
+    [
+        ({"get_board_parts": ""}, "Vivado has no board files .*: install them"),
+        ({"PROGRESS": "46%"}, "impl_1 has failed: see vivado/trainwright.runs/impl_1/runme.log"),
+    ],
+)
+def test_vivado_script_ends_where_vivado_would_go_on(name, answer, error):
+    tkinter = pytest.importorskip("tkinter")
+    with pytest.raises(tkinter.TclError, match=error):
+        evaluated(SCRIPTS[name], {**SOUND, **answer})
