@@ -11,6 +11,7 @@ import sys
 import warnings
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -167,6 +168,43 @@ def test_nn_size_that_cannot_be_is_one_error(sizes):
 def test_nn_size_beyond_the_largest_is_one_error_that_names_it(make):
     with pytest.raises(NetworkError, match="is at most 1,048,576, not 1099511627776: "):
         make(2**40)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value", "message"),
+    [
+        (lambda: tnn.TTMultiheadAttention(16, 4), "num_heads", 0, "num_heads must be an integer"),
+        (lambda: tnn.TTMultiheadAttention(16, 4), "num_heads", 5, "5 heads do not divide 16"),
+        (lambda: tnn.TTMultiheadAttention(16, 4), "embed_dim", 32, "cannot become 32: make a new"),
+        (lambda: tnn.TTMultiheadAttention(16, 4), "dropout", 2.5, "must be a probability, not 2.5"),
+        (lambda: tnn.TokenAttention(4), "heads", 0, "heads must be an integer of at least 1"),
+        (lambda: tnn.TTLinear(16, 16), "rows", 0, "rows is 16 in the parameters of this TTLinear"),
+        (lambda: tnn.TTLinear(16, 16), "in_features", 8, "in_features is 16"),
+        (lambda: tnn.TTConv2d(2, 2, 3), "kernel_size", (1, 1), r"kernel_size is \(3, 3\)"),
+        (lambda: tnn.TTConv2d(2, 2, 3), "in_channels", -1, "in_channels is 2"),
+        (lambda: tnn.TTEmbedding(16, 16), "num_embeddings", 8, "num_embeddings is 16"),
+        (lambda: tnn.TTLayerNorm(16), "features", 8, "features is 16"),
+    ],
+)
+def test_nn_size_set_to_what_cannot_be_is_one_error(make, name, value, message):
+    layer = make()
+    before = getattr(layer, name)
+    with pytest.raises(NetworkError, match=message):
+        setattr(layer, name, value)
+    setattr(layer, name, before)
+    assert getattr(layer, name) == before
+
+
+def test_nn_flags_set_later_are_checked_as_in_the_constructor():
+    attention = tnn.TTMultiheadAttention(16, 4)
+    attention.num_heads = np.int64(2)
+    assert type(attention.num_heads) is int and attention.num_heads == 2
+    for layer, name in ((attention, "batch_first"), (tnn.TokenAttention(4), "causal"),
+                        (tnn.TTLinear(16, 16), "relu")):  # fmt: skip
+        with pytest.raises(TypeError, match=f"{name} must be True or False, not 'False'"):
+            setattr(layer, name, "False")
+        setattr(layer, name, 1)
+        assert getattr(layer, name) is True
 
 
 def test_factor_sizes_of_many_factors_are_even_or_ask_for_a_lower_order():

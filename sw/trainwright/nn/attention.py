@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from trainwright.network import NetworkError
+from trainwright.nn.shapes import require_sizes
 from trainwright.nn.untyped import require_tensor, traced
-from trainwright.support.arguments import flag, is_size, takes_numpy_sizes
+from trainwright.support.arguments import flag, plain, takes_numpy_sizes
 
 
 def attend(
@@ -117,9 +117,15 @@ class TokenAttention(torch.nn.Module):
     @takes_numpy_sizes
     def __init__(self, heads: int, *, causal: bool = False) -> None:
         super().__init__()
-        if not is_size(heads):
-            raise NetworkError(f"heads must be an integer of at least 1, not {heads!r}")
-        self.heads, self.causal = heads, flag("causal", causal)
+        self.heads, self.causal = heads, causal  # checked where they are set
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; options are checked as in the constructor."""
+        given: Any = flag(name, value) if name == "causal" else value
+        if name == "heads":
+            given = plain(value)
+            require_sizes(heads=given)
+        super().__setattr__(name, given)
 
     def forward(
         self,

@@ -59,6 +59,8 @@ class TTLinear(TensorTrain):
     (torch.Size([2, 512]), (16, 16))
     """
 
+    _kept = TensorTrain._kept | {"in_features", "out_features"}
+
     @takes_numpy_sizes
     def __init__(
         self,
@@ -192,6 +194,8 @@ class TTConv2d(TensorTrain):
         "a tensor-train kernel joins all channels; keep torch.nn.Conv2d for a grouped convolution "
         "(from_torch does), or split the channels over several TTConv2d",
     )
+
+    _kept = TensorTrain._kept | {"in_channels", "out_channels", "kernel_size"}
 
     @takes_numpy_sizes
     def __init__(
@@ -334,6 +338,8 @@ class TTLayerNorm(TensorTrain):
     (tensor([-1.3416, -0.4472], grad_fn=<SliceBackward0>), torch.Size([4]))
     """
 
+    _kept = TensorTrain._kept | {"features"}
+
     @takes_numpy_sizes
     def __init__(
         self,
@@ -348,7 +354,8 @@ class TTLayerNorm(TensorTrain):
             features, 1, rank=1, outputs=(features,), inputs=(1,), bias=bias, relu=False,
             numbers=numbers, device=device, dtype=dtype,
         )  # fmt: skip
-        self.features = self.columns = features
+        self.__dict__["columns"] = features  # those of the inputs, for the factor's single column
+        self.features = features
 
     @property
     def eps(self) -> float:
@@ -468,6 +475,8 @@ class TTEmbedding(TensorTrain):
     max_norm = Lacking(None, "it rewrites rows, which factors do not hold; keep torch.nn.Embedding")
     scale_grad_by_freq = Lacking(False, "factors have no gradient for each row")
     sparse = Lacking(False, "factors have dense gradients")
+
+    _kept = TensorTrain._kept | {"num_embeddings", "embedding_dim"}
 
     @takes_numpy_sizes
     def __init__(

@@ -11,9 +11,10 @@ from torch.overrides import handle_torch_function, has_torch_function
 from trainwright.network import NetworkError
 from trainwright.nn.attention import as_bool, attend, check_operands
 from trainwright.nn.layers import Lacking, TTLinear
+from trainwright.nn.shapes import require_kept, require_sizes
 from trainwright.nn.tensor_train import Device, Numbers, Rank
 from trainwright.nn.untyped import require_tensor, traced
-from trainwright.support.arguments import flag, is_size, takes_numpy_sizes
+from trainwright.support.arguments import flag, plain, takes_numpy_sizes
 
 PROJECTIONS = "query", "key", "value", "out"
 """Names of the four layers; the first three are the parts of torch's ``in_proj_weight``."""
@@ -55,21 +56,37 @@ class TTMultiheadAttention(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads)):
-            if not is_size(size):
-                raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
-        if embed_dim % num_heads:
-            raise NetworkError(f"{num_heads} heads do not divide {embed_dim} features")
-        if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0 <= dropout <= 1:
-            raise NetworkError(f"dropout must be a probability, not {dropout!r}")
+        require_sizes(embed_dim=embed_dim)
+        # Checked where they are set.
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
-        self.batch_first = flag("batch_first", batch_first)
+        self.batch_first = batch_first
         for name in PROJECTIONS:
             layer = TTLinear(
                 embed_dim, embed_dim, rank=rank, bias=bias, relu=False, numbers=numbers,
                 device=device, dtype=dtype,
             )  # fmt: skip
             self.add_module(name, layer)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; options are checked as in the constructor."""
+        super().__setattr__(name, self._checked(name, value))
+
+    def _checked(self, name: str, value: Any) -> Any:
+        given: Any = plain(value)
+        if name == "embed_dim":
+            require_kept(self, name, given)
+        elif name == "num_heads":
+            require_sizes(num_heads=given)
+            if self.embed_dim % given:
+                raise NetworkError(f"{given} heads do not divide {self.embed_dim} features")
+        elif name == "dropout":
+            if isinstance(given, bool) or not (isinstance(value, Real) and 0 <= given <= 1):
+                raise NetworkError(f"dropout must be a probability, not {given!r}")
+        elif name == "batch_first":
+            return flag(name, given)
+        else:
+            return value
+        return plain(value)
 
     def forward(
         self,

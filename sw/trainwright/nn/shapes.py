@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwright.network import NetworkError, rank_bounds
 from trainwright.network.layer import MOST_FACTORS, MOST_SIZE
-from trainwright.support.arguments import is_size
+from trainwright.support.arguments import is_size, plain_sizes
 from trainwright.support.text import shown
 
 LAST = 16
@@ -41,6 +41,16 @@ def require_sizes(**sizes: object) -> None:
             raise NetworkError(
                 f"{name} is at most {MOST_SIZE:,}, not {shown(size)}: make the layer smaller"
             )
+
+
+def require_kept(module: object, name: str, value: object) -> None:
+    """Raise ``NetworkError`` for another value of a size that a layer's parameters have."""
+    kept: object = vars(module).get(name, value)
+    if plain_sizes(value) != kept:
+        raise NetworkError(
+            f"{name} is {kept} in the parameters of this {type(module).__name__}, and cannot "
+            f"become {shown(value)}: make a new layer"
+        )
 
 
 def padded_size(size: int) -> int:

@@ -25,7 +25,14 @@ from trainwright.nn.scales import (
     factor_exponent,
     lost_bias,
 )
-from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely, require_sizes
+from trainwright.nn.shapes import (
+    bond_ranks,
+    check_sizes,
+    factor_sizes,
+    likely,
+    require_kept,
+    require_sizes,
+)
 from trainwright.nn.straight_through import gradient_rounded, straight_through
 from trainwright.nn.untyped import (
     FLOATS,
@@ -114,6 +121,8 @@ class TensorTrain(torch.nn.Module):
     sample_dims = 1, 1
     """Dimensions of one sample of the inputs, and of one of the outputs."""
     bias: torch.nn.Parameter | None
+    _kept = frozenset(("rows", "columns", "outputs", "inputs", "padding_columns"))
+    """Sizes that the parameters have."""
 
     def __init__(
         self,
@@ -162,6 +171,13 @@ class TensorTrain(torch.nn.Module):
         self._zeros_named = False
         self._make_quantisers()
         self.reset_parameters()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; sizes stay as they are made, and the ReLU is a flag."""
+        if name in self._kept:
+            require_kept(self, name, value)
+        given: Any = flag(name, value) if name == "relu" else value
+        super().__setattr__(name, given)
 
     def _make_quantisers(self) -> None:
         """Make fresh quantisers, which the next batch calibrates."""
