@@ -186,7 +186,7 @@ def test_nn_size_beyond_the_largest_is_one_error_that_names_it(make):
         (lambda: tnn.TTLayerNorm(16), "features", 8, "features is 16"),
     ],
 )
-def test_nn_size_set_to_what_cannot_be_is_one_error(make, name, value, message):
+def test_nn_size_set_later_to_another_value_is_one_error(make, name, value, message):
     layer = make()
     before = getattr(layer, name)
     with pytest.raises(NetworkError, match=message):
