@@ -14,7 +14,7 @@ from trainwright_boards import flow, report
 from trainwright_boards.artix_tools import vivado_script
 from trainwright_boards.board import BLOCK, Board
 from trainwright_boards.clocks import slower_mhz
-from trainwright_boards.export import SCRIPT, building, write_files
+from trainwright_boards.export import SCRIPT, building, replace_export, write_files
 from trainwright_boards.fits import needed_block_rams
 from trainwright_boards.job import (
     NETLIST,
@@ -97,7 +97,9 @@ def export_sources(job: Build) -> list[Path]:
     tools = flow.family(job.board)
     files = write_files(job.folder, {SCRIPT: vivado_script(job.board)})
     flow.write_design(job)
-    return [job.folder / tools.source, job.folder / tools.pins, *files]
+    written = [job.folder / tools.source, job.folder / tools.pins, *files]
+    replace_export(job.folder, [path.name for path in written])
+    return written
 
 
 def _netlist_figures(job: Build, steps: Steps, stage: str) -> dict[str, Any]:

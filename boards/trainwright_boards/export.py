@@ -1,6 +1,6 @@
 """Export Verilog, constraints and a script for boards that only the vendor's tools can build."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from trainwright_boards.catalogue.zynq import ZynqBoard
 from trainwright_boards.tools import BuildError
 
 VERILOG, CONSTRAINTS, SCRIPT = "trainwright.v", "trainwright.xdc", "build.tcl"
+RECORD = ".trainwright-export"
+"""File with the names of the files that the last export wrote."""
 REGISTERS = "registers"
 """Name of the register map among the exports."""
 
@@ -127,7 +129,7 @@ def export(
             CONSTRAINTS: constraints(board),
             SCRIPT: script(board),
         }
-        return write_files(folder, files)
+        return write_export(folder, files)
 
 
 def export_registers(parameters: AcceleratorParameters, folder: Path) -> list[Path]:
@@ -135,7 +137,7 @@ def export_registers(parameters: AcceleratorParameters, folder: Path) -> list[Pa
 
     Raises ``BuildError``.
     """
-    return write_files(folder, {name: text(parameters) for name, text in FILES.items()})
+    return write_export(folder, {name: text(parameters) for name, text in FILES.items()})
 
 
 @contextmanager
@@ -158,6 +160,31 @@ def building(folder: Path) -> Iterator[None]:
         raise BuildError(
             f"another build is at work in {folder}: wait for its end, or name another --out"
         ) from None
+
+
+def write_export(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Write the files of an export in place of those of the last one, and list them.
+
+    Files of the user's own stay. Raises ``BuildError``.
+    """
+    written = write_files(folder, files)
+    replace_export(folder, files)
+    return written
+
+
+def replace_export(folder: Path, names: Iterable[str]) -> None:
+    """Record the files of an export, and remove those of the last one that it has not.
+
+    Files of two flows would be of two accelerators. Raises ``BuildError``.
+    """
+    kept, record = sorted(names), folder / RECORD
+    with writing(folder):
+        earlier = record.read_text().split("\n") if record.is_file() else []
+        write_whole(record, "\n".join(kept))
+        for name in {*earlier}.difference(kept):
+            # A record that was edited names nothing outside of the folder.
+            if Path(name).name == name and (folder / name).is_file():
+                (folder / name).unlink()
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from trainwright.accelerator.register_files import FILES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.native.tools import Progress
-from trainwright_boards.export import VERILOG, write_files, writing
+from trainwright_boards.export import VERILOG, write_export, writing
 from trainwright_boards.ip_xact import ip_xact
 from trainwright_hw.build.convert import TOP
 from trainwright_hw.build.package import LINT, package_verilog, port_list
@@ -100,6 +100,6 @@ def export_for(
     with writing(folder):
         verilog = package_verilog(parameters, memory_base=memory_base, progress=progress)
         registers = {name: text(parameters) for name, text in FILES.items()}
-        return write_files(
+        return write_export(
             folder, {VERILOG: verilog, **FLOWS[flow](parameters, memory_base), **registers}
         )

@@ -14,6 +14,7 @@ import pytest
 from trainwright.cli import main
 from trainwright.parameters import AcceleratorParameters
 from trainwright_boards import commands, flows
+from trainwright_boards.export import RECORD, write_export
 from trainwright_hw.build.convert import TOP, yosys_command
 from trainwright_hw.build.package import INTERFACES, package_ports, package_verilog
 
@@ -54,10 +55,29 @@ def tool(*command: str, cwd: Path, **environment: str) -> str:
 def test_guide_lists_every_flow_and_its_files(packages):
     assert [*packages] == [*flows.FLOWS] == [*commands.FLOWS]
     common = {"trainwright.v", "trainwright.rdl", "trainwright.svd", "trainwright_registers.h"}
+    common.add(RECORD)
     for flow, folder in packages.items():
         (row,) = re.findall(rf"^\| `{flow}` \|(.*?)\|", PAGE, re.MULTILINE)
         named = {*re.findall(r"`([\w.]+)`", row)}
         assert named | common == {path.name for path in folder.iterdir()}
+
+
+def test_export_of_another_flow_removes_the_files_of_the_last_one_alone(tmp_path):
+    (tmp_path / "own.sdc").write_text("mine")
+    write_export(tmp_path, {"trainwright.v": "1", "component.xml": "1", "own.xdc": "1"})
+    written = write_export(tmp_path, {"trainwright.v": "2", "accelerator.core": "2"})
+    assert [path.name for path in written] == ["trainwright.v", "accelerator.core"]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"own.sdc", "trainwright.v", "accelerator.core", RECORD}
+    assert (tmp_path / "trainwright.v").read_text() == "2"
+
+
+def test_export_with_an_edited_record_removes_nothing_outside_its_folder(tmp_path):
+    (tmp_path / "kept.v").write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / RECORD).write_text(f"../kept.v\n{tmp_path / 'kept.v'}\n\n..")
+    write_export(tmp_path / "out", {"trainwright.v": "1"})
+    assert (tmp_path / "kept.v").is_file()
 
 
 def test_guide_lists_every_interface():
