@@ -204,6 +204,7 @@ TRANSFORMS = {
     "jit.trace": lambda model, x: torch.jit.trace(model, x),
     "jit.script": lambda model, x: torch.jit.script(model),
     "export": lambda model, x: torch.export.export(model, (x,)),
+    "fx": lambda model, x: torch.fx.symbolic_trace(model),
     "fx around": lambda model, x: torch.fx.symbolic_trace(torch.nn.Sequential(model)),
     "vmap": lambda model, x: torch.func.vmap(model)(x),
     "grad": lambda model, x: torch.func.grad(lambda given: model(given).sum())(x),

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from inspect import isfunction, ismethod
+from inspect import isfunction, ismethod, signature
 from typing import Any, cast
 
 import torch
@@ -48,6 +48,13 @@ from trainwright.support.caution import warn_user
 from trainwright.support.text import shown
 
 _pytree_of: Any = _pytree  # its functions have no types
+
+
+def _root_of_fx(module: Any, x: object) -> None:
+    """Show torch.fx a root without ``*args``, in place of ``CompiledModule.forward``.
+
+    For these torch.fx gives a value that cannot be unpacked, and ends with an error of its own.
+    """
 
 
 class CompiledModule(torch.nn.Module):
@@ -199,7 +206,13 @@ class CompiledModule(torch.nn.Module):
         through to the parameters. Any number of samples: a batch at a time, the last batch filled
         up.
         """
+        if any(isinstance(value, torch.fx.Proxy) for value in args):
+            raise _of_fx()  # whatever arguments the module asks for
         return self._run("forward", *args, **kwargs)
+
+    _untyped: Any = forward
+    _untyped.__signature__, _untyped.__wrapped__ = signature(forward), _root_of_fx
+    del _untyped
 
     def _run(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the module, whose layers run as planned for such calls."""
@@ -233,7 +246,7 @@ class CompiledModule(torch.nn.Module):
     def _require_numbers(self, given: list[Any]) -> None:
         """Raise ``RuntimeError`` where the accelerator would be given no numbers."""
         if any(isinstance(value, torch.fx.Proxy) for value in given):
-            raise RuntimeError(_advice("what torch.fx traces has none"))
+            raise _of_fx()
         if recording():
             raise RuntimeError(_advice("what torch records (jit.trace, export, ONNX) has none"))
         if transforming():
@@ -402,6 +415,10 @@ class CompiledModule(torch.nn.Module):
     def close(self) -> None:
         """Release the accelerator (a port, a simulation); the next step opens it again."""
         self.machine.close()
+
+
+def _of_fx() -> RuntimeError:
+    return RuntimeError(_advice("what torch.fx traces has none"))
 
 
 def _advice(why: str) -> str:
