@@ -1063,9 +1063,9 @@ def test_kernel_over_channels_of_images_is_exact(registered):
     def above(k, x):
         return x - k.greatest(x)
 
-    x = torch.randint(-100, 100, (2, 3, 4, 5)) / 128
+    x = torch.randint(-100, 100, (2, 3, 4, 5), generator=torch.Generator().manual_seed(0)) / 128
     x[0, 0, 0, 0] = 127 / 128
-    with pytest.warns(LostTensorWarning, match=r"above\(3\): 12% of the results .* in torch"):
+    with pytest.warns(LostTensorWarning, match=r"above\(3\): 5% of the results .* in torch"):
         assert torch.equal(above(x), (x - x.amax(1, keepdim=True)).clamp(-1))
     layers = [
         {"outputs": [2, 4], "inputs": [9, 1], "ranks": [2], "kernel": [3, 3], "padding": [1, 1]},
@@ -1211,7 +1211,7 @@ def test_kernel_that_reduces_over_an_axis_is_exact(registered, over, size):
 
     network = image_network({"function": "total"}, size)
     checked(network, 16, ENGINE)
-    x = torch.randint(-100, 100, (2, 3, 4, 5)) / 128
+    x = torch.randint(-100, 100, (2, 3, 4, 5), generator=torch.Generator().manual_seed(0)) / 128
     x[0, 0, 0, 0] = 127 / 128
     dims = {"features": (1, 2, 3), "channels": (1,), "rows": (2,)}[over]
     assert ((total(x) - x.sum(dims, keepdim=True) / 16).abs() * 128).max() <= 0.5
