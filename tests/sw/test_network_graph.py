@@ -47,6 +47,24 @@ def test_values_are_put_in_order():
     assert [node.name for node in graph.nodes] == ["x", "l1", "inner", "sum", "out"]
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_layer_that_a_function_reads_in_any_order_has_no_relu(first):
+    tanh = {"function": "tanh", "from": "sum", "name": "tanh"}
+    tables = [STEM | {"from": "x"}, SQUARE | {"from": "l1"}, SUM]
+    tables = [tanh, *tables] if first else [*tables, tanh]
+    graph = network(*tables, HEAD | {"from": "tanh"})
+    assert [layer.relu for layer in graph.layers] == [True, True, False]
+    assert next(node for node in graph.nodes if node.name == "sum") == Sum(
+        "sum", ("inner", "l1"), relu=False
+    )
+
+
+def test_function_of_a_shared_layer_leaves_the_relu_of_other_layers():
+    again = {"weights": "inner", "name": "again"}
+    graph = network(STEM, SQUARE, SQUARE | {"name": "last"}, again, {"function": "tanh"}, HEAD)
+    assert [layer.relu for layer in graph.layers] == [True, True, True, False]
+
+
 def test_names_alone_leave_a_straight_line():
     named = network(STEM | {"name": "stem"}, HEAD)
     assert named.is_straight

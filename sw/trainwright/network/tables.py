@@ -1,7 +1,7 @@
 """Layers and the graph of a network as tables of plain data, as a TOML file has them, and back."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -117,12 +117,14 @@ def wired(
 ) -> Wired:
     """Read layers and nodes of ``[[layers]]`` and ``[[inputs]]``. Raises ``NetworkError``.
 
-    A layer or a sum without the key ``relu`` has a ReLU unless it is a head, or a function reads
-    it. Without ``heads`` the last table is the head.
+    A layer or a sum without the key ``relu`` has a ReLU unless it is a head, or one of
+    ``_READ_PLAIN`` reads it. Without ``heads`` the last table is the head.
     """
     result = Wired()
-    # Places of the nodes that have a ReLU only because the key is missing, by name.
-    by_default: dict[str, int] = {}
+    # Names of the values that have a ReLU only because the key is missing, and of those that are
+    # read without one.
+    by_default: set[str] = set()
+    plain: set[str] = set()
     given = [_input(n, item, padded) for n, item in enumerate(inputs, 1)]
     if not any(isinstance(node, Input) for node in given):
         given.append(Input(IMAGE, (0, padded[0]), (0, padded[1])))
@@ -138,7 +140,8 @@ def wired(
         name = _named(keys["name"], f"layer {n}") if "name" in keys else default
         sources = (keys.get("from", result.nodes[-1].name),)
         is_head = name in heads or (not heads and n == len(tables))
-        by_default |= {name: len(result.nodes)} if "relu" not in keys else {}
+        # A layer that is applied again keeps the ReLU of its own table.
+        by_default |= {name} if "relu" not in keys and kind != "weights" else set()
         if kind in ("layer", "scale"):
             if "product" in keys:
                 require("from" not in keys, f"layer {n}: give product or from, not both")
@@ -154,8 +157,7 @@ def wired(
             if kind in ("attention", "add"):
                 sources = texts(keys[kind], f"layer {n}: {kind}")
             result.nodes.append(_node(kind, n, keys, name, sources, relu=not is_head))
-        for read in sources if kind in _READ_PLAIN else ():
-            _without_relu(result, by_default.get(read))
+        plain |= {*sources} if kind in _READ_PLAIN else set()
     for name, weights, sources in shared:
         require(
             weights in result.own,
@@ -163,6 +165,8 @@ def wired(
         )
         place = next(k for k, node in enumerate(result.nodes) if node.name == name)
         result.nodes[place] = Apply(name, sources, result.own[weights])
+    # Last, as tables may come in any order.
+    _remove_relu(result, by_default & plain)
     return result
 
 
@@ -209,13 +213,15 @@ def _function(n: int, text: str, *, pools: bool = False) -> Function:
     return function
 
 
-def _without_relu(wired: Wired, place: int | None) -> None:
-    """Remove the default ReLU of the node at ``place``, which a function reads."""
-    node = wired.nodes[place] if place is not None else None
-    if isinstance(node, Apply):
-        wired.layers[node.layer] = replace(wired.layers[node.layer], relu=False)
-    elif isinstance(node, Sum):
-        wired.nodes[wired.nodes.index(node)] = replace(node, relu=False)
+def _remove_relu(wired: Wired, names: Set[str]) -> None:
+    """Remove the default ReLU of the layers and sums of these ``names``."""
+    for place, node in enumerate(wired.nodes):
+        if node.name not in names:
+            continue
+        if isinstance(node, Apply):
+            wired.layers[node.layer] = replace(wired.layers[node.layer], relu=False)
+        elif isinstance(node, Sum):
+            wired.nodes[place] = replace(node, relu=False)
 
 
 def _named(name: str, where: str) -> str:
