@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from amaranth.hdl import ClockDomain, Elaboratable, IOPort, Module, Signal, Value
 from amaranth.lib import wiring
@@ -17,6 +18,7 @@ from amaranth.lib.wiring import Flow, In
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.children import ended_with_this
 from trainwright.support.waiting import last_line, waiting
 from trainwright_hw.accelerator import Accelerator
 from trainwright_hw.arith.multiplier import DevicePlatform
@@ -217,11 +219,22 @@ def rtlil_to_verilog(
             said = waiting(progress, "yosys writes Verilog", detail=lambda: last_line(log))
         try:
             with log.open("w") as errors, said:
-                done = subprocess.run(
-                    command, input=script, stdout=subprocess.PIPE, stderr=errors, text=True
-                )
+                status, verilog = _finished(command, script, errors)
         except OSError as error:
             raise ConversionError(f"cannot start yosys: {error}") from error
-        if done.returncode:
+        if status:
             raise ConversionError(f"yosys failed: {last_line(log) or 'no message'}")
-    return done.stdout
+    return verilog
+
+
+def _finished(command: Sequence[str], script: str, errors: IO[str]) -> tuple[int, str]:
+    """Run a command to its end; return its status and standard output."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
+        try:
+            with ended_with_this(process):
+                output, _ = process.communicate(script)
+        except BaseException:
+            process.kill()
+            raise
+        return process.returncode, output

@@ -1,16 +1,32 @@
 """Processes that threads of this one wait for, and that end with it."""
 
+import atexit
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from functools import cache
+from threading import Lock
 from typing import TypeVar
 
 _T = TypeVar("_T")
 LOOK_SECONDS = 0.5
 """Longest wait, in seconds, in which Python sees no signal."""
+_WATCH = """\
+live=
+while read -r sign id && [ "$sign" != . ]; do
+  rest=
+  for other in $live; do [ "$other" = "$id" ] || rest="$rest $other"; done
+  live=$rest
+  [ "$sign" = - ] || live="$live $id"
+done
+for id in $live; do kill -s TERM -- "$id"; done
+"""
+"""Shell script that reads which processes begin (+) and end (-), up to a line "." or the end of the
+pipe, which the system closes however its writer ends; then it ends those that go on."""
+_STARTING = Lock()
 
 
 class Children:
@@ -27,7 +43,8 @@ class Children:
         if self._closed:  # started by a thread after the interrupt
             _terminate(process)
         try:
-            yield
+            with ended_with_this(process):
+                yield
         finally:
             self._running.discard(process)
 
@@ -48,6 +65,66 @@ class Children:
             raise
 
 
+@contextmanager
+def ended_with_this(process: subprocess.Popen) -> Iterator[None]:
+    """End a process, and those of the group that it leads, if this one is killed in the block.
+
+    A killed process runs no code: a shell does so in its place. Without one, as on Windows, the
+    process goes on.
+    """
+    with _STARTING:
+        pipe = _watcher(os.getpid())  # a fork has a watcher of its own
+    name = f"{-process.pid if _leads(process) else process.pid}\n".encode()
+    _tell(pipe, b"+ " + name)
+    try:
+        yield
+    finally:
+        _tell(pipe, b"- " + name)
+
+
+@cache
+def _watcher(owner: int) -> int | None:
+    """Start the shell that watches the process ``owner``, this one; return the pipe to it."""
+    if os.name != "posix":
+        return None
+    reads, writes = os.pipe()
+    try:
+        # A session of its own, as signals of the terminal, such as Ctrl-C, are for the others.
+        shell = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCH], stdin=reads, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, cwd="/", start_new_session=True,
+        )  # fmt: skip
+    except OSError:
+        os.close(writes)
+        return None
+    finally:
+        os.close(reads)
+
+    def stop() -> None:
+        if os.getpid() == owner:
+            _tell(writes, b". 0\n")  # forks may hold the pipe open
+            shell.wait()
+            os.close(writes)
+
+    atexit.register(stop)
+    return writes
+
+
+def _tell(pipe: int | None, line: bytes) -> None:
+    if pipe is not None:
+        with suppress(OSError):  # the shell was killed
+            os.write(pipe, line)
+
+
+def _leads(process: subprocess.Popen) -> bool:
+    """Return whether a process, which has not ended, leads a group."""
+    if os.name != "posix":
+        return False
+    with suppress(ProcessLookupError):
+        return os.getpgid(process.pid) == process.pid
+    return False
+
+
 def result_of(future: Future[_T]) -> _T:
     """Return a future's result, in the thread that interrupts reach.
 
@@ -59,9 +136,8 @@ def result_of(future: Future[_T]) -> _T:
 
 
 def _terminate(process: subprocess.Popen) -> None:
-    if os.name == "posix":
+    if _leads(process):
         with suppress(ProcessLookupError):
-            if os.getpgid(process.pid) == process.pid:
-                os.killpg(process.pid, signal.SIGTERM)
-                return
+            os.killpg(process.pid, signal.SIGTERM)
+            return
     process.terminate()
