@@ -393,6 +393,15 @@ def test_gradient_of_an_image_in_external_memory_is_exact():
     assert check_waits(step.backward.descriptors, parameters, step.memory_bytes)
 
 
+def test_statistics_of_sums_over_stored_slices_count_no_row_of_zeros():
+    """Slices are stored without the rows of zeros behind seven rows, and loaded whole."""
+    layer = {"outputs": [7, 5, 2], "inputs": [3, 4, 4], "ranks": [6, 7], "relu": False}
+    network = network_from_dict({"classes": 2, "image": [6, 8], "layers": [layer]})
+    step = checked(network, 128, AcceleratorParameters(scratchpad_rows=1024), inputs=True)
+    padded = {outer.tensor: outer.layout.padded for outer in step.backward.lowered.outer.values()}
+    assert padded["l1.x.dy"] == ()
+
+
 def test_gradients_through_strides_are_exact():
     """Zeros lie between the values of what windows are of."""
     windows = {"kernel": [3, 2], "padding": [1, 0], "stride": [2, 2]}

@@ -443,8 +443,11 @@ class Tiler:
                 piece = pieces.existing(name, lanes, mine)
             if piece is None:
                 raise CutError(f"{name} is not there in one piece of {mine}")
-            outer = pieces.external(piece, layout or piece.layout, outside)
-            pieces.move(Engine.STORE, piece, mine, outer)
+            kept = layout or piece.layout
+            # Rows of zeros go outside with a whole piece only: readers of slices clear their own.
+            if not dict(outside) == dict(piece.ranges) == dict(mine):
+                kept = replace(kept, padded=())
+            pieces.move(Engine.STORE, piece, mine, pieces.external(piece, kept, outside))
 
     def _stored_as(self, choice: Choice) -> list[tuple[Axes, Ranges]]:
         """Return lanes and ranges of a result, or of each part if parts have different layouts."""
