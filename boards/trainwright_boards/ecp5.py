@@ -47,6 +47,8 @@ class Ecp5Top(BoardTop):
     def clocking(self, m: Module, clock: Signal) -> Signal:
         """Drive the clock from the PLL, and return the PLL's lock."""
         settings, locked = self._pll, Signal()
+        inner = settings.inner_divider
+        second = {} if inner is None else {"ENABLE": "ENABLED", "DIV": inner, "CPHASE": 0}
         m.submodules.pll = Instance(
             "EHXPLLL",
             p_CLKI_DIV=settings.input_divider,
@@ -55,13 +57,14 @@ class Ecp5Top(BoardTop):
             p_CLKOP_ENABLE="ENABLED",
             p_CLKOP_CPHASE=settings.output_divider // 2,
             p_CLKOP_FPHASE=0,
-            p_FEEDBK_PATH="CLKOP",
+            p_FEEDBK_PATH="CLKOP" if inner is None else "INT_OS",
+            **{f"p_CLKOS_{name}": value for name, value in second.items()},
             a_ICP_CURRENT="12",
             a_LPF_RESISTOR="8",
             a_MFG_ENABLE_FILTEROPAMP="1",
             a_MFG_GMCREF_SEL="2",
             i_CLKI=self.ports[CLOCK],
-            i_CLKFB=clock,
+            i_CLKFB=clock if inner is None else C(0),
             i_RST=C(0),
             i_STDBY=C(0),
             i_PHASESEL0=C(0),

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from amaranth.hdl import Module
+from amaranth.back import rtlil
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -40,8 +43,9 @@ from trainwright_boards.fits import (
 from trainwright_boards.flow import family
 from trainwright_boards.flows import export_for
 from trainwright_boards.job import NETLIST, TOP, Steps
-from trainwright_boards.pll import DETECTOR_HZ, OSCILLATOR_HZ, pll_settings
+from trainwright_boards.pll import pll_settings
 from trainwright_boards.tools import BuildError
+from trainwright_boards.top import CLOCK
 from trainwright_hw.arith.multiplier import DevicePlatform
 from trainwright_hw.build.convert import component_to_rtlil, design_to_rtlil, yosys_command
 from trainwright_hw.external.sdram.controller import SdramMemory
@@ -211,7 +215,9 @@ def test_board_memory_holds_step_of_digits(board):
 CLOCKS = [
     (12e6, 48e6),
     (12e6, 80e6),
+    (25e6, 48e6),
     (25e6, 50e6),
+    (25e6, 60e6),
     (25e6, 75e6),
     (25e6, 93e6),
     (25e6, 100e6),
@@ -226,9 +232,25 @@ CLOCKS = [
 def test_pll_settings_are_within_their_ranges(source, wanted):
     settings = pll_settings(source, wanted)
     assert abs(settings.output_hz / wanted - 1) <= 0.01
-    assert DETECTOR_HZ[0] <= source / settings.input_divider <= DETECTOR_HZ[1]
-    assert OSCILLATOR_HZ[0] <= settings.output_hz * settings.output_divider <= OSCILLATOR_HZ[1]
-    assert settings.output_hz == source / settings.input_divider * settings.feedback
+    detector = source / settings.input_divider
+    assert 10e6 <= detector <= 400e6, "fPFD of the data sheet"
+    fed_back = settings.inner_divider or settings.output_divider
+    oscillator = detector * settings.feedback * fed_back
+    assert 400e6 <= oscillator <= 800e6 and oscillator / fed_back <= 400e6
+    assert settings.output_hz == pytest.approx(oscillator / settings.output_divider, rel=1e-12)
+
+
+def test_pll_of_60_mhz_from_25_feeds_its_oscillator_back():
+    settings, board_clock, clock = pll_settings(25e6, 60e6), Signal(), Signal()
+    assert (settings.input_divider, settings.feedback, settings.inner_divider) == (1, 1, 24)
+    top: Any = SimpleNamespace(_pll=settings, ports={CLOCK: board_clock})
+    m = Module()
+    locked = Ecp5Top.clocking(top, m, clock)
+    text = rtlil.convert(m, ports=[board_clock, clock, locked])
+    pll = dict(re.findall(r"parameter \\(\w+) \"?(\w+)", text))
+    ratio = Fraction(int(pll["CLKFB_DIV"]) * int(pll["CLKOS_DIV"]), int(pll["CLKI_DIV"]))
+    assert 25 * ratio / int(pll["CLKOP_DIV"]) == 60
+    assert (pll["FEEDBK_PATH"], pll["CLKOS_ENABLE"]) == ("INT_OS", "ENABLED")
 
 
 @pytest.mark.parametrize("source, wanted", [(source, wanted) for source, wanted in CLOCKS])
@@ -251,8 +273,8 @@ def test_mmcm_that_makes_no_such_clock_is_rejected_by_value():
 
 
 def test_impossible_clock_or_baud_is_rejected_by_value():
-    with pytest.raises(ValueError, match=r"no PLL setting gives 48 MHz from 25 MHz within 1%"):
-        pll_settings(25e6, 48e6)
+    with pytest.raises(ValueError, match=r"no PLL setting gives 3 MHz from 25 MHz within 1%"):
+        pll_settings(25e6, 3e6)
     assert pll_settings(25e6, 400e6).output_hz == 400e6
     with pytest.raises(ValueError, match="no PLL setting gives 500 MHz"):
         pll_settings(25e6, 500e6)
@@ -261,23 +283,38 @@ def test_impossible_clock_or_baud_is_rejected_by_value():
 
 
 @cache
-def pll_outputs(source_hz: int) -> list[Fraction]:
-    """List the clocks that all settings of an EHXPLLL make, in fractions."""
-    outputs = {
-        Fraction(source_hz * feedback, divider)
+def pll_clocks(source_hz: int) -> tuple[set[Fraction], set[Fraction]]:
+    """Return the clocks that an EHXPLLL can feed back, and those of its oscillator."""
+    pairs = {
+        (hz, n * hz)
         for divider in range(1, 129)
         for feedback in range(1, 81)
-        if 3_125_000 * divider <= source_hz <= 400_000_000 * divider
+        if 10_000_000 * divider <= source_hz <= 400_000_000 * divider
+        for hz in [Fraction(source_hz * feedback, divider)]
+        for n in range(1, 129)
+        if 400_000_000 <= n * hz <= 800_000_000
     }
-    return [
-        hz for hz in outputs if any(400_000_000 <= n * hz <= 800_000_000 for n in range(1, 129))
-    ]
+    return {hz for hz, _ in pairs}, {oscillator for _, oscillator in pairs}
 
 
 def made_hz(source_hz: int, asked_hz: int) -> Fraction | None:
-    """Find the clock nearest to ``asked_hz``, and None where it is more than 1 % off."""
-    nearest = min(pll_outputs(source_hz), key=lambda hz: abs(hz - asked_hz))
-    return nearest if abs(nearest / asked_hz - 1) <= Fraction(1, 100) else None
+    """Find the clock nearest to ``asked_hz``, and None where it is more than 1 % off.
+
+    The output is fed back, unless only another one gives the same clock, or any.
+    """
+    fed_back, oscillators = pll_clocks(source_hz)
+    divided = {
+        oscillator / n
+        for oscillator in oscillators
+        for n in (oscillator // asked_hz, oscillator // asked_hz + 1)
+        if 1 <= n <= 128
+    }
+    nearest = [min(clocks, key=lambda hz: abs(hz - asked_hz)) for clocks in (fed_back, divided)]
+    for most in (0, asked_hz // 100):
+        for hz in nearest:
+            if abs(hz - asked_hz) <= most:
+                return hz
+    return None
 
 
 @pytest.mark.parametrize("name", ["ulx3s-85f", "orangecrab-85f"])
@@ -594,9 +631,9 @@ def test_boards_are_listed(capsys, monkeypatch):
             "does not fit the LFE5U-85F .*--preset ecp5-85f fits",
         ),
         (["ulx3s-85f", "--preset", "zx81"], "no preset 'zx81'; there are zu3eg"),
-        (["ulx3s-85f", "--clock", "10"], "10 MHz .* 3000000 baud .*choose --clock 15, or --baud "),
+        (["ulx3s-85f", "--clock", "10"], "10 MHz .* 3000000 baud .*choose --clock 12, or --baud "),
         (["ulx3s-85f", "--clock", "40"], "no 3000000 baud .*--clock 39 or 42, or --baud 2500000 "),
-        (["ulx3s-85f", "--clock", "48"], "no PLL setting gives 48 MHz .*choose --clock 46 or 50$"),
+        (["ulx3s-85f", "--clock", "3"], "no PLL setting gives 3 MHz .*choose --clock 12$"),
         (["ulx3s-85f", "--accelerator", "lanes=5"], "lanes must be 4, 8 or 16, not 5"),
         (["ulx3s-85f", "--accelerator", "preset=zu3eg"], "name the preset by --preset"),
         (
