@@ -480,3 +480,32 @@ def test_posit_old_constructor_takes_data_and_sizes_and_gives_posits():
     ):
         posits = x.new(*given)
         assert posits.fmt == P8 and posits.shape == shape
+
+
+@pytest.mark.parametrize("exponent", (Fraction(1, 3), Decimal("0.1"), np.longdouble(1) / 3))
+def test_posit_power_by_a_number_of_any_type_takes_the_nearest_float64(exponent):
+    x = PositTensor([0.5, 2.0, 3.0, 40.0], PositFormat(8, 0))
+    assert same(x**exponent, x ** float(exponent))
+    assert same(x.clone().__ipow__(exponent), x ** float(exponent))
+
+
+def test_posit_power_by_an_integer_that_float64_rounds_is_refused():
+    x = PositTensor([-1.0, 2.0], P16)
+    assert (x ** (2**60)).tolist()[0] == 1
+    for odd in (2**60 + 1, np.int64(2**60 + 1), 10**400):
+        with pytest.raises(PositError, match=r"float64 does not hold the exponent"):
+            x**odd
+
+
+def test_posit_base_that_is_a_decimal_number_is_rounded_once():
+    near_tie = Fraction(1) + Fraction(1, 2**12) + Fraction(1, 2**62)
+    base = Decimal(near_tie.numerator) / Decimal(near_tie.denominator)
+    x = PositTensor([1.0, 2.0], P16)
+    assert (base**x).tolist() == (PositTensor([near_tie], P16) ** x).tolist()
+
+
+def test_posit_power_by_a_complex_number_is_refused():
+    x = PositTensor([2.0], P16)
+    for power in (lambda: x**1j, lambda: torch.pow(x, 1j), lambda: 1j**x):
+        with pytest.raises(PositError, match="complex number 1j do not mix"):
+            power()

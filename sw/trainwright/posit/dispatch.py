@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import repeat
 from math import inf
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Self
 
 import torch
@@ -22,7 +22,9 @@ from trainwright.posit.operators import IN_PLACE, OUT, RULES, UncoveredError
 from trainwright.posit.operators.registry import FloatMask, number, operator
 from trainwright.posit.overrides import OVERRIDES
 from trainwright.posit.rounding import round_to
+from trainwright.support.arguments import plain
 from trainwright.support.graphs import skipped_by_dynamo
+from trainwright.support.text import shown
 
 below = torch._C._DisableTorchDispatch
 """Context in which torch sees the values as plain floats, not as posits."""
@@ -76,13 +78,39 @@ def _is_inexact(x: Any) -> bool:
     return not -_EXACT <= x <= _EXACT if isinstance(x, int) else isinstance(x, Real | Decimal)
 
 
+_POWERS = {torch.pow, Tensor.pow, Tensor.pow_, Tensor.__pow__, Tensor.__ipow__}
+"""Functions whose second argument is an exponent."""
+
+
+def _exponent(x: Any) -> Any:
+    """Return an exponent as a float64, which powers are computed from; other operands as they are.
+
+    Raises ``PositError`` for an integer that is none, because its last bit decides the sign.
+    """
+    if isinstance(x, list | tuple) or not _is_inexact(x):
+        return x
+    try:
+        nearest = float(x)
+    except OverflowError:
+        nearest = inf
+    if isinstance(x, Integral) and nearest != plain(x):  # numpy compares in float64
+        raise PositError(
+            f"float64 does not hold the exponent {shown(x)}, and the power could have the other "
+            "sign: give one that it holds"
+        )
+    return nearest
+
+
 def _rounded(
-    args: Sequence[Any], kwargs: Mapping[str, Any]
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Round inexact numbers among the arguments of a function to the format of its posits.
 
     torch would round them to float64 first, and two roundings can differ from one.
     """
+    if func in _POWERS:
+        args = [*args[:1], *map(_exponent, args[1:])]
+        kwargs = {n: _exponent(x) if n == "exponent" else x for n, x in kwargs.items()}
     given = (*args, *kwargs.values())
     if not any(map(_is_inexact, given)):
         return args, kwargs
@@ -115,7 +143,7 @@ class GridTensor(Tensor):
         # Autocast would convert posits, whose type is the carrier's, to floats of 16 bits.
         with torch._C.DisableTorchFunctionSubclass(), _without_autocast():
             call: Any = OVERRIDES.get(func, func)
-            args, kwargs = _rounded(args, kwargs or {})
+            args, kwargs = _rounded(func, args, kwargs or {})
             return call(*args, **kwargs)
 
     @classmethod

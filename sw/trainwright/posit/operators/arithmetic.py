@@ -20,6 +20,7 @@ from trainwright.posit.operators.registry import (
     number,
     operand,
     operator,
+    refuse_complex,
 )
 
 Value = Tensor | float
@@ -97,6 +98,7 @@ def power(fmt: PositFormat, x: Tensor, exponent: float) -> Tensor:
 
     A negative one of these, and -1/2, takes the reciprocal last. Others are one function of x.
     """
+    refuse_complex(exponent, fmt)
     if exponent == 0:
         return torch.where(x.isnan(), x, 1.0)
     if abs(exponent) not in (0.5, 1, 2, 3):

@@ -121,11 +121,16 @@ def writes(*names: str) -> Callable[[Rule], Rule]:
 _QUOTIENT_BITS = 64
 
 
+def refuse_complex(x: object, fmt: PositFormat) -> None:
+    """Raise ``PositError`` for a complex number."""
+    if isinstance(x, complex):
+        raise PositError(f"{fmt} and the complex number {x} do not mix")
+
+
 @lru_cache(4096)
 def number(x: float | Fraction | Decimal, fmt: PositFormat) -> float:
     """Return the format's value nearest to a Python number, exact in the carrier; NaN for NaR."""
-    if isinstance(x, complex):
-        raise PositError(f"{fmt} and the complex number {x} do not mix")
+    refuse_complex(x, fmt)
     if x != x or x in (float("inf"), float("-inf")):
         return float("nan")
     above, below = x.as_integer_ratio()
@@ -156,8 +161,6 @@ def operand(x: Any, fmt: PositFormat, like: Tensor) -> Tensor:
                 f"{fmt} and {x.dtype} do not mix: PositTensor(x, {fmt}) makes posits of the other"
             )
         return x
-    if isinstance(x, complex):
-        raise PositError(f"{fmt} and the complex number {x} do not mix")
     return torch.tensor(number(x, fmt), dtype=carrier(fmt), device=like.device)
 
 
