@@ -1,6 +1,7 @@
 """Arguments of the number libraries that nobody means give one error that names them."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -416,3 +417,48 @@ def test_posit_tensors_are_recorded_as_the_operations_that_they_round():
 
     first, second = (posit.PositTensor(torch.tensor([v]), P16) for v in (1.0, 0.3))
     assert torch.equal(make_fx(tripled)(first)(second), tripled(second))
+
+
+MAKERS = {
+    "components": lambda data: mcf.tensor(data, nc=2, dtype=torch.float64),
+    "posits": lambda data: posit.PositTensor(data, PositFormat(32, 2)),
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(3.0)[::-1],
+        np.array([2.0, 1.0, 0.0], ">f8"),
+        np.array([2, 1, 0], ">i4"),
+        np.array([2, 1.0, False], object),
+        np.array([2, 1, 0], np.longdouble),
+        np.ma.array([2.0, 1.0, 0.0]),
+        np.broadcast_to(np.float32(2), 3) - np.arange(3, dtype=np.float32),
+    ],
+)
+def test_numbers_made_of_any_real_array_have_its_values(maker, array):
+    assert MAKERS[maker](array).tolist() == [2.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize(
+    "array, error",
+    [
+        (np.ma.array([1.0, 2.0], mask=[False, True]), "masked elements: .*filled"),
+        (np.array([1j]), "real numbers are needed, not an array of complex128"),
+        (np.array(["2020-01-01"], "M8[D]"), "not an array of datetime64"),
+    ],
+)
+def test_numbers_made_of_masked_or_unreal_arrays_raise_one_error(maker, array, error):
+    with pytest.raises(ValueError, match=error):
+        MAKERS[maker](array)
+
+
+def test_components_of_long_doubles_have_all_their_digits():
+    third = np.longdouble(1) / 3
+    exact = Fraction(*third.as_integer_ratio())
+    for data in (third, [third], np.array([third])):
+        made = mcf.tensor(data, nc=2, dtype=torch.float64).reshape(1)
+        assert made.fractions() == [exact] and exact != Fraction(float(third))

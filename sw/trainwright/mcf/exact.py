@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
+from numbers import Rational
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from trainwright.mcf.constants import components_of
 from trainwright.mcf.errorfree import PRECISION, two_sum
 from trainwright.mcf.expansion import cut, distilled, finished, stacked, terms_of
-from trainwright.support.arguments import plain
+from trainwright.support.arguments import plain, plain_array
 
 Exact = int | float | Fraction | Decimal | str
 
@@ -60,7 +61,8 @@ def components_from(data: Any, dtype: torch.dtype, nc: int, device: Any = None) 
             data.device if device is None else device
         )
     device = "cpu" if device is None else device
-    if hasattr(data, "__array__"):
+    data = plain_array(plain(data))
+    if hasattr(data, "__array__") and not hasattr(data, "as_integer_ratio"):
         return _tensor_components(torch.as_tensor(data), dtype, nc).to(device)
     shape = _shape(data)
     flat: list[list[float]] = []
@@ -92,7 +94,9 @@ def _components(value: Any, dtype: torch.dtype, nc: int) -> list[float]:
     if isinstance(value, float) and (value == 0 or not math.isfinite(value)):
         return [value] + [0.0] * (nc - 1)
     try:
-        exact = Fraction(value)
+        # Fraction knows no long double, which is exact as a ratio, too.
+        is_wide = hasattr(value, "as_integer_ratio") and not isinstance(value, int | Rational)
+        exact = Fraction(*value.as_integer_ratio()) if is_wide else Fraction(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"a number or decimal text is needed, not {value!r}") from error
     parts = components_of(exact, dtype, nc)

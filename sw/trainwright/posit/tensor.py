@@ -11,7 +11,7 @@ from trainwright.posit.dispatch import GridTensor, below, same_format
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators.registry import number
 from trainwright.posit.rounding import codes_of, decode, round_to
-from trainwright.support.arguments import plain, require_plain
+from trainwright.support.arguments import plain, plain_array, require_plain
 from trainwright.support.graphs import library_call, library_maker, stacked_by_loaders
 
 
@@ -170,7 +170,7 @@ class PositTensor(GridTensor):
 
 def _rounded(data: Any, fmt: PositFormat) -> Any:
     """Round numbers of nested sequences that a float64 may not hold, which would round twice."""
-    data = plain(data)
+    data = plain_array(plain(data))
     if isinstance(data, list | tuple):
         return [_rounded(x, fmt) for x in data]
     kind = getattr(getattr(data, "dtype", None), "kind", None)

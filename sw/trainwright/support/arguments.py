@@ -29,6 +29,25 @@ def plain(value: Any) -> Any:
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
+def plain_array(data: Any) -> Any:
+    """Return an array of real numbers as torch reads it, and anything else as it is.
+
+    torch has neither negative strides nor other byte orders; it would read through the mask of an
+    array and leave imaginary parts out. Objects, texts and long doubles become nested lists.
+    Raises ``ValueError`` for masked elements and for arrays of anything but numbers.
+    """
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or not isinstance(data, numpy.ndarray):
+        return data
+    if numpy.ma.is_masked(data):
+        raise ValueError("the array has masked elements: give them numbers, as x.filled(0) does")
+    if data.dtype.kind in "OU" or (data.dtype.kind == "f" and data.dtype.itemsize > 8):
+        return data.tolist()
+    if data.dtype.kind not in "biuf":
+        raise ValueError(f"real numbers are needed, not an array of {data.dtype}")
+    return numpy.array(data, dtype=data.dtype.newbyteorder("="), order="C")
+
+
 def plain_sizes(value: Any) -> Any:
     """Return Python's numbers for numpy's, also those of a list, a tuple or an array.
 
