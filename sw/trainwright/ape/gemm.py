@@ -218,9 +218,10 @@ def gemm(
                 require_plain(name, x)
     if beta is None:
         beta = 0 if c is None else 1
+    given = beta
     alpha, beta = _factor("alpha", alpha, dtype), _factor("beta", beta, dtype)
     if beta and c is None:
-        raise ValueError(f"beta is {beta} but there is no c: give c, or omit beta")
+        raise ValueError(f"beta is {given} but there is no c: give c, or omit beta")
     transpose_a, transpose_b = flag("transpose_a", transpose_a), flag("transpose_b", transpose_b)
     check_options(dtype, accumulation, adapter)
     form = residues.TYPES.get(dtype)
