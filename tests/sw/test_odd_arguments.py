@@ -460,5 +460,5 @@ def test_components_of_long_doubles_have_all_their_digits():
     third = np.longdouble(1) / 3
     exact = Fraction(*third.as_integer_ratio())
     for data in (third, [third], np.array([third])):
-        made = mcf.tensor(data, nc=2, dtype=torch.float64).reshape(1)
-        assert made.fractions() == [exact] and exact != Fraction(float(third))
+        number = mcf.tensor(data, nc=2, dtype=torch.float64).reshape(1)
+        assert number.fractions() == [exact] and exact != Fraction(float(third))

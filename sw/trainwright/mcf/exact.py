@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
-from numbers import Rational
 from typing import Any
 
 import torch
@@ -95,8 +94,8 @@ def _components(value: Any, dtype: torch.dtype, nc: int) -> list[float]:
         return [value] + [0.0] * (nc - 1)
     try:
         # Fraction knows no long double, which is exact as a ratio, too.
-        is_wide = hasattr(value, "as_integer_ratio") and not isinstance(value, int | Rational)
-        exact = Fraction(*value.as_integer_ratio()) if is_wide else Fraction(value)
+        ratio = getattr(value, "as_integer_ratio", None)
+        exact = Fraction(*ratio()) if ratio else Fraction(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"a number or decimal text is needed, not {value!r}") from error
     parts = components_of(exact, dtype, nc)
