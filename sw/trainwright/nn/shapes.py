@@ -150,9 +150,10 @@ def _best(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the pair of fewest elements of the most even outputs and the most even inputs."""
     outs, ins = _most_even(outputs), _most_even(inputs)
-    if (pairs := len(outs) * len(ins)) > _MOST_PAIRS:
+    order, pairs = len(outs[0]), len(outs) * len(ins)
+    if pairs > _MOST_PAIRS:
         raise NetworkError(
-            f"order {len(outs[0])} leaves {pairs:,} ways to factor a matrix {prod(outs[0])} x "
+            f"order {order} leaves {pairs:,} ways to factor a matrix {prod(outs[0])} x "
             f"{prod(ins[0])}: give a lower order, or outputs and inputs"
         )
     return min(product(outs, ins), key=lambda sizes: _elements(*sizes, rank))
