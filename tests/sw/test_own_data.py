@@ -814,6 +814,22 @@ def test_load_samples_unlike_those_of_training_says_so(tmp_path, row, note):
     assert [note in text for text in samples.notes] == [True] * (note is not None)
 
 
+def test_parquet_leaves_no_thread_behind(tmp_path):
+    """A thread of pyarrow that works while Python ends aborts the process: torch waits for none."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        pytest.skip("threads are counted in /proc")
+    path = tmp_path / "t.parquet"
+    columns = {"x": [*range(20)], "b": [b"ab"] * 20, "k": ["a", "b"] * 10}
+    parquet.write_table(pyarrow.table(columns), path)
+    before = len([*tasks.iterdir()])
+    with pytest.raises(DataError, match="row 1, column 'b'"):
+        load(path)
+    assert len([*tasks.iterdir()]) == before
+
+
 def test_parquet_with_decimals_and_dates_is_read_and_lists_are_ignored(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -979,6 +995,14 @@ def test_table_with_cells_of_two_readings_has_a_note(tmp_path, cells, note):
         "utf-8",
     )
     assert any(note in text for text in load(path).notes)
+
+
+@pytest.mark.parametrize(("name", "noted"), [("PassengerId", True), ("Valid", False)])
+def test_table_with_a_column_that_numbers_rows_has_a_note(tmp_path, name, noted):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{name},x,k\n" + "".join(f"{n},{n % 5},{'ab'[n % 2]}\n" for n in range(20)))
+    note = f"column {name!r} numbers the rows: --ignore {name}, or a network learns their order"
+    assert (note in load(path).notes) == noted
 
 
 def test_train_on_own_data_with_download_is_refused(tmp_path, capsys):

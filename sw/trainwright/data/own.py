@@ -564,7 +564,10 @@ def _merged(cells: Cells, name: str, what: str) -> list[str]:
     ]
 
 
-_ROW_NAMES = re.compile(r"(.*[_ ])?(id|idx|index|row|nr|no|number|#)", re.IGNORECASE)
+_ROW_NAMES = re.compile(
+    r"(.*[_ ])?(id|idx|index|row|nr|no|number|#)|(?-i:.*[a-z](Id|ID|Idx|Index|Row|Nr|No|Number))",
+    re.IGNORECASE,
+)
 """Names of columns that probably number the rows, where they rise by 1: a year may do so, too."""
 
 
