@@ -443,6 +443,11 @@ def test_cli_train_leaves_every_file_of_a_run(capsys, fake, tmp_path, drawing):
     kinds = [json.loads(line)["kind"] for line in lines]
     assert kinds.count("step") == 50 and kinds.count("evaluation") == 3
     assert json.loads(lines[-1])["accuracy"] == result["test_accuracy"]
+    own, regression = out / "pictures" / "mine.png", ("r2", "predictions")
+    for path in (own, *(out / "pictures" / f"{name}.png" for name in regression)):
+        path.write_bytes(b"of an earlier run")
+    assert run(capsys, *SHORT, "--out", out, "--force")[0] == 0
+    assert [*(out / "pictures").iterdir()] == [own]
 
 
 def test_json_is_one_object_and_nothing_else(capsys, fake, tmp_path):

@@ -12,10 +12,16 @@ from trainwright.support.locks import LOCK, Locked, claimed
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"
 PICTURES = "pictures"
+_DRAWN = (
+    *("accuracy", "confusion", "cycles", "loss", "predictions", "r2", "ranks", "samples"),
+    "scales",
+)
+"""Names of all pictures of ``report.pictures.draw_all``, whose import takes half a second."""
 ROUNDING = ("rounded.safetensors", "rounding.json", "pictures/rounding.png")
 _OURS = (
     *(RESULT, *ROUNDING, CHECKPOINT, "model.safetensors"),
     *("history.jsonl", "curves.csv", "report.html"),
+    *(f"{PICTURES}/{name}.png" for name in _DRAWN),
 )
 
 
