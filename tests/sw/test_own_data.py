@@ -1371,3 +1371,18 @@ def test_parquet_years_beyond_nanoseconds_and_datetimes_are_no_other_years(tmp_p
     beyond = pyarrow.array([10**7] * 20, pyarrow.date32())
     parquet.write_table(pyarrow.table({"day": beyond, **rest}), path)
     assert "column 'day' cannot be read" in refused(path)
+
+
+@pytest.mark.parametrize(
+    "cells, notes",
+    [
+        (["True", "1", "0", "False"], ["'0', 'False' are 0, and more than one class: spell it"]),
+        (["1", "1.0", "0", "0.0"], []),
+        (["1582218195625938945", "1582218195625938946"], []),
+    ],
+)
+def test_table_with_two_spellings_of_a_truth_value_says_so(tmp_path, cells, notes):
+    rows = [(str(n), cells[n % len(cells)]) for n in range(20)]
+    data = load(table(tmp_path / "t.csv", rows, "x,label"), task="classification")
+    told = [note for note in data.notes if "more than one class" in note]
+    assert [note in text for note, text in zip(notes, told, strict=True)] == [True] * len(notes)

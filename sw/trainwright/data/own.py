@@ -452,6 +452,7 @@ def _column_notes(
     written = [(c["name"], "category") for c in columns if c["type"] == "category"]
     written += [(classes, "class")] if classes is not None else []
     notes += [note for name, what in written for note in _merged(cells, name, what)]
+    notes += [note for name, what in written for note in _split(cells, name, what)]
     notes += [note for column in columns for note in _crowded(cells, column, train_rows)]
     for column in columns:
         if column["type"] == "number":
@@ -562,6 +563,21 @@ def _merged(cells: Cells, name: str, what: str) -> list[str]:
         "of codes that differ"
         for group in merged[:1]
     ]
+
+
+def _split(cells: Cells, name: str, what: str) -> list[str]:
+    """Return a note on spellings of one number, such as True and 1, that are told apart."""
+    spellings: dict[float, list[str]] = {}
+    for level in sorted({_spelled(cell) for cell in cells.columns[name] if cell is not None}):
+        if (value := number(level)) is not None:
+            spellings.setdefault(value, []).append(level)
+    return [
+        f"column {name!r}: {', '.join(map(repr, group))} are {value:g}, and more than one {what}: "
+        "spell it in one way"
+        for value, group in spellings.items()
+        # Long integers, which end with a digit, may be one number in floating point alone.
+        if len(group) > 1 and not all(level[-1].isdigit() for level in group)
+    ][:1]
 
 
 _ROW_NAMES = re.compile(

@@ -47,7 +47,7 @@ def _prepared(name: str, x: Tensor, *, square: bool = False) -> tuple[Tensor, tu
     if square and x.shape[-3] != x.shape[-2]:
         raise LinAlgError(f"{name} needs square matrices, not shape {tuple(x.shape[:-1])}")
     if not bool(torch.isfinite(x[..., 0]).all()):
-        raise LinAlgError(f"{name} needs finite numbers: the matrix has infinities or NaN")
+        raise LinAlgError(f"{name} needs finite numbers: an operand has infinities or NaN")
     wide = exact.converted(x, torch.float64, _working_nc(x))
     batch = tuple(x.shape[:-3])
     return wide.reshape(math.prod(batch), *wide.shape[-3:]), batch
