@@ -281,9 +281,7 @@ def _factor(name: str, factor: Any, dtype: str) -> float:
     except OverflowError:
         held = math.inf
     if held == number or math.isnan(held):
-        # torch takes no integer of more than 64 bits, and no fraction.
-        is_taken = isinstance(factor, Tensor) or (isinstance(number, int) and abs(held) < 2.0**53)
-        return given if is_taken else held
+        return given if isinstance(factor, Tensor) else held
     raise ValueError(
         f"{name} must be a number that float64 holds, not {shown(factor)}: round it by "
         f"float({name}), or take smaller factors"
