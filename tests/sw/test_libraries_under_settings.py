@@ -22,6 +22,14 @@ def _components():
     return result.components
 
 
+def _component_gradient():
+    x: Any = mcf.tensor(X, nc=2, requires_grad=True)
+    y: Any = torch.softmax(x @ Y, 1)
+    with torch.autocast("cpu", enabled=False):  # torch's own rule: a backward pass is outside
+        (y * y).sum().backward()
+    return x.grad
+
+
 def _gradient(product):
     x = X.clone().requires_grad_()
     product(x).square().sum().backward()
@@ -61,6 +69,7 @@ CALLS = {
     "posit codes": lambda: posit.matmul(posit.encode(A, P16), posit.encode(B, P16), P16),
     "posit tensors": _posits,
     "components": _components,
+    "gradient of components": _component_gradient,
 }
 
 

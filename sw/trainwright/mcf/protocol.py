@@ -35,6 +35,7 @@ _ALIASES = {"axis": "dim", "keepdims": "keepdim"}
 _torch: Any = torch._C  # names below are not in its stubs
 _is_excluded = _torch._dispatch_tls_is_dispatch_key_excluded
 _exclude = _torch._dispatch_tls_set_dispatch_key_excluded
+_is_autocast, _without_autocast = _torch._is_any_autocast_enabled, _torch._DisableAutocast
 _PYTHON = _torch.DispatchKey.Python
 """Key of ``__torch_dispatch__``."""
 
@@ -66,6 +67,9 @@ def handles_one(target: Any, function: Callable[..., Any]) -> None:
 
 def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Implement ``__torch_function__``. Raises ``TypeError`` for unsupported functions."""
+    if _is_autocast():  # the repetition that is recorded for gradients would have 16 bits
+        with _without_autocast():
+            return call(func, args, kwargs)
     handler = HANDLERS.get(func)
     if handler is not None:
         if kwargs:
