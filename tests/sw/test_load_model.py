@@ -11,7 +11,8 @@ import trainwright
 import trainwright.nn as tnn
 from trainwright.cli import main
 from trainwright.data import load_data_set
-from trainwright.support.tensor_file import CheckpointError
+from trainwright.support.tensor_file import CheckpointError, decode, encode
+from trainwright.train.export import FORMAT
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,29 @@ def test_loaded_model_compiled_has_the_predictions_of_its_run(trained, samples):
     result = json.loads((trained / "result.json").read_text())
     with torch.no_grad():
         assert _confusion(model(x), labels) == result["confusion"]
+
+
+@pytest.mark.parametrize("pixels", [4, 8])
+def test_loaded_model_of_stored_pixels_has_the_predictions_of_eval(
+    trained, samples, tmp_path, capsys, pixels
+):
+    metadata, tensors = decode(trained / "model.safetensors", FORMAT)
+    metadata["origin"] |= {"pixels": pixels}  # as of a run of `--update chip --pixels 4`
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(encode(metadata, tensors))
+    assert main(["eval", str(path), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    images, labels = samples
+    x = images.clone().requires_grad_()
+    model = tnn.load(path)
+    # As docs/reference/program.md says: halves go up, the bits are repeated, the lowest are cut.
+    stored = (2 * (2**pixels - 1) * (images * 16).long() + 16) // 32
+    wanted = (stored << 3 | stored >> 1) if pixels == 4 else stored >> 1
+    assert torch.equal(model[0](x), wanted / 128)
+    logits = trainwright.compile(model, batch=48)(x)
+    assert _confusion(logits.detach(), labels) == result["confusion"]
+    logits.sum().backward()
+    assert x.grad.any()
 
 
 def test_loaded_model_in_torch_is_near_the_golden_model(trained, samples):

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from trainwright.fixed.quantise import dequantise
@@ -12,6 +13,7 @@ from trainwright.nn.layers import TTLinear
 from trainwright.nn.scales import InputQuantiser
 from trainwright.nn.tensor_train import TensorTrain
 from trainwright.nn.untyped import named_modules, require_module
+from trainwright.onchip.samples import expanded, stored_pixels
 from trainwright.support.arguments import require_kind, require_seed
 from trainwright.train.initial import initial_factors
 from trainwright.train.stored import load_trained
@@ -122,21 +124,49 @@ def _linear(network: Network, number: int, out_features: int | None = None) -> T
     )  # fmt: skip
 
 
+class StoredPixels(torch.nn.Module):
+    """Rounding of inputs to the pixels that an accelerator keeps in its memory.
+
+    The accelerator of a run of ``--update chip`` reads its samples itself: a byte of ``full_scale``
+    is stored in ``pixels`` bits and expanded to inputs of ``activation`` bits. The gradient passes
+    straight through.
+    """
+
+    inputs: torch.Tensor
+    """Input of each byte from 0 to ``full_scale``."""
+
+    def __init__(self, pixels: int, full_scale: int, activation: int) -> None:
+        super().__init__()
+        levels = np.arange(full_scale + 1)
+        words = expanded(stored_pixels(levels, full_scale, pixels), pixels, activation)
+        inputs = torch.tensor(words.tolist(), dtype=torch.float32) / 2.0 ** (activation - 1)
+        self.full_scale = full_scale
+        # Not in a `state_dict`, which has what training changes.
+        self.register_buffer("inputs", inputs, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the inputs of the accelerator for ``x`` from 0 to 1."""
+        levels = (x.detach().float() * self.full_scale).round().clamp(0, self.full_scale)
+        # x - x is 0 and has the gradient.
+        return self.inputs[levels.long()].to(x.dtype) + (x - x.detach())
+
+
 def load(path: str | PathLike[str]) -> torch.nn.Sequential:
     """Return a model that ``trainwright train`` wrote as modules, in evaluation mode.
 
     ``path`` is that of a ``model.safetensors`` or ``checkpoint.safetensors``. Inputs are (n,
     pixels) of the unpadded image, each pixel divided by the full scale (255 of bytes, 16 of
     ``digits``); outputs are (n, classes). ``trainwright.compile`` of the model, with the batch of
-    the run, gives the logits of the golden model bit by bit. Raises ``CheckpointError`` for another
-    file, ``NetworkError`` for a network that is no line of layers.
+    the run, gives the logits of the golden model bit by bit; so the model of a run of
+    ``--update chip`` begins with a module that rounds its inputs as that run did. Raises
+    ``CheckpointError`` for another file, ``NetworkError`` for a network that is no line of layers.
 
     >>> load("run/model.safetensors")
     Traceback (most recent call last):
         ...
     trainwright.support.tensor_file.CheckpointError: there is no checkpoint run/model.safetensors
     """
-    trained, _ = load_trained(Path(path))
+    trained, origin = load_trained(Path(path))
     network = trained.model.network
     parts = list(from_network(network))
     place = max(n for n, part in enumerate(parts) if isinstance(part, TTLinear))
@@ -149,6 +179,9 @@ def load(path: str | PathLike[str]) -> torch.nn.Sequential:
             torch.nn.Unflatten(1, network.image), torch.nn.ZeroPad2d((0, columns, 0, rows)),
             torch.nn.Flatten(), *parts,
         ]  # fmt: skip
+    if origin.pixels is not None and not network.format("activation").coded:
+        stored = StoredPixels(origin.pixels, origin.full_scale, network.widths.activation)
+        parts = [stored, *parts]
     model = torch.nn.Sequential(*parts)
     layers = {name: part for name, part in named_modules(model) if isinstance(part, TTLinear)}
     quantised = trained.model

@@ -20,7 +20,9 @@ TARGET_UNIT = 1 << 10
 """Units of a regression's target in a standard deviation."""
 
 
-def stored_pixels(images: npt.NDArray, full_scale: int, width: int) -> npt.NDArray[np.uint8]:
+def stored_pixels(
+    images: npt.NDArray[np.generic], full_scale: int, width: int
+) -> npt.NDArray[np.uint8]:
     """Return stored pixels (uint8) of ``width`` bits: byte / ``full_scale`` of the greatest.
 
     Halves go up. The host does this once, before it sends the data set.
