@@ -3,11 +3,11 @@
 import atexit
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import cache
+from subprocess import DEVNULL, Popen
 from threading import Lock
 from typing import TypeVar
 
@@ -33,11 +33,11 @@ class Children:
     """Running processes: an interrupt reaches the main thread alone, which ends them by ``end``."""
 
     def __init__(self) -> None:
-        self._running: set[subprocess.Popen] = set()
+        self._running: set[Popen] = set()
         self._closed = False
 
     @contextmanager
-    def including(self, process: subprocess.Popen) -> Iterator[None]:
+    def including(self, process: Popen) -> Iterator[None]:
         """Let ``end`` end this process, too, while the block lasts."""
         self._running.add(process)
         if self._closed:  # started by a thread after the interrupt
@@ -66,7 +66,7 @@ class Children:
 
 
 @contextmanager
-def ended_with_this(process: subprocess.Popen) -> Iterator[None]:
+def ended_with_this(process: Popen) -> Iterator[None]:
     """End a process, and those of the group that it leads, if this one is killed in the block.
 
     A killed process runs no code: a shell does so in its place. Without one, as on Windows, the
@@ -90,9 +90,9 @@ def _watcher(owner: int) -> int | None:
     reads, writes = os.pipe()
     try:
         # A session of its own, as signals of the terminal, such as Ctrl-C, are for the others.
-        shell = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCH], stdin=reads, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, cwd="/", start_new_session=True,
+        shell = Popen(
+            ["/bin/sh", "-c", _WATCH], stdin=reads, stdout=DEVNULL,
+            stderr=DEVNULL, cwd="/", start_new_session=True,
         )  # fmt: skip
     except OSError:
         os.close(writes)
@@ -116,7 +116,7 @@ def _tell(pipe: int | None, line: bytes) -> None:
             os.write(pipe, line)
 
 
-def _leads(process: subprocess.Popen) -> bool:
+def _leads(process: Popen) -> bool:
     """Return whether a process, which has not ended, leads a group."""
     if os.name != "posix":
         return False
@@ -135,7 +135,7 @@ def result_of(future: Future[_T]) -> _T:
     return future.result()
 
 
-def _terminate(process: subprocess.Popen) -> None:
+def _terminate(process: Popen) -> None:
     if _leads(process):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
