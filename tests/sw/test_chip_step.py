@@ -12,7 +12,9 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.check.training import check_training, random_state, weakened
 from trainwright.cli.core import main
 from trainwright.compiler import CompileError
+from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.base.memory import LocalMemory
+from trainwright.compiler.chip import beside
 from trainwright.compiler.chip import loss as chip_loss
 from trainwright.compiler.chip.update import UpdateRule
 from trainwright.driver.resident import ResidentDriver, ResidentRun
@@ -102,6 +104,21 @@ def test_loss_of_a_batch_without_room_for_all_samples_takes_some_at_a_time(monke
     assert outcome.comparison.mismatches == {}
     step, evaluation = [2, 1, 1, 2, 1, 1, 1, 1], [2, 2, 1]  # a gradient is stored block by block
     assert blocks[:11] == step + evaluation
+
+
+def test_update_loads_gradients_that_leave_no_room_in_the_scratchpad(monkeypatch):
+    """Gradients lie in the middle of the free rows, as with two encoders of hidden size 768."""
+    refused, whole = [], beside.update_program
+
+    def without_room(*arguments, gradients, **options):
+        if gradients:
+            refused.append(gradients)
+            raise SCRATCHPAD.misfit("the prior needs 8432 rows", 8432, P)
+        return whole(*arguments, gradients=gradients, **options)
+
+    monkeypatch.setattr(beside, "update_program", without_room)
+    outcome = check_training(DIGITS, 18, Other(), seed=2, steps=2)
+    assert refused and outcome.comparison.mismatches == {} and outcome.host_writes == 0
 
 
 PARTS = network_from_dict({

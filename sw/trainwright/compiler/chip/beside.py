@@ -6,7 +6,7 @@ commands that run at the same time. Each method tries rows from the earliest mom
 back to later moments, at last to after all main commands. ``resident`` is the user.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -88,8 +88,7 @@ class Beside:
         backward pass on. Otherwise they load a few samples at a time, after this step has read its
         own samples for the last time.
         """
-        names = buffers_written(self.memory.step)
-        buffers = [self.memory.everything[name] for name in names]
+        buffers = [self.memory.everything[name] for name in buffers_written(self.memory.step)]
         read = 1 + max(
             n for n, d in enumerate(self.main)
             if any(bytes_loaded(d, buffer, self._p) for buffer in buffers)
@@ -108,23 +107,26 @@ class Beside:
         done = {d.tensor: n for n, d in enumerate(self.main) if isinstance(d, Compute)}
         ready = [done[gradient_of(part)] for part in self.memory.layout.parts]
         order = sorted(range(len(ready)), key=lambda n: ready[n])
-        gradients = self._gradients()
-        avoided = [*gradients.values(), *rows_of(samples, self._p)]
-        starts = {n: region.start for n, region in gradients.items()}
+        gradients, sample_rows = self._gradients(), rows_of(samples, self._p)
 
-        def program(reuse: bool, first: int, taken: Sequence[Region]) -> Program:
-            avoid = {n: [*self._rows(max(first, 1 + ready[n])), *taken] for n in order}
+        def program(
+            reuse: bool, first: int, taken: Sequence[Region], kept: Mapping[int, Region]
+        ) -> Program:
+            rows = [*kept.values(), *taken]
+            avoid = {n: [*self._rows(max(first, 1 + ready[n])), *rows] for n in order}
+            starts = {n: region.start for n, region in kept.items()}
             return update_program(
                 self.memory, rule, self.slots, order=order, gradients=starts, avoid=avoid,
                 reuse=reuse,
             )  # fmt: skip
 
         # The earlier the first row is used, the more rows of main commands have to be avoided. The
-        # last resort reuses rows of parts that are done, which makes the update wait for its own
-        # stores.
+        # last resorts reuse rows of parts that are done, which makes the update wait for its own
+        # stores, and load all gradients, as those in the scratchpad divide its free rows.
         firsts = dict.fromkeys((*(1 + ready[n] for n in order), len(self.main)))
-        last = len(self.main), list(gradients.values())
-        choices = [*((False, n, avoided) for n in firsts), (False, *last), (True, *last)]
+        last = len(self.main), ()
+        choices = [*((False, n, sample_rows, gradients) for n in firsts)]
+        choices += [(False, *last, gradients), (True, *last, gradients), (True, *last, {})]
         return _fitting(program, choices)
 
     def _gradients(self) -> dict[int, Region]:
