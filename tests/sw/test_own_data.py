@@ -300,7 +300,9 @@ def test_picture_folder_that_cannot_be_read_names_the_file(tmp_path):
     assert "c/0.png: not a sound picture" in refused(folder, image_size=(4, 4))
     (folder / "c" / "notes.doc").write_text("x")
     assert "c/notes.doc is no picture" in refused(folder)
-    assert "has one class, 'a'" in refused(pictures(tmp_path / "q", ["a"]))
+    assert "has one class, 'a': add samples of another class" in refused(
+        pictures(tmp_path / "q", ["a"])
+    )
     assert "are of tables" in refused(tmp_path / "q", target="x")
     (tmp_path / "q" / "empty").mkdir()
     assert "empty has no pictures" in refused(tmp_path / "q")

@@ -728,7 +728,8 @@ def _classes(cells: Cells, target: str) -> list[str]:
     names = sorted(own, key=(lambda t: (number(t), t)) if is_numeric else None)
     if len(names) < 2:
         raise DataError(
-            f"{cells.path}: column {target!r} has one class, {names[0]!r}: choose another --target"
+            f"{cells.path}: column {target!r} has one class, {names[0]!r}: "
+            "add samples of another class, or choose another --target"
         )
     # Many targets that hardly repeat are names, texts or dates of rows and no classes of them.
     if len(names) > MOST_CLASSES or MANY_NUMBERS < len(names) > len(texts) / 2:
