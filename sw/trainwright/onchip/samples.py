@@ -6,14 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.fixed.random_bits import derived_seed
-from trainwright.onchip.choices import (
-    DIGIT_BITS,
-    LANES,
-    MOST_OUTPUTS,
-    MOST_TARGET,
-    label_bytes,
-    no_label,
-)
+from trainwright.onchip.choices import DIGIT_BITS, MOST_OUTPUTS, MOST_TARGET, label_bytes, no_label
+from trainwright.onchip.layout import LANES
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER, SampleOrder, order_mask
 
 TARGET_UNIT = 1 << 10
