@@ -70,7 +70,7 @@ def test_tool_that_waits_for_the_processor_is_not_ended(steps, monkeypatch):
 def test_tool_that_takes_long_is_reported_with_its_last_line(steps, monkeypatch):
     lines = []
     steps.progress = lines.append
-    monkeypatch.setattr(job, "waiting", partial(waiting, first_seconds=0.7))
+    monkeypatch.setattr(job, "waiting", partial(waiting, first_seconds=0.4))
     steps.run("yosys", ["import time; print('pass 3'); time.sleep(1)"], remedy="")
     assert "yosys: 0 s so far; pass 3" in lines
 
