@@ -428,6 +428,13 @@ def test_command_line_asks_for_an_engine_and_formats_of_a_network_with_functions
     assert p.vector_engine and p.formats == ("posit(8,0)",)
 
 
+def test_command_line_asks_for_an_engine_of_a_network_with_scales():
+    layer = {"outputs": [2, 4], "inputs": [4, 4], "ranks": [2]}
+    tables = [layer, {"scale": 8}, {"outputs": [1, 2], "inputs": [2, 4], "ranks": [2]}]
+    network = network_from_dict({"classes": 2, "image": [4, 4], "layers": tables})
+    assert not network.functions and accelerator_parameters([], network).vector_engine
+
+
 def test_function_gradient_reads_the_tensor_that_it_declares():
     for text, second in (("tanh", "n2.a"), ("leaky_relu", "l1.a")):
         ops = step_graph(two_layers(text), 4).backward.ops

@@ -302,7 +302,7 @@ def accelerator_parameters(
     ``stochastic`` is the default of its ``stochastic_rounding``. ``alone`` (``--update chip``):
     the defaults train alone, unless a preset says what a device has or ``vector_engine`` is 0.
     ``narrow`` (``--product``): words of 8 bits, and results of 16 on these.
-    A network with element-wise functions asks for a vector engine likewise.
+    A network with functions or scales asks for a vector engine likewise.
     Raises ``OptionError`` for an unknown name or a value out of range.
     """
     items = list(given or ())
@@ -316,7 +316,7 @@ def accelerator_parameters(
     try:
         overrides = parse_overrides(items)
         preset = any(item.startswith("preset=") for item in items)
-        if network is not None and network.functions and not preset:
+        if network is not None and network.needs_vector_engine and not preset:
             default |= {"vector_engine": 1}
         if alone and not preset and overrides.get("vector_engine", 1):
             default |= _alone(network)

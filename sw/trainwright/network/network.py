@@ -164,6 +164,11 @@ class Network(Formatted):
                 functions[self.function_at(node)] = None
         return tuple(functions)
 
+    @property
+    def needs_vector_engine(self) -> bool:
+        """Whether a part of the network is computed by the vector engine alone."""
+        return bool(self.functions) or any(layer.diagonal for layer in self.layers)
+
     def function_at(self, node: Map | Norm | Pool | Dropout) -> Function:
         """Return the function of a node; one over axes for the size of their groups.
 

@@ -132,7 +132,7 @@ def choose(
     network, batch = model.network, len(inputs)
     # Measure on the widest machine there is, so that the values carry no error of the machine that
     # the widths are chosen for.
-    engine = p.vector_engine or int(bool(network.functions))
+    engine = p.vector_engine or int(network.needs_vector_engine)
     wide = replace(
         p, word_width=16, factor_width=WIDEST, formats=(), accumulator_width=48,
         vector_engine=engine,

@@ -121,7 +121,8 @@ def check_parallel(job: Job, workers: Workers) -> None:
         raise OptionError("--micro-batches sums integers: it does not go with --numbers float32")
     if parts > 1 and job.options.verify:
         raise OptionError("--verify compares whole batches: it does not go with --micro-batches")
-    if parts > 1 and settings.chip and not network.functions and job.accelerator.vector_engine:
+    spare_engine = job.accelerator.vector_engine and not network.needs_vector_engine
+    if parts > 1 and settings.chip and spare_engine:
         raise OptionError(
             "--micro-batches leaves loss and update to the host: use --accelerator vector_engine=0"
         )
@@ -138,7 +139,7 @@ def open_parallel(job: Job, workers: Workers) -> Iterator[Machine]:
             yield machine
         return
     if settings.chip and not workers.rank:
-        tell_update_place(job.accelerator, network, parts=bool(network.functions))
+        tell_update_place(job.accelerator, network, parts=network.needs_vector_engine)
     with ExitStack() as stack:
         factories = [
             stack.enter_context(open_machine(job)).open_driver
