@@ -27,6 +27,9 @@ EPOCHS = "5"
 
 ALL = "fixed-prior", "float"
 
+NO_PROCESS = 1 << 22
+"""Number that no process of Linux has."""
+
 
 def options(folder, out, *more, epochs=EPOCHS, rows=ALL):
     common = ["--data", str(folder), "--out", str(out), "--seeds", "1", "--epochs", epochs]
@@ -40,7 +43,7 @@ def in_this_process():
     @contextmanager
     def start(command, **_):
         assert command[1:3] == ["-m", "trainwright.cli"]
-        yield Mock(stderr=(), wait=lambda: main(command[3:]))
+        yield Mock(pid=NO_PROCESS, stderr=(), wait=lambda: main(command[3:]))
 
     with pytest.MonkeyPatch.context() as patched:
         launcher = SimpleNamespace(Popen=start, DEVNULL=None, PIPE=None)
