@@ -12,7 +12,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.sizes import ExplainedAccelerator
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.onchip.choices import LOSS_NAMES
-from trainwright.support.settings import OneOf, Option, Positive
+from trainwright.support.settings import OneOf, Option, Positive, require_unset
 
 PRODUCT_TYPES = ("fp32-i8", "fp64-i8", "fp128-i8")
 """Types of ``--product``, as ``trainwright.ape`` names them; importing it would take torch."""
@@ -89,9 +89,8 @@ class CheckOptions(
 def _check_product(options: CheckOptions, sizes: tuple[int, int, int]) -> int:
     from trainwright.check.product import check_product, summary
 
-    of_steps = ("network", "batch", "rounding_mode", "update", "steps", "loss", "plan", "formats",
-                "ranks")  # fmt: skip
-    shared.require_unset(options, of_steps, "is for a training step: omit it, or omit --product")
+    of_steps = "network batch rounding_mode update steps loss plan formats ranks".split()
+    require_unset(options, of_steps, "is for a training step: omit it, or omit --product")
     parameters = shared.accelerator_parameters(options.accelerator, narrow=True)
     with opened_for(options, parameters) as accelerator:
         dtype = options.dtype or PRODUCT_TYPES[0]
@@ -108,13 +107,11 @@ def _run(options: CheckOptions) -> int:
 
     if options.product is not None:
         return _check_product(options, options.product)
-    product = "is for a matrix product: add --product, such as 32x64x16"
-    shared.require_unset(options, ["dtype"], product)
+    require_unset(options, ["dtype"], "is for a matrix product: add --product, such as 32x64x16")
     on_chip = options.update == "chip"
     stochastic = options.rounding_mode != ROUNDINGS[0]
     if not on_chip:
-        why = "is for a step on the chip: add --update chip"
-        shared.require_unset(options, ["loss", "steps"], why)
+        require_unset(options, ["loss", "steps"], "is for a step on the chip: add --update chip")
     elif stochastic:
         raise OptionError("--rounding-mode does not go with --update chip: omit it")
     network = options.network_named(options.network)

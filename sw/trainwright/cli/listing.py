@@ -13,13 +13,12 @@ from trainwright.cli.options import (
     WideOptions,
     accelerator_and_place,
     accelerator_parameters,
-    require_unset,
 )
 from trainwright.cli.screen import folded, screen_width
 from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.errors import file_errors
-from trainwright.support.settings import OneOf, Option
+from trainwright.support.settings import OneOf, Option, require_unset
 from trainwright.support.text import amount
 
 PARTS = ("forward", "backward", "samples", "step", "evaluation")
@@ -52,9 +51,8 @@ def _list_file(options: ListingOptions) -> int:
     from trainwright.program.files import load_program
     from trainwright.program.listing import listing
 
-    network_options = "batch", "ranks", "formats", "plan", "update", "part", "save"
     why = f"is for a network: {options.network} is a program already, omit it"
-    require_unset(options, network_options, why)
+    require_unset(options, ("batch", "ranks", "formats", "plan", "update", "part", "save"), why)
     given = accelerator_parameters(options.accelerator) if options.accelerator else None
     text = listing(load_program(Path(options.network), given))
     sys.stdout.write(text if options.wide else _narrow(text))

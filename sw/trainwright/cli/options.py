@@ -15,16 +15,7 @@ from trainwright.parameters import (
     parse_overrides,
 )
 from trainwright.support.errors import errors_as
-from trainwright.support.settings import (
-    Natural,
-    OneOf,
-    Option,
-    Positive,
-    SettingsModel,
-    Threads,
-    is_given,
-    settings_of,
-)
+from trainwright.support.settings import Natural, OneOf, Option, Positive, SettingsModel, Threads
 from trainwright.support.text import read_integer
 
 if TYPE_CHECKING:
@@ -143,14 +134,6 @@ class SeedOptions(SettingsModel):
 
     seed: Natural = 0
     """seed of the random operands"""
-
-
-def require_unset(options: SettingsModel, names: Iterable[str], why: str) -> None:
-    """Raise ``OptionError`` for a named option that was given."""
-    settings = {setting.name: setting for setting in settings_of(type(options))}
-    for setting in map(settings.__getitem__, names):
-        if is_given(options, setting):
-            raise OptionError(f"--{setting.flag} {why}")
 
 
 class WideOptions(SettingsModel):

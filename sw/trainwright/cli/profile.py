@@ -13,13 +13,12 @@ from trainwright.cli.options import (
     UpdateOptions,
     WideOptions,
     accelerator_and_place,
-    require_unset,
 )
 from trainwright.cli.output import check_results, show, to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
 from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
-from trainwright.support.settings import Natural, Option
+from trainwright.support.settings import Natural, Option, require_unset
 from trainwright.support.tables import markdown
 
 if TYPE_CHECKING:

@@ -244,6 +244,14 @@ def require_effect(settings: Any, parts: Iterable[str]) -> None:
             raise UserError(f"--{setting.flag} only applies to {', '.join(only)}: omit it")
 
 
+def require_unset(settings: Any, names: Iterable[str], why: str) -> None:
+    """Raise ``UserError`` for a named setting that was given."""
+    fields = {setting.name: setting for setting in settings_of(type(settings))}
+    for setting in map(fields.__getitem__, names):
+        if is_given(settings, setting):
+            raise UserError(f"--{setting.flag} {why}")
+
+
 def part_of(kind: type[Kind], settings: Any) -> Kind:
     """Return those settings that are fields of ``kind``, a base of their class."""
     return kind(**{s.name: getattr(settings, s.name) for s in settings_of(kind)})

@@ -18,7 +18,7 @@ from trainwright.cli.output import dict_table, show
 from trainwright.network import Network, NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.errors import errors_as
-from trainwright.support.settings import Natural, Option, Positive, require_effect
+from trainwright.support.settings import Natural, Option, Positive, require_effect, require_unset
 
 if TYPE_CHECKING:
     from trainwright.data import DataSet
@@ -159,7 +159,7 @@ def _compile(options: CompileOptions) -> int:
     import trainwright.compiler  # noqa: F401  imported for its effect alone
 
     if options.network is None:
-        shared.require_unset(options, ["batch"], "is for one network: add --network, or omit it")
+        require_unset(options, ["batch"], "is for one network: add --network, or omit it")
     cases = ((options.network, options.batch),) if options.network else BUILT_IN
     rows = [_compile_row(name, batch, options) for name, batch in cases]
     conditions = {

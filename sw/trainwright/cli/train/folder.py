@@ -12,10 +12,7 @@ from trainwright.support.locks import LOCK, Locked, claimed
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"
 PICTURES = "pictures"
-_DRAWN = (
-    *("accuracy", "confusion", "cycles", "loss", "predictions", "r2", "ranks", "samples"),
-    "scales",
-)
+_DRAWN = "accuracy confusion cycles loss predictions r2 ranks samples scales".split()
 """Names of all pictures of ``report.pictures.draw_all``, whose import takes half a second."""
 ROUNDING = ("rounded.safetensors", "rounding.json", "pictures/rounding.png")
 _OURS = (
