@@ -10,7 +10,9 @@ import pytest
 
 from trainwright.support.children import ended_with_this
 
-pytestmark = pytest.mark.skipif(not os.path.isdir("/proc"), reason="reads /proc")
+pytestmark = pytest.mark.skipif(
+    not os.path.isdir("/proc"), reason="/proc tells which processes run"
+)
 
 PARENT = """
 import subprocess, sys, time

@@ -151,22 +151,28 @@ def test_nn_size_that_cannot_be_is_one_error(sizes):
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("name", "make"),
     [
-        lambda size: tnn.TTLinear(size, 16),
-        lambda size: tnn.TTLinear((size, 1, 1), 16),
-        lambda size: tnn.TTEmbedding(size, 16),
-        lambda size: tnn.TTMultiheadAttention(size, 4),
+        ("in_features", lambda size: tnn.TTLinear(size, 16)),
+        ("out_features", lambda size: tnn.TTLinear(16, size)),
+        ("in_features", lambda size: tnn.TTLinear((size, 1, 1), 16)),
+        ("num_embeddings", lambda size: tnn.TTEmbedding(size, 16)),
+        ("embedding_dim", lambda size: tnn.TTEmbedding(16, size)),
+        ("embed_dim", lambda size: tnn.TTMultiheadAttention(size, 4)),
         *(
-            lambda size, name=name: tnn.TTConv2d(
-                **{"in_channels": 2, "out_channels": 2, "kernel_size": 1, name: size}
+            (
+                name,
+                lambda size, name=name: tnn.TTConv2d(
+                    **{"in_channels": 2, "out_channels": 2, "kernel_size": 1, name: size}
+                ),
             )
             for name in ("in_channels", "out_channels", "kernel_size", "stride", "padding")
         ),
     ],
 )
-def test_nn_size_beyond_the_largest_is_one_error_that_names_it(make):
-    with pytest.raises(NetworkError, match="is at most 1,048,576, not 1099511627776: "):
+def test_nn_size_beyond_the_largest_is_one_error_that_names_it(name, make):
+    message = f"^{name} is at most 1,048,576, not 1099511627776: "
+    with pytest.raises(NetworkError, match=message):
         make(2**40)
 
 

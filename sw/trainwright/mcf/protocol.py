@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._ops import OpOverload
 
+from trainwright.support.graphs import is_autocast, without_autocast
+
 HANDLERS: dict[Any, Callable[..., Any]] = {}
 """Implementations by torch function."""
 
@@ -35,7 +37,6 @@ _ALIASES = {"axis": "dim", "keepdims": "keepdim"}
 _torch: Any = torch._C  # names below are not in its stubs
 _is_excluded = _torch._dispatch_tls_is_dispatch_key_excluded
 _exclude = _torch._dispatch_tls_set_dispatch_key_excluded
-_is_autocast, _without_autocast = _torch._is_any_autocast_enabled, _torch._DisableAutocast
 _PYTHON = _torch.DispatchKey.Python
 """Key of ``__torch_dispatch__``."""
 
@@ -67,8 +68,8 @@ def handles_one(target: Any, function: Callable[..., Any]) -> None:
 
 def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Implement ``__torch_function__``. Raises ``TypeError`` for unsupported functions."""
-    if _is_autocast():  # the repetition that is recorded for gradients would have 16 bits
-        with _without_autocast():
+    if is_autocast():  # the repetition that is recorded for gradients would have 16 bits
+        with without_autocast():
             return call(func, args, kwargs)
     handler = HANDLERS.get(func)
     if handler is not None:

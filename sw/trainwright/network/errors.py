@@ -12,7 +12,7 @@ class NetworkError(UserError, ValueError):
     >>> import trainwright.nn as tnn
     >>> tnn.TTLinear(64, 0)
     Traceback (most recent call last):
-    trainwright.network.errors.NetworkError: rows must be an integer of at least 1, not 0
+    trainwright.network.errors.NetworkError: out_features must be an integer of at least 1, not 0
     """
 
 

@@ -9,7 +9,7 @@ import torch
 from trainwright.functions import definition_of
 from trainwright.network import Layer, NetworkError
 from trainwright.network.layer import MOST_SIZE
-from trainwright.nn.shapes import image_sizes, kernel_sizes, likely
+from trainwright.nn.shapes import image_sizes, kernel_sizes, likely, require_sizes
 from trainwright.nn.straight_through import straight_through
 from trainwright.nn.tensor_train import Device, Numbers, Rank, TensorTrain, require_reals
 from trainwright.nn.untyped import elsewhere, recording, require_features, traced
@@ -83,6 +83,7 @@ class TTLinear(TensorTrain):
                 most, length = likely(rank, order)
                 outputs, inputs = image_sizes(out_features, image, rank=most, order=length)
                 order = None
+        require_sizes(in_features=in_features, out_features=out_features)
         super().__init__(
             out_features, in_features, rank=rank, outputs=outputs, inputs=inputs, order=order,
             bias=bias, relu=relu, numbers=numbers, device=device, dtype=dtype,
@@ -493,6 +494,7 @@ class TTEmbedding(TensorTrain):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        require_sizes(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         super().__init__(
             num_embeddings, embedding_dim, rank=rank, outputs=outputs, inputs=inputs, order=order,
             bias=False, relu=False, numbers=numbers, device=device, dtype=dtype,

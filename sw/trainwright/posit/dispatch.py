@@ -23,7 +23,7 @@ from trainwright.posit.operators.registry import FloatMask, number, operator
 from trainwright.posit.overrides import OVERRIDES
 from trainwright.posit.rounding import round_to
 from trainwright.support.arguments import plain
-from trainwright.support.graphs import skipped_by_dynamo
+from trainwright.support.graphs import skipped_by_dynamo, without_autocast
 from trainwright.support.text import shown
 
 below = torch._C._DisableTorchDispatch
@@ -63,7 +63,6 @@ _MASKED = {operator(name) for name in ("add.Tensor", "add_.Tensor", "baddbmm")}
 """Operators that attention calls with float masks: 0, and -inf or the least number."""
 
 
-_without_autocast: Any = vars(torch._C)["_DisableAutocast"]  # torch's stubs lack it
 _OUTSIDE_GRAPHS = skipped_by_dynamo("posits have no graph: operators compute codes in Python")
 
 
@@ -141,7 +140,7 @@ class GridTensor(Tensor):
     ) -> Any:
         """Run a function of torch unchanged, or its override; see ``overrides``."""
         # Autocast would convert posits, whose type is the carrier's, to floats of 16 bits.
-        with torch._C.DisableTorchFunctionSubclass(), _without_autocast():
+        with torch._C.DisableTorchFunctionSubclass(), without_autocast():
             call: Any = OVERRIDES.get(func, func)
             args, kwargs = _rounded(func, args, kwargs or {})
             return call(*args, **kwargs)

@@ -14,6 +14,8 @@ from trainwright.support.arguments import require_unrecorded
 P = ParamSpec("P")
 T = TypeVar("T")
 _torch: Any = torch
+is_autocast, without_autocast = _torch._C._is_any_autocast_enabled, _torch._C._DisableAutocast
+"""Whether ``torch.autocast`` is in force on any device, and a context without it."""
 
 
 def outside_graphs(function: Callable[P, T], reason: str) -> Callable[P, T]:
@@ -55,9 +57,9 @@ def with_own_settings(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        if not (_torch._C._is_any_autocast_enabled() or _has_default_device()):
+        if not (is_autocast() or _has_default_device()):
             return function(*args, **kwargs)
-        with _torch._C._DisableAutocast(), torch.device("cpu"):
+        with without_autocast(), torch.device("cpu"):
             return function(*args, **kwargs)
 
     return called
